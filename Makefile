@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 # The tests of the service that `make test` runs on PostgreSQL too, and how many tests have to pass there, at least.
 PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions))
-CONTRACT_TESTS := 85
+STORE_TESTS := 85
 PART_TESTS := 102
 SERVICE_TESTS := 700
 
@@ -28,8 +28,8 @@ lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the stores' contract and a part of the service on PostgreSQL
-	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report= --cov-fail-under=0 --at-least $(CONTRACT_TESTS)
+pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of all stores and a part of the service on PostgreSQL
+	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report= --cov-fail-under=0 --at-least $(STORE_TESTS)
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-append --cov-report=term:skip-covered \
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import Url as Url
     from restkeeper.schemas.fields import Whole as Whole
     from restkeeper.schemas.item import ItemSchema as ItemSchema
-    from restkeeper.storage.contract import Index as Index
+    from restkeeper.storage.interface import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
     from restkeeper.versions import Deprecation as Deprecation
     from restkeeper.versions import Version as Version
@@ -55,7 +55,7 @@ _HOMES = {
     ],
     "schemas.item": ["ItemSchema"],
     "cli.serve": ["serve"],
-    "storage.contract": ["Index"],
+    "storage.interface": ["Index"],
     "testing": ["LiveServer"],
     "versions": ["Deprecation", "Version", "Versions"],
     "web.application": ["Application"],

@@ -34,8 +34,8 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, START_SECONDS, Service, make_service, mount
 from restkeeper.storage import BACKENDS
-from restkeeper.storage.contract import Collection as StoredCollection
 from restkeeper.storage.errors import StoreError
+from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application

@@ -16,8 +16,8 @@ from restkeeper.resources.changes import Hooks
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Options, Store, locate
-from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.interface import Collection
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup

@@ -61,8 +61,8 @@ class Passed:
         self._count = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        of_contract = report.nodeid.startswith("tests/contract/") and "[postgresql" in report.nodeid
-        self._count += report.when == "call" and report.passed and (self._all or of_contract)
+        of_stores = report.nodeid.startswith("tests/store_suite/") and "[postgresql" in report.nodeid
+        self._count += report.when == "call" and report.passed and (self._all or of_stores)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect what does not apply to the closed feature, or to the store.
 
     With a closed feature: the tests that need it, and of the others all but WITHOUT_A_FEATURE and those that name it.
-    On PostgreSQL: the tests of SQLite's files, and those without a service. The contract suite has its own stores.
+    On PostgreSQL: the tests of SQLite's files, and those without a service. The suite of stores has its own ones.
     """
     closed = closed_features()
     if config.getoption("--store") == "postgresql":

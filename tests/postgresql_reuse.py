@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import psycopg
 from psycopg import sql
 
-from restkeeper.storage.contract import Collection
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.postgresql.expressions import indexes_of
 from restkeeper.storage.postgresql.migrations import MIGRATIONS
 from restkeeper.storage.postgresql.migrations.locks import TABLES

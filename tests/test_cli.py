@@ -19,7 +19,7 @@ from restkeeper.cli.running import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Record, StoredResponse, Transaction
+from restkeeper.storage.interface import Record, StoredResponse, Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores

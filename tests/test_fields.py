@@ -15,7 +15,7 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
-from restkeeper.storage.contract import Kind
+from restkeeper.storage.interface import Kind
 from restkeeper.web.queries import OPERATORS
 from tests.live import ROOT
 from tests.shop import create_app

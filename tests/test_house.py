@@ -34,7 +34,7 @@ SERVICE = [
 
 
 # What these parts may import from storage.
-OPEN = {"resources": {"contract", "errors"}, "web": {"contract", "errors", "shares"}}
+OPEN = {"resources": {"interface", "errors"}, "web": {"interface", "errors", "shares"}}
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -93,7 +93,7 @@ def test_features_import_no_other_features() -> None:
 
 
 def test_only_storage_imports_a_backend() -> None:
-    """No module outside storage imports a backend; resources and web import only the contract."""
+    """No module outside storage imports a backend; resources and web import only the interface."""
     wrong = []
     for path, tree in TREES.items():
         names = {name.split(".")[2] for name in imports_of(tree) if ".storage." in name}

@@ -14,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.storage.contract import Key, Record, Store, StoredResponse
+from restkeeper.storage.interface import Key, Record, Store, StoredResponse
 from restkeeper.web.application import Application
 from tests import stores
 from tests.clock import SetClock

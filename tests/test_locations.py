@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import locate
-from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.sqlite.store import SqliteStore
 
 

@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
 from restkeeper.service import service_of
-from restkeeper.storage.contract import Page, Query
+from restkeeper.storage.interface import Page, Query
 from restkeeper.web import pagination
 from restkeeper.web.pagination import LINK_BYTES, link_header, links, require_whole
 from restkeeper.web.queries import ListRequest

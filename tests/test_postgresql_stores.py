@@ -13,7 +13,7 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
-from restkeeper.storage.contract import Index
+from restkeeper.storage.interface import Index
 from tests.postgresql_reuse import Reused
 from tests.postgresql_server import Databases
 from tests.shop import RESOURCES, create_app

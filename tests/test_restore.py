@@ -14,8 +14,8 @@ from click.testing import Result
 from restkeeper.app import stored_collections
 from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.contract import Record
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
+from restkeeper.storage.interface import Record
 from restkeeper.storage.outbox import Event, EventFilter
 from tests.live import ROOT
 from tests.shop import RESOURCES, create_app

@@ -19,7 +19,7 @@ from flask.testing import FlaskClient
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.contract import Record, Transaction
+from restkeeper.storage.interface import Record, Transaction
 from tests import stores
 from tests.live import Gunicorn, HttpResponse, read_all
 from tests.recorder import next_of

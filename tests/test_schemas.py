@@ -17,7 +17,7 @@ from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Email, Lifecycle, ListOf, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
-from restkeeper.storage.contract import Index
+from restkeeper.storage.interface import Index
 from tests.shop import RESOURCES, create_app
 
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 
 from restkeeper.storage import shares
-from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.shares import Shares, work_for
 from restkeeper.storage.sql import SKIPPED, is_search
 from tests.sqlite.helpers import Exit

@@ -17,7 +17,7 @@ from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.schemas.item import ItemSchema
-from restkeeper.storage.contract import Record
+from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from restkeeper.web.exactjson import merge_patch

@@ -30,7 +30,7 @@ from restkeeper.errors import BodyTooLarge, ValidationFailed
 from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import Filter, Op, Query, Record, Sort
+from restkeeper.storage.interface import Filter, Op, Query, Record, Sort
 from restkeeper.web import exactjson
 from tests.live import ROOT
 

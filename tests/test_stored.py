@@ -16,8 +16,8 @@ from restkeeper.resources.evolution import Add, Convert, Members, Remove, Rename
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, Lifecycle, ListOf, Money, Status, Text, Time, Whole
 from restkeeper.schemas.item import ItemSchema
-from restkeeper.storage.contract import Index
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Index
 from tests.shop import create_app
 
 TITLE = Text(1, 50, required=True)

@@ -16,7 +16,7 @@ from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Convert, Remove, Rename, Step
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Text, Whole
-from restkeeper.storage.contract import Index
+from restkeeper.storage.interface import Index
 from restkeeper.versions import Deprecation, Version, Versions
 from tests.shop import create_app
 from tests.test_stored import resource

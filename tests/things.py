@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from restkeeper.storage.contract import Collection, Field, Index, Kind, Query, Record, Sort, Store, Transaction
+from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Record, Sort, Store, Transaction
 from restkeeper.web import exactjson
 
 FIELDS = {

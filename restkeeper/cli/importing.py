@@ -38,8 +38,8 @@ from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
-from restkeeper.storage.contract import Record, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 
 Item = tuple[int, list[str], tuple[Any, ...]]  # its place in the input, the fields that it did not have, its record

@@ -14,7 +14,7 @@ from restkeeper.features.keys.handlers import (
     revoke_key,
     update_key,
 )
-from restkeeper.storage.contract import Query, Sort, Transaction
+from restkeeper.storage.interface import Query, Sort, Transaction
 from restkeeper.web import exactjson
 
 DAY = 24 * 3600

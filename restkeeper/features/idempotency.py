@@ -23,7 +23,7 @@ from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord
 from restkeeper.service import Service
-from restkeeper.storage.contract import Store, StoredResponse, Transaction
+from restkeeper.storage.interface import Store, StoredResponse, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import caller_in

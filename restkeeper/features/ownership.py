@@ -4,7 +4,7 @@ from restkeeper.errors import Forbidden, NotFound
 from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
-from restkeeper.storage.contract import Record
+from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
 from restkeeper.web.auth import ADMIN, caller
 

@@ -13,8 +13,8 @@ from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import ItemStore, ItemTransaction, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
+from restkeeper.storage.interface import ItemStore, ItemTransaction, Query, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 
@@ -114,7 +114,7 @@ def omitted_by(
 ) -> list[Record]:
     """The items that a list leaves out: its query uses a field that has changed, and they are NotConvertible.
 
-    Raises Unavailable if such a field has another form in further items of the `others`, see `contract.Page`.
+    Raises Unavailable if such a field has another form in further items of the `others`, see `interface.Page`.
     """
     fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
     fields.update(representation.resource.search if query.search else ())

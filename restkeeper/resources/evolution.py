@@ -19,7 +19,7 @@ from marshmallow import Schema, ValidationError, fields, missing
 from restkeeper.errors import Unavailable
 from restkeeper.schemas.fields import Time, default_of
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import MOST_SCHEMAS, StoredSchema
+from restkeeper.storage.interface import MOST_SCHEMAS, StoredSchema
 from restkeeper.web import exactjson
 
 _log = logging.getLogger("restkeeper")
@@ -389,7 +389,7 @@ class KnownSchemas:
         self._newer: dict[str, StoredSchema] = {}
 
     def learn(self, schemas: Sequence[StoredSchema]) -> None:
-        """See `contract.Collection`."""
+        """See `interface.Collection`."""
         order = {each.fingerprint: (each.revision, position) for position, each in enumerate(schemas)}
         own = order.get(self._fingerprint, (self._revision, -1))
         newer = {each.fingerprint: each for each in schemas if order[each.fingerprint] > own}

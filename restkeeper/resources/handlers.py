@@ -19,7 +19,7 @@ from restkeeper.errors import (
 )
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.representation import JsonObject
-from restkeeper.storage.contract import Record, Transaction
+from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import ADMIN, needs

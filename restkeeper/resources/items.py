@@ -16,8 +16,8 @@ from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound, Unavailable
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
-from restkeeper.storage.contract import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
+from restkeeper.storage.interface import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.exactjson import JSON, read_object, require_acceptable

@@ -14,7 +14,7 @@ from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untrans
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
-from restkeeper.storage.contract import Collection, Page, Query, Record
+from restkeeper.storage.interface import Collection, Page, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.preconditions import digest

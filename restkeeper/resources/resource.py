@@ -24,7 +24,7 @@ from restkeeper.resources.evolution import (
 )
 from restkeeper.schemas.fields import Time, default_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
-from restkeeper.storage.contract import Collection, Field, Index, Kind, StoredSchema
+from restkeeper.storage.interface import Collection, Field, Index, Kind, StoredSchema
 from restkeeper.web import exactjson
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
@@ -213,7 +213,7 @@ class Resource:
         )
 
     def _conflict(self, schema: StoredSchema) -> str:
-        """See `contract.Collection.conflict`."""
+        """See `interface.Collection.conflict`."""
         name, revision = self.name, schema.revision
         if revision > self.revision:
             if schema.oldest <= self.revision:

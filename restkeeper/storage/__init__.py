@@ -6,7 +6,7 @@ No module outside this package knows a backend, or SQL.
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.interface import Collection, Store
 from restkeeper.storage.location import DEFAULTS, Location, Options
 from restkeeper.storage.postgresql.location import PostgresLocation
 from restkeeper.storage.sqlite.location import SqliteFile, SqliteMemory

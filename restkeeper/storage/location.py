@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol
 
 from restkeeper.clock import Clock
-from restkeeper.storage.contract import Collection, Store
 from restkeeper.storage.copying import Copy, Copyable
+from restkeeper.storage.interface import Collection, Store
 
 
 class Options(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from restkeeper.storage.contract import Found, Key, Record, StoredResponse
+from restkeeper.storage.interface import Found, Key, Record, StoredResponse
 from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sql import Database, revision
 
@@ -49,7 +49,7 @@ _OF_KIND: dict[type, str] = {tuple: _ITEM, bytes: _RESPONSE, str: _REVISION}
 
 
 def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list[Found]:
-    """See `contract.Store.look_up`."""
+    """See `interface.Store.look_up`."""
     parameters: dict[str, Any] = {}
     for n, key in enumerate(keys):
         if isinstance(key, tuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from restkeeper.storage.contract import Collection, Field, Filter, Kind, Page, Query, Scalar, Sort
+from restkeeper.storage.interface import Collection, Field, Filter, Kind, Page, Query, Scalar, Sort
 from restkeeper.storage.sql import Row, literal
 
 _OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from restkeeper.storage.contract import MOST_SCHEMAS, Collection, Record, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Record, StoredSchema
 from restkeeper.storage.sql import Database, of_other_revision
 
 _SELECT = """\
@@ -45,7 +45,7 @@ WHERE {is_of_fingerprints}"""
 class Registry:
     """The schemas that the collections of a process have learned of.
 
-    Each collection learns of all registered ones before it gets an item of a new one, see `contract.Collection`.
+    Each collection learns of all registered ones before it gets an item of a new one, see `interface.Collection`.
     """
 
     def __init__(self, collections: Iterable[Collection]) -> None:
@@ -65,12 +65,12 @@ class Registry:
 
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
-    """See `contract.ItemStore.schemas`."""
+    """See `interface.ItemStore.schemas`."""
     return list(map(StoredSchema._make, database.rows(_SELECT, {"collection": collection})))
 
 
 def find_others(database: Database, collection: Collection, fingerprints: Sequence[str], limit: int) -> list[Record]:
-    """See `contract.ItemStore.of_fingerprints`."""
+    """See `interface.ItemStore.of_fingerprints`."""
     statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT :limit"
     return list(map(Record._make, database.rows(statement, {"fingerprints": list(fingerprints), "limit": limit})))
 

@@ -6,7 +6,7 @@ from typing import IO
 
 import orjson
 
-from restkeeper.storage.contract import Record
+from restkeeper.storage.interface import Record
 
 SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from restkeeper.storage.contract import Collection, Op, Query
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection, Op, Query
 from restkeeper.storage.outbox import EventFilter
 
 Row = tuple[Any, ...]

@@ -21,7 +21,7 @@ from flask import request
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import InvalidQuery
-from restkeeper.storage.contract import Page, Position, Query
+from restkeeper.storage.interface import Page, Position, Query
 from restkeeper.web.queries import ListRequest
 
 K = TypeVar("K")

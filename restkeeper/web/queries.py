@@ -12,7 +12,7 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
-from restkeeper.storage.contract import Field, Filter, Kind, Op, Query, Sort
+from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
 

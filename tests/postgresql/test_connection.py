@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from restkeeper.storage import shares
-from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreError, StoreFull, StoreUnavailable
+from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.postgresql import failures, limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session

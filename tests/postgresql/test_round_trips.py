@@ -14,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.service import service_of
-from restkeeper.storage.contract import Store
+from restkeeper.storage.interface import Store
 from restkeeper.storage.postgresql import limits, store
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted

@@ -13,7 +13,7 @@ import pytest
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Filter, Kind, Op, Page, Query, Sort, Store
+from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Sort, Store
 from tests.shop import create_app
 from tests.things import FIELDS, THINGS, insert, record
 

@@ -1,9 +1,9 @@
-"""The registry of schemas in PostgreSQL, beyond the contract."""
+"""The registry of schemas in PostgreSQL, beyond the suite of all stores."""
 
 import psycopg
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import MOST_SCHEMAS, Collection, StoredSchema
+from restkeeper.storage.interface import MOST_SCHEMAS, Collection, StoredSchema
 from tests.postgresql_server import Databases
 
 FIRST, LAST = (Collection("things", {}, schema=StoredSchema(name, 1, 1, "{}")) for name in ("first", "last"))

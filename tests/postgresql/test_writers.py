@@ -13,8 +13,8 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreUnavailable
+from restkeeper.storage.interface import Store, StoredResponse, Transaction
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
 from tests.shop import create_app

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import EventsExpired
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests import outbox
 from tests.things import SAMPLE, THINGS, insert

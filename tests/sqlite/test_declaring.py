@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import (
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
+from restkeeper.storage.interface import (
     MOST_SCHEMAS,
     Collection,
     Field,
@@ -19,7 +20,6 @@ from restkeeper.storage.contract import (
     Store,
     StoredSchema,
 )
-from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.sql import select_other_fingerprints
 from tests.things import FIELDS, insert, record

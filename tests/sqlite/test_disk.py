@@ -9,8 +9,8 @@ import pytest
 
 from app import create_app
 from restkeeper.config import Config
-from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnopened
+from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.sqlite.connection import LOG_BYTES
 from restkeeper.storage.sqlite.search import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS, READ_SECONDS, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import locate, open_store
-from restkeeper.storage.contract import Collection, StoredSchema
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sql import oldest_of
 from restkeeper.storage.sqlite import migrations
 from tests.things import THINGS, insert, record

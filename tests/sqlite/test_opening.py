@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Collection, Index, StoredSchema, Transaction
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection, Index, StoredSchema, Transaction
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests.sqlite.helpers import Clock, opened
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import Options
-from restkeeper.storage.contract import Filter, Op, Query, Sort
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.shares import work_for, worked_for
 from restkeeper.storage.sqlite.search import SEARCHES, SHARE, YIELD_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from restkeeper.clock import TURN
-from restkeeper.storage.contract import Transaction
+from restkeeper.storage.interface import Transaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
@@ -58,7 +58,7 @@ def test_readers_of_a_store_in_memory_let_writers_in() -> None:
     script = """
 from gevent import monkey; monkey.patch_all()
 import gevent
-from restkeeper.storage.contract import Filter, Op, Query
+from restkeeper.storage.interface import Filter, Op, Query
 from tests.things import THINGS, insert, record
 from restkeeper.storage.sqlite.store import SqliteStore
 store = SqliteStore(":memory:", [THINGS])

@@ -6,7 +6,7 @@ from restkeeper.errors import NotConvertible
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
-from restkeeper.storage.contract import Record
+from restkeeper.storage.interface import Record
 from restkeeper.storage.outbox import StoredEvent
 from restkeeper.web import exactjson
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import orjson
 
 from restkeeper.clock import Clock, rfc3339
-from restkeeper.storage.contract import Collection, Record
 from restkeeper.storage.errors import RecordNotFound, StoreError
+from restkeeper.storage.interface import Collection, Record
 from restkeeper.web.auth import ADMIN, Caller, InvalidCredential, digest_of
 from restkeeper.web.lookup import Lookup
 

@@ -24,7 +24,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
-from restkeeper.storage.contract import Index, Record, Store, Transaction
+from restkeeper.storage.interface import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import ADMIN, digest_of

@@ -7,7 +7,7 @@ from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
 from restkeeper.schemas.fields import Status
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
-from restkeeper.storage.contract import Kind, Op
+from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import MAX_VALUES, OPERATORS
 

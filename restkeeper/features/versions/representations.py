@@ -23,7 +23,7 @@ from restkeeper.resources.representation import (
 )
 from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.contract import Page, Query, Record
+from restkeeper.storage.interface import Page, Query, Record
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, require_none

@@ -29,8 +29,8 @@ from restkeeper.resources.items import UNCACHED, Items, deadline_of, until_curre
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
-from restkeeper.storage.contract import Index, Record, Transaction
 from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.interface import Index, Record, Transaction
 from restkeeper.storage.outbox import Event, LogEntry, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply

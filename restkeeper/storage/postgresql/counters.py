@@ -78,7 +78,7 @@ class Counters:
 
 
 def revision_of(session: Session, collection: str) -> str:
-    """See `contract.ItemStore.revision`."""
+    """See `interface.ItemStore.revision`."""
     epoch, changes, _ = state_of(session, collection)
     return revision(epoch, changes)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 from restkeeper.storage import queries
-from restkeeper.storage.contract import Collection, Filter, Index, Kind, Op
+from restkeeper.storage.interface import Collection, Filter, Index, Kind, Op
 from restkeeper.storage.sql import literal, of_other_revision
 
 BEGINNING = 500  # characters of a text in an index

@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -16,6 +15,7 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
+from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.postgresql.counters import Counters, revision_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, clean, fields_of
 from restkeeper.storage.postgresql.expressions import field_of
@@ -77,7 +77,7 @@ _NOT_FOUND = "there is no such item"
 
 
 class PostgresTransaction(Outbox):
-    """See `contract.Transaction`. Changes are made together, before the next read or at the end."""
+    """See `interface.Transaction`. Changes are made together, before the next read or at the end."""
 
     def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
         super().__init__(session, registry)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
+from restkeeper.storage.interface import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
 from restkeeper.storage.postgresql.dialect import clean
 from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, in_row, is_long, type_of
 from restkeeper.storage.postgresql.session import Session
@@ -31,7 +31,7 @@ class SortKey(NamedTuple):
 
 
 def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-    """See `contract.ItemStore.page`: one statement, which reads at most one row more."""
+    """See `interface.ItemStore.page`: one statement, which reads at most one row more."""
     statement, parameters = select_page(collection, query)
     found = session.rows(statement, {**parameters, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, others, *_ = found[0]

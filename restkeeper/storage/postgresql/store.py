@@ -14,7 +14,10 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from restkeeper.storage.contract import (
+from restkeeper.storage.deliveries import find_subscriptions, read_log
+from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
+from restkeeper.storage.feed import newest_id
+from restkeeper.storage.interface import (
     ALL,
     Collection,
     Found,
@@ -25,9 +28,6 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
-from restkeeper.storage.deliveries import find_subscriptions, read_log
-from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
-from restkeeper.storage.feed import newest_id
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
@@ -89,7 +89,7 @@ _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[
 
 
 class PostgresStore:
-    """See `contract.Store`. A process has at most `connections` open, and one more that opens or examines the store."""
+    """See `interface.Store`. A process has at most `connections` open, and one more that opens or examines it."""
 
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         self._url = url

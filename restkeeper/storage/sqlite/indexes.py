@@ -8,7 +8,7 @@ SQLite would otherwise prefer the primary key, and sort.
 import sqlite3
 from hashlib import blake2b
 
-from restkeeper.storage.contract import Collection
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.sql import literal, of_other_revision
 from restkeeper.storage.sqlite.queries import SqliteColumn
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-from restkeeper.storage.contract import Record, StoredResponse
 from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
+from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import revision, select_other_fingerprints
@@ -59,7 +59,7 @@ _NOT_FOUND = "there is no such item"
 
 
 class SqliteTransaction(Deliveries):
-    """See `contract.Transaction`. The file keeps its `epoch` while the transaction is open.
+    """See `interface.Transaction`. The file keeps its `epoch` while the transaction is open.
 
     It has the only lock, on the whole file: a record need not be locked.
     """
@@ -173,7 +173,7 @@ def _columns(record: Record) -> tuple[Any, ...]:
 
 
 def find_other_fingerprints(connection: SqliteConnection, collection: str, registry: Registry) -> list[str]:
-    """See `contract.ItemTransaction.other_fingerprints`."""
+    """See `interface.ItemTransaction.other_fingerprints`."""
     if (declared := registry.collections.get(collection)) is None:
         return []
     found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
@@ -182,7 +182,7 @@ def find_other_fingerprints(connection: SqliteConnection, collection: str, regis
 
 
 def read_item(connection: SqliteConnection, collection: str, id: str, registry: Registry) -> Record:
-    """See `contract.ItemStore.read`."""
+    """See `interface.ItemStore.read`."""
     row = connection.execute(_READ, (collection, id)).fetchone()
     if row is None:
         raise RecordNotFound(_NOT_FOUND)

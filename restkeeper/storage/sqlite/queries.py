@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage import queries
-from restkeeper.storage.contract import Collection, Filter, Kind, Op, Page, Query
+from restkeeper.storage.interface import Collection, Filter, Kind, Op, Page, Query
 from restkeeper.storage.queries import conditions, order_of, outline, page_of
 from restkeeper.storage.sql import literal
 

@@ -15,7 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
-from restkeeper.storage.contract import (
+from restkeeper.storage.deliveries import find_subscriptions, read_log
+from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.feed import newest_id
+from restkeeper.storage.interface import (
     ALL,
     Collection,
     Found,
@@ -26,9 +29,6 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
-from restkeeper.storage.deliveries import find_subscriptions, read_log
-from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
-from restkeeper.storage.feed import newest_id
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
@@ -108,7 +108,7 @@ def _close_stores() -> None:
 
 
 class SqliteStore:
-    """See `contract.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
+    """See `interface.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
     def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:

@@ -15,8 +15,8 @@ import psycopg
 
 from restkeeper.clock import Clock
 from restkeeper.storage import schemas
-from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.postgresql import counters
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.expressions import index_prefix, indexes_of, unique_fields

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from restkeeper.storage import schemas
-from restkeeper.storage.contract import Collection
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
 from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema

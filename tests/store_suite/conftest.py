@@ -1,4 +1,4 @@
-"""The stores that the contract is tested on: SQLite in a file and in memory, and PostgreSQL."""
+"""The stores that the suite runs on: SQLite in a file and in memory, and PostgreSQL."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.contract import Collection, Store
+from restkeeper.storage.interface import Collection, Store
 from tests.postgresql_reuse import Reused
 from tests.postgresql_server import Databases
 from tests.things import OTHERS, THINGS

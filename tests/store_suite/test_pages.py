@@ -10,7 +10,7 @@ from itertools import chain, pairwise, product
 
 import pytest
 
-from restkeeper.storage.contract import Page, Position, Query, Sort, Store, Transaction
+from restkeeper.storage.interface import Page, Position, Query, Sort, Store, Transaction
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join

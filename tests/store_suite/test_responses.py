@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from restkeeper.storage.contract import Store, StoredResponse, Transaction
 from restkeeper.storage.errors import ResponseStored
+from restkeeper.storage.interface import Store, StoredResponse, Transaction
 from tests.things import ids, record
 
 

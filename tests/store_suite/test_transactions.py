@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from restkeeper.storage.contract import Key, Record, Store, StoredResponse, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
+from restkeeper.storage.interface import Key, Record, Store, StoredResponse, Transaction
 from tests.things import ids, insert, record
 from tests.waiting import join
 

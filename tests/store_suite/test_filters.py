@@ -5,8 +5,8 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restkeeper.storage.contract import Filter, Op, Query, Record, Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.interface import Filter, Op, Query, Record, Store, Transaction
 from tests.things import SAMPLE, ids, insert, record
 
 FOUND = {

@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from restkeeper.storage.contract import (
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.interface import (
     Collection,
     Field,
     Filter,
@@ -18,7 +19,6 @@ from restkeeper.storage.contract import (
     StoredSchema,
     Transaction,
 )
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.outbox import Event, EventFilter
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 

@@ -179,7 +179,7 @@ def _application(
     for each in representations:
         mount(app, service, partial(_routes_of, service, each), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
-    guard.learn(app)
+    guard.register(app)
     service.lookup.register(app)
     for check in app.ready:
         check()

@@ -26,7 +26,7 @@ class Clock(Protocol):
 
 # Seconds to sleep so that everything else continues. Under gevent a sleep of 0 lets other greenlets run up to 50 times
 # before the server checks its sockets; with any longer sleep it checks them, which costs some 0.2 ms if nothing waits.
-TURN = 0.000001
+YIELD_SECONDS = 0.000001
 
 
 def rfc3339(moment: float | datetime, digits: str = "microseconds") -> str:

@@ -119,8 +119,8 @@ def _redis(value: Any) -> str:
         known = False
     if value == "" or known:
         return str(value)
-    forms = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
-    raise ValueError(f"must be {forms}; special characters in the password must be percent-encoded")
+    accepted = "redis://[:PASSWORD@]HOST[:PORT][/NUMBER], the same with rediss://, or redis+unix://PATH"
+    raise ValueError(f"must be {accepted}; special characters in the password must be percent-encoded")
 
 
 def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: bool = False) -> Any:

@@ -19,25 +19,25 @@ _MAIN = "app.py"  # which creates the application
 
 def mistake_in(error: BaseException) -> str:
     """The line for an error of the declarations of a service, while they are loaded; empty for any other error."""
-    places: list[tuple[str, int, CodeType | None]] = []
+    positions: list[tuple[str, int, CodeType | None]] = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
         if name.startswith(_ENGINE) or not name.startswith(_LIBRARIES):
-            places.append((os.path.abspath(name), number, frame.f_code))
+            positions.append((os.path.abspath(name), number, frame.f_code))
     if isinstance(error, SyntaxError) and error.filename:
-        places.append((os.path.abspath(error.filename), error.lineno or 0, None))
-    own = [place for place in places if not place[0].startswith(_ENGINE)]
+        positions.append((os.path.abspath(error.filename), error.lineno or 0, None))
+    own = [position for position in positions if not position[0].startswith(_ENGINE)]
     folder = next((os.path.dirname(file) for file, _, _ in own if os.path.basename(file) == _MAIN), None)
     if folder is None or not own[-1][0].startswith(os.path.join(folder, "")):
         return ""
     file, line, code = own[-1]
-    place = f"{os.path.relpath(file, folder)}:{line}: "
-    if places[-1] == own[-1]:
+    location = f"{os.path.relpath(file, folder)}:{line}: "
+    if positions[-1] == own[-1]:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
         # The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?".
         text = list(traceback.TracebackException.from_exception(error).format_exception_only())[-1]
-        return "" if in_function else place + " ".join(text.split())
-    return place + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
+        return "" if in_function else location + " ".join(text.split())
+    return location + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
 
 
 def install() -> None:

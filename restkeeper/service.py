@@ -98,8 +98,8 @@ def locate_store(config: Config) -> Location:
     try:
         return locate(config.database_url)
     except ValueError as error:
-        scheme, mark, rest = config.database_url.partition("://")
-        shown = config.database_url if "@" not in rest else f"{scheme}{mark}…"  # without a password
+        scheme, separator, rest = config.database_url.partition("://")
+        shown = config.database_url if "@" not in rest else f"{scheme}{separator}…"  # without a password
         raise ConfigError(f"DATABASE_URL={shown!r}: must be {error}") from None
 
 

@@ -11,7 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import Schema
 
-from restkeeper.clock import TURN
+from restkeeper.clock import YIELD_SECONDS
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources import items
@@ -171,7 +171,7 @@ def test_a_change_that_is_always_stale_returns_503() -> None:
     with pytest.raises(Unavailable) as raised:
         until_current(attempt, 3, clock)
     assert (tried, raised.value.headers) == ([3] * 4, {"Retry-After": "1"})
-    assert clock.slept == [TURN] * 3
+    assert clock.slept == [YIELD_SECONDS] * 3
 
 
 def test_a_change_that_the_store_had_to_end_is_repeated_after_a_pause() -> None:
@@ -236,7 +236,7 @@ def test_a_failed_large_change_releases_its_lock() -> None:
     for _ in range(2):
         with pytest.raises(RecordChanged), locks.of_size(items.LARGE, 200.0):
             raise RecordChanged("another change")
-    assert clock.slept == [TURN, TURN]
+    assert clock.slept == [YIELD_SECONDS, YIELD_SECONDS]
 
 
 def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ class Store:
         self.works: Callable[[], object] = lambda: None
 
     def open(self) -> None:
-        with self.opening.turn():
+        with self.opening.lock():
             self.attempts += 1
             self.works()
             self.clock.now += self.seconds

@@ -12,7 +12,7 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import MOST_FAILURES, Command, service_of_app, shown_items, stored_items
-from restkeeper.cli.formats import FORMS, WRITERS, format_by_name
+from restkeeper.cli.formats import FILE_FORMATS, WRITERS, format_by_name
 from restkeeper.errors import NotConvertible
 
 
@@ -21,13 +21,13 @@ from restkeeper.errors import NotConvertible
 @click.argument("file", default="-")
 @click.option(
     "--format",
-    "form",
-    type=click.Choice(FORMS),
-    help="The form, if the end of FILE's name does not give it; default ndjson.",
+    "file_format",
+    type=click.Choice(FILE_FORMATS),
+    help="The format, if the end of FILE's name does not give it; default ndjson.",
 )
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @with_appcontext
-def export_items(name: str, file: str, form: str | None, version: str | None) -> None:
+def export_items(name: str, file: str, file_format: str | None, version: str | None) -> None:
     """Write the items of the collection NAME to FILE. The default is stdout.
 
     They are in the order of their ids, as of one moment. Only its owner can read the file, and it has its name when it
@@ -50,7 +50,7 @@ def export_items(name: str, file: str, form: str | None, version: str | None) ->
                 refused.append(error.detail)
 
     with _written(file) as out:
-        for chunk in WRITERS[form or format_by_name(file) or "ndjson"](bodies(), shown, formulas):
+        for chunk in WRITERS[file_format or format_by_name(file) or "ndjson"](bodies(), shown, formulas):
             out.write(chunk)
     if left_out and not version:
         click.echo(

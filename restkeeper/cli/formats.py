@@ -16,23 +16,23 @@ from restkeeper.errors import InvalidJson, ValidationFailed
 from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.web import exactjson
 
-FORMS = ("ndjson", "json", "csv")
+FILE_FORMATS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
 DEEPEST = 200  # levels of nesting that a service can allow
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
-Entries = Iterator[tuple[int, Callable[[], Any]]]  # the place in the file, and a function that reads its value
+Entries = Iterator[tuple[int, Callable[[], Any]]]  # the position in the file, and a function that reads its value
 
 
 def format_by_name(file: str) -> str | None:
-    """The form by the suffix of a file's name."""
+    """The format by the suffix of a file's name."""
     return _BY_SUFFIX.get(Path(file).suffix.lower())
 
 
 def format_of(file: str, first: bytes) -> str:
-    """The form by the first character, else by the file's name, else CSV."""
+    """The format by the first character, else by the file's name, else CSV."""
     by_content = {b"[": "json", b"{": "ndjson"}.get(first.lstrip()[:1])
     return by_content or format_by_name(file) or "csv"
 

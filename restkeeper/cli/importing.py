@@ -31,7 +31,7 @@ from restkeeper.cli.common import (
     shown_items,
     stored_items,
 )
-from restkeeper.cli.formats import BOM, FORMS, READERS, Entries, format_of
+from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
@@ -42,19 +42,23 @@ from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 
-Item = tuple[int, list[str], tuple[Any, ...]]  # its place in the input, the fields that it did not have, its record
+Item = tuple[int, list[str], tuple[Any, ...]]  # its position in the input, the fields that it did not have, its record
 WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 
 
 @click.command("import", cls=Command)
 @click.argument("name")
 @click.argument("file")
-@click.option("--format", "form", type=click.Choice(FORMS), help="The form of FILE, if it is not to be detected.")
+@click.option(
+    "--format", "file_format", type=click.Choice(FILE_FORMATS), help="The format of FILE, if it is not to be detected."
+)
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--atomic", is_flag=True, help="All or nothing, in one transaction: no other write meanwhile.")
 @with_appcontext
-def import_items(name: str, file: str, form: str | None, version: str | None, skip_bad: bool, atomic: bool) -> None:
+def import_items(
+    name: str, file: str, file_format: str | None, version: str | None, skip_bad: bool, atomic: bool
+) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
@@ -78,9 +82,9 @@ def import_items(name: str, file: str, form: str | None, version: str | None, sk
         with progress_bar("reading", size) as bar:
             lines = _counted(source, bar.update)
             first = next(lines, b"").removeprefix(BOM)
-            form = form or format_of(file, first)
-            entries = READERS[form](chain([first], lines), shown, service.config)
-            run = _Import(service, stored, shown, "element" if form == "json" else "line", skip_bad)
+            file_format = file_format or format_of(file, first)
+            entries = READERS[file_format](chain([first], lines), shown, service.config)
+            run = _Import(service, stored, shown, "element" if file_format == "json" else "line", skip_bad)
             run.validate(entries, digest, spool)
         spool.seek(0)
         run.insert(spool, atomic)
@@ -211,7 +215,7 @@ class _Import:
 
 
 def id_at(digest: bytes, number: int) -> str:
-    """The id of an item without one: a UUIDv8 (RFC 9562, section 5.8) from the file's content and the place in it.
+    """The id of an item without one: a UUIDv8 (RFC 9562, section 5.8) from the file's content and the position in it.
 
     The ids of one file are in its order; the same file gives the same ids again.
     """

@@ -82,8 +82,8 @@ def load_application(folder: Path, call: Callable[..., Any] | None = None) -> Ap
         sys.path.remove(ENGINE)  # a checkout: its top folder has a service, too
         sys.path.append(ENGINE)
     if str(folder) not in sys.path:  # after the standard library, before installed packages
-        place = next((place for place, path in enumerate(sys.path) if path in INSTALLED), len(sys.path))
-        sys.path.insert(place, str(folder))
+        index = next((index for index, path in enumerate(sys.path) if path in INSTALLED), len(sys.path))
+        sys.path.insert(index, str(folder))
     spec = spec_from_file_location("app", file)
     assert spec and spec.loader  # noqa: S101 - it is a file that ends in .py
     module = sys.modules["app"] = module_from_spec(spec)

@@ -69,7 +69,7 @@ class _Comparison:
         self._moved = {how: moved | _only(*sides) for how, sides in self._sides.items()}
 
     def changes(self) -> Iterator[tuple[ContractChange, str]]:
-        """All changes, each with the places where it is seen. Of what came or went, its parts are not told."""
+        """All changes, each with the locations where it is seen. Of what came or went, its parts are not told."""
         was, now = self._before.facts, self._after.facts
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         keys.sort(key=lambda key: (key.component or key.holder, key))

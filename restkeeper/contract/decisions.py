@@ -31,7 +31,7 @@ VALUES: Row = {"added": NARROWED, "removed": WIDENED, "fewer": NARROWED, "more":
 UPPER: Row = {"added": NARROWED, "removed": WIDENED, "raised": WIDENED, "lowered": NARROWED}
 LOWER: Row = {"added": NARROWED, "removed": WIDENED, "raised": NARROWED, "lowered": WIDENED}
 RULE: Row = {"added": NARROWED, "removed": WIDENED, "changed": CHANGED}
-MARK: Row = {"added": NARROWED, "removed": WIDENED}
+FLAG: Row = {"added": NARROWED, "removed": WIDENED}
 CREDENTIALS: Row = {"added": CHANGED, "removed": HARMLESS, "fewer": CHANGED, "more": HARMLESS}
 OTHER: Row = {"added": CHANGED, "removed": CHANGED, "changed": CHANGED}  # a keyword of JSON Schema that is not below
 
@@ -66,10 +66,10 @@ TABLE: dict[str, Row] = {
     "x-required-scope": CREDENTIALS,
     "x-ownership": {"fewer": CHANGED, "more": HARMLESS},
     # Of a parameter, a body, a field or a header
-    "required": MARK,
+    "required": FLAG,
     # Of a schema
     "type": VALUES,
-    "never null": MARK,
+    "never null": FLAG,
     "enum": VALUES,
     "enum of x-extensible": {"fewer": NARROWED, "more": HARMLESS},
     "$ref": OTHER,  # generated clients name their types by it
@@ -77,7 +77,7 @@ TABLE: dict[str, Row] = {
     "closed": {"added": NARROWED, "removed": LOOSER},  # fields that are not declared are forbidden
     "format": RULE,
     "multipleOf": RULE,
-    "uniqueItems": MARK,
+    "uniqueItems": FLAG,
     **BOUNDS,
     "pattern": {"added": NARROWED, "removed": LOOSER, "changed": (B, J)},
     # Clients store ids. Whether all that there are match a first pattern, no document says.

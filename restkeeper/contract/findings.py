@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from restkeeper.contract.decisions import Severity
 
-MOST = 3  # places, or subjects, that the text of a finding names; of the others it says how many they are
+MOST = 3  # locations, or subjects, that the text of a finding names; of the others it says how many they are
 WHOM = {
     "operation": "clients that call it",
     "collection": "clients that use it",
@@ -50,7 +50,7 @@ class Finding(NamedTuple):
 
     version: str
     change: ContractChange
-    places: list[str]
+    locations: list[str]
     others: list[ContractChange]
 
     @property
@@ -65,7 +65,7 @@ class Finding(NamedTuple):
 
     def paragraph(self) -> str:
         """What changed and where, whom it breaks and what to do instead."""
-        lines = [f"{self.severity}: {self.headline}", *_listed("in ", self.places)]
+        lines = [f"{self.severity}: {self.headline}", *_listed("in ", self.locations)]
         also = [f"{each.subject}: {each.what}" for each in self.others if each.what != self.change.what]
         same = [str(each.subject) for each in self.others if each.what == self.change.what]
         lines += _listed("also ", [*dict.fromkeys(same), *dict.fromkeys(also)])
@@ -76,10 +76,10 @@ class Finding(NamedTuple):
 
 
 def findings(version: str, changes: Iterable[tuple[ContractChange, str]]) -> list[Finding]:
-    """The findings of changes and the places where they are seen: one for a cause, the most severe first."""
+    """The findings of changes and the locations where they are seen: one for a cause, the most severe first."""
     causes: dict[str, dict[ContractChange, set[str]]] = {}
-    for change, place in changes:
-        causes.setdefault(change.cause, {}).setdefault(change, set()).add(place)
+    for change, location in changes:
+        causes.setdefault(change.cause, {}).setdefault(change, set()).add(location)
     found = []
     for same in causes.values():
         worst = min(each.severity for each in same)

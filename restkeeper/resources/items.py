@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import TURN, Clock, rfc3339, time_after, uuid7
+from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after, uuid7
 from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound, Unavailable
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
@@ -417,7 +417,7 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
         except (RecordChanged, ResponseStored, StoreContended) as error:
             if clock.monotonic() >= deadline:
                 raise Unavailable("others change this item at the same time; try again") from None
-            pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else TURN
+            pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else YIELD_SECONDS
         clock.sleep(pause)
 
 
@@ -466,6 +466,6 @@ class ItemLocks:
             yield
         finally:
             try:
-                self._clock.sleep(TURN)  # with the lock, so that the server's sockets come before the next one
+                self._clock.sleep(YIELD_SECONDS)  # with the lock, so that the server's sockets come before the next one
             finally:
                 self._large.release()

@@ -145,15 +145,15 @@ class Time(fields.String):
     """A time (RFC 3339), stored in UTC with microseconds so that it sorts as text."""
 
     default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
-    _FORM = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+    _PATTERN = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
     def __init__(self, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
-        form: dict[str, Any] = {"format": "date-time"} | ({"maxLength": 27} if options.get("dump_only") else {})
-        super().__init__(metadata={**form, **(metadata or {})}, **options)
+        described: dict[str, Any] = {"format": "date-time"} | ({"maxLength": 27} if options.get("dump_only") else {})
+        super().__init__(metadata={**described, **(metadata or {})}, **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs).upper()
-        if not self._FORM.fullmatch(text):  # Python accepts more of ISO 8601: weeks, no seconds, no offset
+        if not self._PATTERN.fullmatch(text):  # Python accepts more of ISO 8601: weeks, no seconds, no offset
             raise self.make_error("time")
         try:
             return rfc3339(datetime.fromisoformat(text))

@@ -26,7 +26,7 @@ def locate(url: str) -> Location:
     """The location that a URL names. Raises ValueError, which lists the forms of a URL."""
     with suppress(KeyError, ValueError):
         return BACKENDS[url.partition("://")[0]](url)
-    raise ValueError(" or ".join(dict.fromkeys(backend.form for backend in BACKENDS.values())))
+    raise ValueError(" or ".join(dict.fromkeys(backend.pattern for backend in BACKENDS.values())))
 
 
 def open_store(url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> Store:

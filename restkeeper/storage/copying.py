@@ -1,4 +1,4 @@
-"""A copy of a whole store to an empty place, while nobody uses either of the two.
+"""A copy of a whole store to an empty store, while nobody uses either of the two.
 
 The copy has the epoch, the numbers of changes and the positions of its source, so that all ETags, cursors and ids of
 events stay valid in it. So only one of the two may change afterwards: no program opens the source any more, from a
@@ -81,7 +81,7 @@ class Copy(Copyable, Protocol):
         """Do all that can fail but what makes the copy appear, which the end of the context does."""
 
 
-class Place(Protocol):
+class Side(Protocol):
     """The part of `location.Location` that a copy needs."""
 
     @property
@@ -103,7 +103,7 @@ class Copied(NamedTuple):
 Progress = Callable[[str, int], AbstractContextManager[Any]]  # a label and a length to what has `update(step)`
 
 
-def copy(source: Place, target: Place, progress: Progress, clock: Clock) -> list[Copied]:
+def copy(source: Side, target: Side, progress: Progress, clock: Clock) -> list[Copied]:
     """Move a store, and compare what was written with what was read.
 
     Raises StoreUnavailable, and changes nothing, if a program uses one of the two, or the target has a store.

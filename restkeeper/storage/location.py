@@ -38,13 +38,13 @@ class Restored(NamedTuple):
 
 
 class Location(Protocol):
-    """The location of a store. The constructor touches no file; it raises ValueError if the URL has not the `form`.
+    """The location of a store. The constructor touches no file; it raises ValueError if the URL has not the `pattern`.
 
     `name` is the URL without any password. A `temporary` store belongs to one process and ends with it. `folder` is
     a folder on the disk of the store, or None if that disk is not of this machine.
     """
 
-    form: ClassVar[str]
+    pattern: ClassVar[str]
     temporary: ClassVar[bool]
 
     def __init__(self, url: str) -> None: ...

@@ -12,7 +12,7 @@ WAIT_SECONDS = 5.0  # for which a use waits for another one that opens the store
 
 
 class Opening:
-    """Gives one use at a time the turn to open the store.
+    """Lets one use at a time open the store.
 
     Others wait for the first attempt. After a failure they get the same at once while another attempt is under way, and
     for as long as the failed one took, at least `pause` seconds: of a hundred requests one waits. In a process that
@@ -23,14 +23,14 @@ class Opening:
         self._clock = clock
         self._creates = creates
         self._pause = pause
-        self._turn = threading.Lock()  # which gevent may have replaced since this module was imported
+        self._lock = threading.Lock()  # which gevent may have replaced since this module was imported
         self._failure: StoreError | None = None  # of the last attempt, or that it takes too long
         self._until = 0.0  # by the clock: when the next attempt may begin
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """The turn to open the store, if it is not open yet. Raises the failure of the attempt before."""
-        if not self._turn.acquire(timeout=0 if self._failure else WAIT_SECONDS):
+    def lock(self) -> Iterator[None]:
+        """Hold the right to open the store, if it is not open yet. Raises the failure of the attempt before."""
+        if not self._lock.acquire(timeout=0 if self._failure else WAIT_SECONDS):
             failure = self._failure = self._failure or StoreUnavailable("the store is still being opened")
             raise _again(failure)
         try:
@@ -46,7 +46,7 @@ class Opening:
                 self._until = now + min(max(now - begin, self._pause), WAIT_SECONDS)
                 raise failure from failure.__cause__
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def _shown(self, error: StoreError | OSError) -> StoreError:
         if isinstance(error, OSError):

@@ -211,7 +211,7 @@ class Guard:
             raise Unauthorized("send a key or a token", headers={"WWW-Authenticate": challenge})
         raise lacking(needed)
 
-    def learn(self, app: Application) -> None:
+    def register(self, app: Application) -> None:
         """Read what every route needs, also of those that are added later. Raises ValueError: see `_learn_view`."""
         for endpoint, view in app.view_functions.items():
             self._learn_view(endpoint, view)

@@ -90,14 +90,14 @@ def seconds_since_start(environ: dict[str, Any]) -> float:
     return elapsed
 
 
-def access_log(form: str, level: str) -> Callable[[Line], None] | None:
+def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:
     """What writes a request's line to standard error, "json" or "text"; None where `level` leaves such lines out.
 
     It is one system call and not a logging.Logger, which would cost more than reading the item.
     """
     if level not in ("debug", "info"):
         return None
-    shape = _json_line if form == "json" else _text_line
+    shape = _json_line if log_format == "json" else _text_line
     return lambda line: _write(shape(line))
 
 
@@ -136,10 +136,10 @@ def request_id() -> str:
     return str(current_request.environ[_REQUEST_ID])
 
 
-def configure_logging(form: str, level: str) -> None:
+def configure_logging(log_format: str, level: str) -> None:
     """Send the program's log to standard error, a line a record, as "text" or "json"."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(_json_line if form == "json" else _text_line))
+    handler.setFormatter(_Lines(_json_line if log_format == "json" else _text_line))
     logger = logging.getLogger("restkeeper")
     logger.handlers[:] = [handler]
     logger.propagate = False

@@ -60,10 +60,10 @@ WRITE_PROBLEMS = (
 )
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
 
-# Marks of operations, among their parameters: a feature adds to the operations with a mark (description.Contribution).
+# Groups of operations, named among their parameters: a feature adds to the operations of a group, see `Contribution`.
 IDEMPOTENT = "Idempotent"  # a repeated request is not executed again
 COMPARED = "Compared"  # a repeated request must have the body and the credentials of the first one
-MARKS = (IDEMPOTENT, COMPARED)
+GROUPS = (IDEMPOTENT, COMPARED)
 UNUSED = "Unused"  # no operation has it: a problem that is added to it has only a page
 
 
@@ -203,10 +203,10 @@ class Description(Protocol):
 
 @dataclass(frozen=True)
 class Contribution:
-    """What an open feature adds to the description of operations: of those with the mark `to`, or without it of all.
+    """What an open feature adds to the description of operations: of those of the group `to`, or without it of all.
 
-    Components are given by name. The parameters stand in the place of the mark. The headers are those of all responses;
-    with a mark, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
+    Components are given by name. The parameters stand where the group is named. The headers are those of all responses;
+    with a group, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
     operations that need OWN. `about` is a paragraph of the introduction, in which <version> is that of the document.
     `tags` describes the feature's tags, and `operations` has additions to descriptions, by name of the handler.
     `build` adds components and messages of the feature to each document, before the operations are added; features that
@@ -226,7 +226,7 @@ class Contribution:
     amend: Callable[[JsonSchema, str], None] = lambda document, version: None
 
     def __post_init__(self) -> None:
-        if self.to not in (known := ("", *MARKS, UNUSED, OWN)):
+        if self.to not in (known := ("", *GROUPS, UNUSED, OWN)):
             raise ValueError(f"Contribution(to={self.to!r}): must be one of {', '.join(map(repr, known))}")
 
 

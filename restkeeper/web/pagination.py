@@ -31,7 +31,7 @@ LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of 
 
 _CHECKSUM = 8  # bytes
 _LEFT_OUT = ("last", "first", "prev")  # if there is no room, in this order; a walk needs `next`
-_PLACE = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
+_POSITION = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 
 def resolve(listing: ListRequest, path: str, args: MultiDict[str, str]) -> Query:
@@ -69,12 +69,12 @@ def links(
 ) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
     if listing.by_offset:
-        places = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total)}
+        positions = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total)}
     else:
         bound = _bound(path, args)
-        places = {rel: f"cursor={_cursor(place, bound)}" if place else "" for rel, place in _by_cursor(query, page)}
+        positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in _by_cursor(query, page)}
     others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
-    return link_header({rel: _target(path, "&".join(filter(None, (others, place)))) for rel, place in places.items()})
+    return link_header({rel: _target(path, "&".join(filter(None, (others, end)))) for rel, end in positions.items()})
 
 
 def target_with(name: str, value: str | None) -> str:
@@ -135,9 +135,9 @@ def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
     return [*targets, ("last", (True,))]
 
 
-@lru_cache(maxsize=1024)  # the ends of the first pages are needed most; a place can have some KiB
-def _cursor(place: Position, bound: bytes) -> str:
-    payload = orjson.dumps(place)
+@lru_cache(maxsize=1024)  # the ends of the first pages are needed most; a position can have some KiB
+def _cursor(position: Position, bound: bytes) -> str:
+    payload = orjson.dumps(position)
     return _token(_checksum(payload, bound) + payload)
 
 
@@ -151,7 +151,7 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
 
 def _bound(path: str, args: MultiDict[str, str]) -> bytes:
     """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
-    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PLACE)])
+    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _POSITION)])
     return blake2b(bound, digest_size=16).digest()
 
 

@@ -325,7 +325,7 @@ def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: 
         add_migration(1)
         clock = SetClock()
         started = parallel.start(partial(open_store, url, [WITHOUT_INDEXES], Options(clock=clock)))
-        until(lambda: limits.TURN_SECONDS in clock.slept)
+        until(lambda: limits.OTHERS_SECONDS in clock.slept)
         assert not builder.done()
     stores = [builder.result(SECONDS), started.result(SECONDS)]
     stores[1].check()

@@ -12,7 +12,7 @@ from restkeeper.config import Config
 from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnopened
 from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.sqlite.connection import LOG_BYTES
-from restkeeper.storage.sqlite.search import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS, READ_SECONDS, YIELD_SECONDS
+from restkeeper.storage.sqlite.search import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS, READ_SECONDS, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, record
@@ -177,7 +177,7 @@ class Busy(Clock):
         self.left = times
 
     def monotonic(self) -> float:
-        self.now += YIELD_SECONDS
+        self.now += WORK_SECONDS
         return self.now
 
     def sleep(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ from restkeeper.storage import Options
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.shares import work_for, worked_for
-from restkeeper.storage.sqlite.search import SEARCHES, SHARE, YIELD_SECONDS
+from restkeeper.storage.sqlite.search import SEARCHES, SHARE, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
 from tests.things import OTHERS, THINGS, insert, record
@@ -140,7 +140,7 @@ def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
 
     class Killing(Clock):
         def monotonic(self) -> float:
-            self.now += YIELD_SECONDS
+            self.now += WORK_SECONDS
             return self.now
 
         def sleep(self, seconds: float) -> None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from flask import Blueprint, request
 from werkzeug.datastructures import Headers
 
-from restkeeper.clock import TURN
+from restkeeper.clock import YIELD_SECONDS
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, shortened
 from restkeeper.features.events.longpoll import LONGEST, Newest, Waiters
-from restkeeper.features.events.types import OF_SERVICE, EventForms, enveloped, feed_collections, known_types
+from restkeeper.features.events.types import OF_SERVICE, EventRepresentations, enveloped, feed_collections, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.resources.resource import Ownership
@@ -87,7 +87,7 @@ class EventHandlers:
     name = "events"
 
     def __init__(self, service: Service, version: str) -> None:
-        self._forms = EventForms(service, version)
+        self._representations = EventRepresentations(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
         self._private = {each.name for each in resources if each.ownership is Ownership.ALL}
         self._known = feed_collections(resources, of_service=of_service)
@@ -119,15 +119,15 @@ class EventHandlers:
         except EventsExpired as error:
             link = _link(error.resume)
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
-        # Events never change: the ends of the page, its filter and its forms identify it.
+        # Events never change: the ends of the page, its filter and its representations identify it.
         first = page.events[0].id if page.events else ""
-        identity = repr((first, page.last, len(page.events), event_filter, self._forms.fingerprint))
+        identity = repr((first, page.last, len(page.events), event_filter, self._representations.fingerprint))
         tag = blake2b(identity.encode(), digest_size=12).hexdigest()
         require_match(tag)
         headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last))]
         if is_not_modified(tag):
             return Reply(b"", 304, headers=Headers(headers))
-        body = b"[" + b",".join([enveloped(self._forms.converted(event)) for event in page.events]) + b"]"
+        body = b"[" + b",".join([enveloped(self._representations.converted(event)) for event in page.events]) + b"]"
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
         return Reply([body], headers=Headers(headers))
 
@@ -149,7 +149,7 @@ class EventHandlers:
                 self._newest.note(page.last)
                 if not self._newest.wait(page.last, deadline):
                     break
-                self._clock.sleep(TURN)  # other requests have their turn, however many events are skipped
+                self._clock.sleep(YIELD_SECONDS)  # other requests have their turn, however many events are skipped
                 page = self._search(page.last, event_filter, params.limit)
         if page.events:  # the credential may be void by now, or have other scopes
             before = caller()

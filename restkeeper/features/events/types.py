@@ -37,27 +37,27 @@ def enveloped(event: StoredEvent) -> bytes:
     return head.encode() + event.data + b"}"
 
 
-class EventForms:
+class EventRepresentations:
     """The data of events as a version of the API has them: an event is stored in the form of its time."""
 
     def __init__(self, service: Service, version: str) -> None:
         stored = [each for each in service.representations.values() if each.resource.events]
-        self._forms = {each.name: service.hooks.represent(each, version) for each in stored}
+        self._representations = {each.name: service.hooks.represent(each, version) for each in stored}
 
     @property
     def fingerprint(self) -> str:
         """A text that changes with the representation of any of them."""
-        return ",".join([form.fingerprint for form in self._forms.values()])
+        return ",".join([representation.fingerprint for representation in self._representations.values()])
 
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form: without the fields whose values have no equivalent in it."""
-        form = self._forms.get(event.collection)
-        if form is None or form.fingerprint == event.fingerprint:  # that of no item, if this form is not as stored
+        representation = self._representations.get(event.collection)
+        if representation is None or representation.fingerprint == event.fingerprint:  # an older one matches no item
             return event
         record = Record("", 0, event.at, event.fingerprint, event.data, older=event.older)
         try:
-            return event._replace(data=form.body(record))
+            return event._replace(data=representation.body(record))
         except NotConvertible as error:
             members = exactjson.cut(error.rest.body)
-            kept = {name: members[name] for name in form.names if name in members}
+            kept = {name: members[name] for name in representation.names if name in members}
             return event._replace(data=exactjson.joined(kept))

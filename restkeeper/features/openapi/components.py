@@ -40,11 +40,12 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
             schema["properties"][field]["default"] = default
     properties = {name: whole["properties"][name] for name in representation.names}
     # What clients depend on beside the schema of a field that they send.
-    marks: dict[str, JsonSchema] = {representation.name_of(name): {"x-unique": True} for name in items.resource.unique}
+    unique = map(representation.name_of, items.resource.unique)
+    extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
     for name, declared in representation.schema().fields.items():
         if isinstance(declared, Status):
-            marks[name] = {**marks.get(name, {}), "x-transitions": dict(declared.lifecycle.moves)}
-    own = {name: part | marks.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
+            extensions[name] = {**extensions.get(name, {}), "x-transitions": dict(declared.lifecycle.moves)}
+    own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
     sortable = [field.name for field in representation.queryable.fields.values() if field.sortable]
@@ -65,7 +66,7 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched))
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
     id = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN}
-    yield f"{kind}Id", parameter("id", id, texts["Id"], place="path")
+    yield f"{kind}Id", parameter("id", id, texts["Id"], location="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     search = {"type": "string", "x-search": [name for name in searched if name in representation.names]}
@@ -87,11 +88,11 @@ def _filters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSch
         yield f"{kind}.{field.name}.{op}", parameter(name, schema, f"Items whose {field.name} {meaning}.")
 
 
-def parameter(name: str, schema: JsonSchema, about: str, *, place: str = "query") -> JsonSchema:
+def parameter(name: str, schema: JsonSchema, about: str, *, location: str = "query") -> JsonSchema:
     """A parameter; the values of an array are separated by commas."""
     style = {"style": "form", "explode": False} if schema["type"] == "array" else {}
-    required = {"required": True} if place == "path" else {}
-    return {"name": name, "in": place, **required, "description": about, "schema": schema, **style}
+    required = {"required": True} if location == "path" else {}
+    return {"name": name, "in": location, **required, "description": about, "schema": schema, **style}
 
 
 def example_of(representation: Representation, *, whole: bool = False) -> JsonSchema | None:

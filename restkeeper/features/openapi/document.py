@@ -164,7 +164,7 @@ class _Operations:
             return f"{route.kind}Id"
         own = {each.name: each for each in route.declared.parameters if isinstance(each, Parameter)}
         schema, about = (own[name].schema(route.handlers), own[name].about) if name in own else ({"type": "string"}, "")
-        return components.parameter(name, schema, about, place="path")
+        return components.parameter(name, schema, about, location="path")
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema:
         content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}

@@ -12,7 +12,7 @@ from marshmallow import Schema, fields
 from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.schemas.fields import Time
-from restkeeper.web.operations import DIALECTS, MARKS, Contribution, JsonSchema, SchemaOf, filled, texts_in
+from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
 
 FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request_field_size`
@@ -41,10 +41,10 @@ class Spec(APISpec):
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self.examples: dict[str, Any] = {}
         self._contributions = contributions
-        self.groups: dict[str, list[str]] = {mark: self.added("parameters", mark) for mark in MARKS}
+        self.groups: dict[str, list[str]] = {group: self.added("parameters", group) for group in GROUPS}
         plugin = MarshmallowPlugin()
-        place = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
-        servers = [{"url": "/", "description": f"This service, {place}", "x-internal": place == "local"}]
+        kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
+        servers = [{"url": "/", "description": f"This service, {kind}", "x-internal": kind == "local"}]
         info = self.common["info"]
         abouts = (filled(each.about, version=version) for each in contributions if each.about)
         info["description"] = "\n\n".join([info["description"], *abouts])
@@ -69,9 +69,9 @@ class Spec(APISpec):
             part = bounded(part, 4 * self.longest, config) if of_problem else part
             self.components.schema(name, part, lazy=True)
 
-    def added(self, part: str, *marks: object) -> list[Any]:
-        """The problems, or the names of components, that features add to operations with one of these marks."""
-        return [each for added in self._contributions if added.to in marks for each in getattr(added, part)]
+    def added(self, part: str, *groups: object) -> list[Any]:
+        """The problems, or the names of components, that features add to operations with one of these groups."""
+        return [each for added in self._contributions if added.to in groups for each in getattr(added, part)]
 
     def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:
         """The JSON Schema of a declared schema. A marshmallow schema is a component with its name without "Schema"."""

@@ -1,6 +1,6 @@
 """Webhooks: the endpoints that receive events, and the deliveries."""
 
-from restkeeper.features.events.types import EventForms, event_collections
+from restkeeper.features.events.types import EventRepresentations, event_collections
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.description import contribution_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers
@@ -23,14 +23,14 @@ def deliverer_of(service: Service) -> Deliverer:
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    forms = {each.name: EventForms(service, each.name) for each in service.served}
+    representations = {each.name: EventRepresentations(service, each.name) for each in service.served}
     previews = {each.name for each in service.served if each.preview}
 
     def convert(event: StoredEvent, version: str) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
         shown = version if version in previews else service.versions.replacement_for(version, clock.time())
-        form = forms.get(shown)
-        return form.converted(event) if form else event
+        representation = representations.get(shown)
+        return representation.converted(event) if representation else event
 
     return Deliverer(
         service.store,

@@ -1,6 +1,6 @@
 """The webhook worker: it sends the deliveries that are due and stores the results.
 
-One thread uses the store: each of its turns settles attempts, queues new events and leases due deliveries, in one
+One thread uses the store: each of its rounds settles attempts, queues new events and leases due deliveries, in one
 transaction. Threads of a pool send, at most ENDPOINT_AT_ONCE to one endpoint, so that a slow one does not delay the
 others.
 """
@@ -98,9 +98,9 @@ class Deliverer:
 
         Raises StoreUnavailable.
         """
-        _, queued, sent = self._turn()
+        _, queued, sent = self._round()
         while queued and not sent:
-            _, queued, sent = self._turn()  # no webhook has the types of these events
+            _, queued, sent = self._round()  # no webhook has the types of these events
         self._settle_all()
         return sent
 
@@ -115,7 +115,7 @@ class Deliverer:
             self._news.clear()
             busy = False
             try:
-                busy = any(self._turn())
+                busy = any(self._round())
                 if away_since is not None:
                     _log.warning("deliveries continue after %.0f s", self._elapsed() - away_since)
                 away_since = gone_since = None
@@ -142,9 +142,9 @@ class Deliverer:
         while self._under_way or self._tried:
             self._news.wait(LOOK_SECONDS)
             self._news.clear()
-            self._turn(settle_only=True)
+            self._round(settle_only=True)
 
-    def _turn(self, *, settle_only: bool = False) -> tuple[int, int, int]:
+    def _round(self, *, settle_only: bool = False) -> tuple[int, int, int]:
         """Settle attempts, queue new events, and start due deliveries; returns how many of each."""
         while self._returned:
             job, attempt = self._returned.popleft()
@@ -229,7 +229,7 @@ class Deliverer:
             self._returned.append((job, None))
 
     def _run(self, job: _Job) -> None:
-        """Send a delivery if it is not too late, and pass the result to the next turn. Runs in a thread of the pool."""
+        """Send a delivery if it is not too late; the next round gets the result. Runs in a thread of the pool."""
         began, delivery, attempt = self._now(), job.delivery, None
         try:
             if began <= job.until - self._timeout:  # else this process was suspended: another one may have leased it

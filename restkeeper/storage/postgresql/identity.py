@@ -1,12 +1,12 @@
 """The epoch: a random text that distinguishes a database and its present history from every other.
 
 A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
-another epoch. The store keeps, beside the epoch, the place where it was made: the database, the start of its server,
+another epoch. The store keeps, beside the epoch, the database where it was made: its number, the start of its server,
 which is another one on every server and after files were put back, and the reset of its statistics, which a recovery
 after a crash makes, as it can lose what was committed asynchronously. All users may read these. A new connection that
-finds another place sets a new epoch. A process that has seen an event which the database does not have any more, or
+finds another one sets a new epoch. A process that has seen an event which the database does not have any more, or
 whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the same
-place. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients their
+database. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients their
 cached responses.
 """
 
@@ -16,7 +16,7 @@ import psycopg
 
 from restkeeper.storage.postgresql.session import Session
 
-_PLACE = """\
+_DATABASE = """\
 SELECT concat_ws(
     '/',
     (SELECT oid FROM pg_database WHERE datname = current_database()),
@@ -26,9 +26,9 @@ SELECT concat_ws(
 
 _MOVE = """\
 UPDATE store SET
-    epoch = CASE WHEN place = '' THEN epoch ELSE %(epoch)s END,
-    place = %(place)s
-WHERE place <> %(place)s"""
+    epoch = CASE WHEN database = '' THEN epoch ELSE %(epoch)s END,
+    database = %(database)s
+WHERE database <> %(database)s"""
 
 _RENEW = """\
 UPDATE store SET epoch = %(epoch)s
@@ -40,18 +40,18 @@ def new_epoch() -> str:
     return secrets.token_hex(4)
 
 
-def place_of(session: Session) -> str:
+def database_of(session: Session) -> str:
     """Where the database is; "unknown" where the functions that say it do not exist, as in CockroachDB."""
     try:
-        row = session.row(_PLACE)
+        row = session.row(_DATABASE)
     except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
         return "unknown"
     return str(row[0]) if row else "unknown"
 
 
-def note_place(session: Session) -> None:
-    """Set a new epoch if the store was moved here from another place. A store without a place keeps its epoch."""
-    session.change(_MOVE, {"epoch": new_epoch(), "place": place_of(session)})
+def note_database(session: Session) -> None:
+    """Set a new epoch if the store was moved here from another database. A store that names none keeps its epoch."""
+    session.change(_MOVE, {"epoch": new_epoch(), "database": database_of(session)})
 
 
 def note_loss(session: Session, known: str, seen: int) -> bool:

@@ -17,7 +17,7 @@ from restkeeper.storage.location import Options, Restored
 class PostgresLocation:
     """A database of PostgreSQL. See `location.Location`."""
 
-    form: ClassVar[str] = "postgresql://USER:PASSWORD@HOST/DATABASE"
+    pattern: ClassVar[str] = "postgresql://USER:PASSWORD@HOST/DATABASE"
     temporary: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:

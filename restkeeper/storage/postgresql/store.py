@@ -37,7 +37,7 @@ from restkeeper.storage.postgresql.counters import revision_of, state_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase
 from restkeeper.storage.postgresql.expressions import unique_fields
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_loss, note_place
+from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_database, note_loss
 from restkeeper.storage.postgresql.items import (
     PostgresTransaction,
     change_error,
@@ -62,7 +62,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 SEQUENCED = 64  # changes of a process, after which it numbers events, so that no reader finds many without a number
-WAITED_SECONDS = 0.5  # for a connection or a turn, after which a write waits for locks for a shorter time
+WAITED_SECONDS = 0.5  # for a connection or a lock, after which a write waits for locks for a shorter time
 SCANNED = 500  # records that a scan receives at a time
 
 _SCAN = f"""\
@@ -109,7 +109,7 @@ class PostgresStore:
         self._changes = 0  # since events were numbered
 
     def open(self, *, alone: bool = False) -> None:
-        with self._opening.turn():
+        with self._opening.lock():
             self._connections = self._connections or self._open()
 
     def _open(self) -> Connections:
@@ -133,7 +133,7 @@ class PostgresStore:
         share(session)
         require_readable(session)
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
-            note_place(session)
+            note_database(session)
             note_loss(session, self._epoch, self._seen)
         self._follow(epoch_of(session))
 

@@ -22,7 +22,7 @@ _SCHEME = "sqlite:///"
 class SqliteFile:
     """A SQLite file. See `location.Location`."""
 
-    form: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path, no ?parameters)"
+    pattern: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path, no ?parameters)"
     temporary: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
@@ -61,13 +61,13 @@ class SqliteFile:
 class SqliteMemory(SqliteFile):
     """The memory of this process. Each call of `store` returns another store. See `location.Location`."""
 
-    form: ClassVar[str] = "memory://"
+    pattern: ClassVar[str] = "memory://"
     temporary: ClassVar[bool] = True
 
     def __init__(self, url: str) -> None:
         self.name = url
         self._path = ":memory:"
-        if url != self.form:
+        if url != self.pattern:
             raise ValueError(url)
 
     @property

@@ -142,8 +142,8 @@ def _select_sorted(keys: list[str], condition: str) -> str:
     terms = "".join(f",\n        {key} AS k{n}" for n, key in enumerate(keys))
     return (
         f"SELECT\n{_PAGE_COLUMNS}{names}\nFROM (\n"  # noqa: S608 - declared names only
-        f"    SELECT\n        rowid AS place{terms}\n    FROM items\n{condition}\n"
-        f") CROSS JOIN items ON items.rowid = place"
+        f"    SELECT\n        rowid AS selected{terms}\n    FROM items\n{condition}\n"
+        f") CROSS JOIN items ON items.rowid = selected"
     )
 
 

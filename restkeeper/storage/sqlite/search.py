@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
-from restkeeper.clock import TURN, Clock
+from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
 from restkeeper.storage.sqlite.connection import LOG_BYTES, snapshot
@@ -22,7 +22,7 @@ Find = Callable[[SqliteConnection], T]
 SEARCHES = 8  # at the same time in each process
 SHARE = 2  # of them, of each caller
 READ_SECONDS = 5.0  # that a search may take
-YIELD_SECONDS = 0.005  # of work between two interruptions
+WORK_SECONDS = 0.005  # of work between two interruptions
 LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
 CHECKPOINT_SECONDS = 0.1  # between two checks of its size
 PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
@@ -103,7 +103,7 @@ class Searches:
         self._log_limit = log_limit
         self._truncate_log = truncate_log
         self._slots = Shares("slots for searches; narrow yours by a field with an index", SEARCHES, SHARE, clock)
-        self._turn = threading.Lock()
+        self._slot = threading.Lock()
 
     def answer(self, read: Callable[[Find[T]], R], find: Find[T], *, indexed: bool) -> R:
         """The result of `find`, which `read` calls with a connection. Raises StoreUnavailable.
@@ -126,15 +126,15 @@ class Searches:
         end = self._log_limit.next_end()
         with (
             snapshot(connection),
-            time_limit(READ_SECONDS, connection, self._clock, self._turn, lambda: self._log_limit.has_reached(end)),
+            time_limit(READ_SECONDS, connection, self._clock, self._slot, lambda: self._log_limit.has_reached(end)),
         ):
             return find(connection)
 
 
 @contextmanager
 def soon(connection: SqliteConnection, clock: Clock) -> Iterator[None]:
-    """Raises _TakesLonger after YIELD_SECONDS: so long others can wait."""
-    end = clock.monotonic() + YIELD_SECONDS
+    """Raises _TakesLonger after WORK_SECONDS: so long others can wait."""
+    end = clock.monotonic() + WORK_SECONDS
     connection.set_progress_handler(lambda: clock.monotonic() > end, STEPS)
     try:
         yield
@@ -151,18 +151,18 @@ def time_limit(
     seconds: float,
     connection: SqliteConnection,
     clock: Clock,
-    turn: threading.Lock,
+    slot: threading.Lock,
     is_log_full: Callable[[], bool],
 ) -> Iterator[None]:
     """End a search that takes longer, or that keeps the log until it `is_log_full`.
 
     Every few milliseconds, while SQLite seeks, sorts or returns rows, it sleeps so that a cooperative server continues.
-    Only the search that has the `turn` works, so that other requests wait for one search and not for all.
+    Only the search that has the `slot` works, so that other requests wait for one search and not for all.
     """
-    turn.acquire()
+    slot.acquire()
     monotonic = clock.monotonic
-    deadline, end = monotonic() + seconds, monotonic() + YIELD_SECONDS
-    has_turn = True
+    deadline, end = monotonic() + seconds, monotonic() + WORK_SECONDS
+    has_slot = True
     detail, failure = "", None
 
     def must_end() -> bool:  # called some hundred times for a page: it makes one call only
@@ -176,19 +176,19 @@ def time_limit(
             return True
 
     def pause(now: float) -> bool:
-        nonlocal deadline, end, has_turn, detail
+        nonlocal deadline, end, has_slot, detail
         if now > deadline:
             detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
         elif is_log_full():
             detail = "too much was written during the search; try again, or narrow it by a field with an index"
-        clock.sleep(TURN)  # with the turn, so that the server runs before other searches
-        turn.release()
-        has_turn = False
+        clock.sleep(YIELD_SECONDS)  # with the slot, so that the server runs before other searches
+        slot.release()
+        has_slot = False
         clock.sleep(0)
-        has_turn = turn.acquire()
+        has_slot = slot.acquire()
         after = monotonic()
         deadline += after - now  # the time of other requests does not count
-        end = after + YIELD_SECONDS
+        end = after + WORK_SECONDS
         return bool(detail)
 
     connection.set_progress_handler(must_end, STEPS)
@@ -200,5 +200,5 @@ def time_limit(
         raise failure or StoreUnavailable(detail) from error
     finally:
         connection.set_progress_handler(None, STEPS)
-        if has_turn:
-            turn.release()
+        if has_slot:
+            slot.release()

@@ -141,7 +141,7 @@ class SqliteStore:
             self._opened = None
 
     def open(self, *, alone: bool = False) -> None:
-        with self._opening.turn():
+        with self._opening.lock():
             self._opened = self._opened or self._open(alone)
 
     def _open(self, alone: bool) -> _Opened:
@@ -254,7 +254,7 @@ class SqliteStore:
         try:
             opened = self._opened or self._parts
             if self._in_memory:
-                with opened.writer.in_turn():
+                with opened.writer.exclusively():
                     return read(opened.writer.connection, *arguments, **options)
             try:
                 connection = opened.idle.pop()
@@ -358,7 +358,7 @@ class SqliteStore:
     def close(self) -> None:
         if not (opened := self._opened):
             return
-        with opened.writer.in_turn(CLOSE_SECONDS):
+        with opened.writer.exclusively(CLOSE_SECONDS):
             self._opened = None
             connections = [opened.writer.connection, *opened.idle]
             if opened.file and not opened.file.is_same():
@@ -385,7 +385,7 @@ class SqliteStore:
 
     def _reuse_log(self) -> None:
         """Move the log into the store as far as a full disk allows it, so that deletes find space in the log."""
-        with suppress(StoreUnavailable), self._writer.in_turn(0):
+        with suppress(StoreUnavailable), self._writer.exclusively(0):
             self._log_limit.reuse(self._writer.connection)
 
     def _truncate_log(self) -> None:

@@ -1,6 +1,6 @@
 """The writing connection of a process, and its queue of works.
 
-The writers of a process share commits: each queues its work, and the first that gets the turn runs the queued works,
+The writers of a process share commits: each queues its work, and the first that gets the lock runs the queued works,
 each in a savepoint, and commits once. Nothing waits inside SQLite: while another process writes, the lock is tried
 again at short intervals, so that a cooperative server continues. Each work has its own deadline, and leaves the queue
 when that has passed.
@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from restkeeper.clock import TURN, Clock
+from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.schemas import Registry
 from restkeeper.storage.sqlite import connection as sqlite_connection
@@ -55,7 +55,7 @@ class Writer:
         self._lock = lock
         self._registry = registry
         self.connection = connection
-        self._turn = threading.RLock()
+        self._write_lock = threading.RLock()
         self._require_file = require_file
         self._after_commit = after_commit
         self._clock = clock
@@ -68,7 +68,7 @@ class Writer:
             deadline = self._clock.monotonic() + (sqlite_connection.BUSY_SECONDS if wait else 0.0)
         queued = _Work(work, deadline)
         if not wait:
-            with self.in_turn(0):
+            with self.exclusively(0):
                 self._commit(iter([queued]), self._begin(deadline))
             return queued.outcome()  # type: ignore[no-any-return]
         self._queue.append(queued)
@@ -77,7 +77,7 @@ class Writer:
             self._finish(queued)
         except BaseException:
             self._withdraw(queued)
-            self._wake_first()  # this work may have been woken for the next turn
+            self._wake_first()  # this work may have been woken to lock next
             raise
         return queued.outcome()  # type: ignore[no-any-return]
 
@@ -85,14 +85,14 @@ class Writer:
         """Wait until another caller has committed this work, or commit it. Raises StoreUnavailable at its deadline."""
         seconds = 0.0  # a new work does not overtake those that wait
         while not queued.done:
-            if self._turn.acquire(blocking=seconds > 0, timeout=seconds or -1):
+            if self._write_lock.acquire(blocking=seconds > 0, timeout=seconds or -1):
                 try:
                     self._commit_until(queued)
                 finally:
-                    self._end_turn()
+                    self._unlock()
             elif queued.woken.wait(self._remaining(queued)):
                 queued.woken.clear()
-                seconds = TAKEN_SECONDS if self._lock else self._remaining(queued)  # in memory readers have turns, too
+                seconds = TAKEN_SECONDS if self._lock else self._remaining(queued)  # in memory readers lock it, too
             elif self._withdraw(queued):
                 raise StoreUnavailable(f"{_FAILED}: other callers write")
 
@@ -101,21 +101,21 @@ class Writer:
         return max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
 
     @contextmanager
-    def in_turn(self, seconds: float = -1) -> Iterator[None]:
+    def exclusively(self, seconds: float = -1) -> Iterator[None]:
         """Use the connection exclusively. Raises StoreUnavailable if it is not free in so many seconds."""
-        if not self._turn.acquire(blocking=seconds != 0, timeout=seconds or -1):
+        if not self._write_lock.acquire(blocking=seconds != 0, timeout=seconds or -1):
             raise StoreUnavailable(f"{_FAILED}: other callers write")
         try:
             yield
         finally:
-            self._end_turn()
+            self._unlock()
 
-    def _end_turn(self) -> None:
-        self._turn.release()
+    def _unlock(self) -> None:
+        self._write_lock.release()
         self._wake_first()
 
     def _wake_first(self) -> None:
-        """Give the next turn to the oldest work."""
+        """Let the oldest work lock next."""
         if self._queue:
             with suppress(IndexError):  # it was taken at this moment
                 self._queue[0].woken.set()
@@ -141,7 +141,7 @@ class Writer:
         SQLite has no queue: a process that starts the next transaction at once would never let the others start.
         """
         end = self._clock.monotonic() + OTHERS_SECONDS
-        self._clock.sleep(TURN)
+        self._clock.sleep(YIELD_SECONDS)
         while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
             self._clock.sleep(RETRY_SECONDS)
 
@@ -239,7 +239,7 @@ class Writer:
 class _Work:
     """A queued work, with the context of its caller.
 
-    The caller waits for `woken`: its work is done, or it has the turn to commit it.
+    The caller waits for `woken`: its work is done, or it has the lock to commit it.
     """
 
     __slots__ = ("_context", "_work", "deadline", "done", "error", "result", "woken")

@@ -109,7 +109,7 @@ CREATE INDEX deliveries_event ON deliveries (event);
 -- `moved_to` names the store that continues this one, after `restkeeper copy`.
 CREATE TABLE store (
     epoch     text COLLATE "C" NOT NULL,
-    place     text COLLATE "C" NOT NULL,
+    database  text COLLATE "C" NOT NULL,
     migration integer NOT NULL,
     oldest    integer NOT NULL,
     moved_to  text COLLATE "C" NOT NULL DEFAULT ''

@@ -20,7 +20,7 @@ from restkeeper.storage.interface import Collection
 from restkeeper.storage.postgresql import counters
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.expressions import index_prefix, indexes_of, unique_fields
-from restkeeper.storage.postgresql.identity import new_epoch, note_place
+from restkeeper.storage.postgresql.identity import new_epoch, note_database
 from restkeeper.storage.postgresql.migrations.locks import (
     BUILDS,
     holders_of_tables,
@@ -56,7 +56,7 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
         migrate_alone(session, partial(_complete, session, collections), clock)
     require_readable(session)
     with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
-        note_place(session)
+        note_database(session)
     _build_indexes(session, collections, clock)
 
 
@@ -130,7 +130,7 @@ def run_missing(session: Session) -> None:
         oldest = oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
         if number == 1:
-            insert = "INSERT INTO store (epoch, place, migration, oldest) VALUES (%s, '', 1, 1)"
+            insert = "INSERT INTO store (epoch, database, migration, oldest) VALUES (%s, '', 1, 1)"
             session.change(insert, (new_epoch(),))
         session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
 

@@ -91,7 +91,7 @@ def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
     wait = _Wait(clock)
     while session.row("SELECT pg_try_advisory_lock(%s)", (lock.key,)) != (True,):
         wait.note(f"another program, which {lock.task}", lambda: _holders(session, _HAVE_ADVISORY, lock.key))
-        clock.sleep(limits.TURN_SECONDS)
+        clock.sleep(limits.OTHERS_SECONDS)
     try:
         yield
     finally:

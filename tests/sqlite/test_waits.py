@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from restkeeper.clock import TURN
+from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.interface import Transaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.store import SqliteStore
@@ -45,7 +45,7 @@ def test_an_interrupted_writer_passes_its_turn_on(store: SqliteStore, monkeypatc
             results.append("interrupted")
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
-    with store._writer.in_turn():
+    with store._writer.exclusively():
         for number, thread in enumerate(threads):
             thread.start()
             until(lambda number=number: len(waiting) > number)  # type: ignore[misc]
@@ -170,5 +170,5 @@ def test_a_waiting_process_gets_its_turn(tmp_path: Path) -> None:
         assert other.stdout.readline() == "asks no more\n"
         store.write(slow)
         store.write(lambda _: None)
-        assert 0 < clock.now - slow.ended < 2 * TURN
+        assert 0 < clock.now - slow.ended < 2 * YIELD_SECONDS
         print(file=other.stdin, flush=True)

@@ -209,6 +209,21 @@ def test_savepoints_can_be_nested(store: Store) -> None:
     assert ids(store) == ["a1", "a3"]
 
 
+def test_an_outer_savepoint_undoes_what_an_inner_one_has_made(store: Store) -> None:
+    """And what was changed before that, though nothing was sent since the inner one has ended."""
+
+    def work(transaction: Transaction) -> None:
+        with suppress(LookupError), transaction.savepoint():
+            transaction.insert("things", record("a"))
+            with transaction.savepoint():
+                transaction.insert("things", record("b"))
+            raise LookupError
+        transaction.insert("things", record("c"))
+
+    store.write(work)
+    assert ids(store) == ["c"]
+
+
 def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
     """At its end, if the work has caught it inside; the changes inside are undone."""
 
@@ -218,6 +233,9 @@ def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
             transaction.insert("things", record("b"))
             with suppress(DuplicateValue):
                 transaction.insert("things", record("a"))
+        with pytest.raises(DuplicateValue), transaction.savepoint(), suppress(Exception):
+            transaction.insert("things", record("a"))
+            transaction.read("things", "a")  # makes the change
 
     store.write(work)
     assert ids(store) == ["a"]

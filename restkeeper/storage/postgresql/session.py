@@ -74,9 +74,9 @@ class Session(psycopg.Connection[Row]):
     """A connection. It queues the changes of a transaction until a result is needed, or until the end.
 
     What is queued is sent at once, by libpq's pipeline mode: psycopg's own sends it statement by statement, which takes
-    four times the processor time. Outside of a transaction each statement is one of its own. Parameters are named or
-    positional; results are binary. What is inherited (`execute`, `cursor`) does not use the queue. `savepoint` and
-    `commit` need `begin`.
+    four times the processor time. `queue`, `savepoint` and `commit` need `begin`; what is read without it is a
+    statement of its own. Parameters are named or positional; results are binary. What is inherited (`execute`,
+    `cursor`) does not use the queue.
     """
 
     _queue: list[Statement]
@@ -168,10 +168,10 @@ class Session(psycopg.Connection[Row]):
         before = self._failure
         try:
             yield
-            self.flush()
             if self._failure:
                 raise self._failure
             self._queue.append(_RELEASE)
+            self.flush()
         except BaseException:
             self._queue = []
             if self.info.transaction_status in _OPEN:

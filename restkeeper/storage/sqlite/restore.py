@@ -3,13 +3,14 @@
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from contextlib import closing, suppress
 from pathlib import Path
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.location import Restored
-from restkeeper.storage.sqlite.file import MAGIC, create_private, damage_of, log_size, sync
+from restkeeper.storage.sqlite.file import MAGIC, damage_of, log_size, sync
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular, require_unused
 from restkeeper.storage.sqlite.migrations import require_writable
 
@@ -28,8 +29,9 @@ def restore(path: str, backup: Path, *, discard: bool = False) -> Restored:
     target = Path(os.path.realpath(path))
     _require_header(backup, target)
     with closing(LockFile(str(target))) as lock, require_unused(target, lock):
-        copy = target.with_name(f".{target.name}.{os.getpid()}.restore")
-        create_private(str(copy))
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
+        os.close(descriptor)
+        copy = Path(name)
         try:
             shutil.copyfile(backup, copy)
             items, newest = _prepare(copy, backup)

@@ -171,7 +171,7 @@ def test_json_that_is_not_one_array(run: Callable[..., Result], tmp_path: Path) 
     for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"{}", b"[" * 100_000, b"[\xff]", b"[,]", b"[NaN]"):
         (tmp_path / "a").write_bytes(text)
         result = run("import", "products", "--skip-bad", "--format", "json", tmp_path / "a")
-        begin = "Error: the file is no JSON array: "
+        begin = "Error: the file cannot be read as one JSON array: "
         if (result.exit_code, result.stderr.count("\n"), result.stderr[: len(begin)]) != (1, 1, begin):
             read.append(text[:10])
     assert not read

@@ -90,6 +90,7 @@ class TestContents:
             ("webhooks", {"url": "https://shop.example.org/"}),
         ):
             made = client.post(f"/api/v1/{name}", json=body)
+            client.patch(made.headers["Location"], json={"description": "x"})  # no key has one
             client.delete(made.headers["Location"])
         assert client.get(FEED).json == []
 

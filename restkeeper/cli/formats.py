@@ -54,7 +54,7 @@ def _read_json(lines: Iterable[bytes], _: Representation, config: Config) -> Ent
     try:
         elements = msgspec.json.decode(b"".join(lines), type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidJson(f"the file is no JSON array: {error}") from None
+        raise InvalidJson(f"the file cannot be read as one JSON array: {error}") from None
     for number, element in enumerate(elements, start=1):
         yield number, partial(exactjson.loads, bytes(element), config.max_depth)
 

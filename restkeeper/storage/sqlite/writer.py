@@ -212,9 +212,11 @@ class Writer:
         else:
             self._after_commit()
         finally:
-            self._roll_back()
-            for queued in batch:
-                queued.finish(failure)
+            try:
+                self._roll_back()
+            finally:  # whatever happens, nobody waits for ever
+                for queued in batch:
+                    queued.finish(failure)
 
     def _run(self, queued: "_Work", epoch: str, *, sole: bool) -> None:
         """Run a work; if it fails, roll back to its savepoint.

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 
 import h11
 
+from restkeeper.clock import YIELD_SECONDS
+
 ERRORS = (OSError, h11.RemoteProtocolError)  # for which there is no response: see `reason`
 
 
@@ -118,6 +120,8 @@ class Connection:
 
     def _next_event(self) -> Any:
         while (event := self._protocol.next_event()) is h11.NEED_DATA:
+            if self.received:
+                time.sleep(YIELD_SECONDS)  # many small parts take time: other requests continue between two reads
             data = self._finish(lambda: self._sock.recv(16384), select.POLLIN)
             self.received += len(data)
             if not self.received:

@@ -22,8 +22,9 @@ from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.postgresql.store import PostgresStore
 from restkeeper.storage.shares import work_for
 from tests.live import ROOT
+from tests.postgresql.wire import counted
 from tests.postgresql_server import PostgresServer
-from tests.things import THINGS, insert, record
+from tests.things import THINGS, ids, insert, record
 from tests.waiting import SECONDS, until
 
 MOST = 4
@@ -318,3 +319,17 @@ def test_queries_that_would_block_the_process_are_refused(first: str, second: st
     script = "\n".join([steps[first], steps[second], check])
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     assert ("queries would block it" in done.stderr, done.returncode) == (refused, int(refused)), done.stderr
+
+
+def test_a_commit_whose_end_was_not_received_is_unknown(url: str) -> None:
+    """The server ends the connection after it has committed: the change is stored, and the error does not deny that."""
+    with counted(url) as wire:
+        store = PostgresStore(wire.url, [THINGS])
+        insert(store, record("a"))
+        wire.ends_commits = True
+        with pytest.raises(StoreUnavailable, match="not known whether the change was stored"):
+            insert(store, record("b"))
+        wire.ends_commits = False
+        assert ids(store) == ["a", "b"]
+        insert(store, record("c"))
+        store.close()

@@ -13,11 +13,16 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.waiting import SECONDS
 
 READY = ord("Z")  # ReadyForQuery, with which the server ends its response to one round trip
+COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"  # CommandComplete of a COMMIT
+ENDED = b"SFATAL\x00C57P01\x00Mterminating connection due to administrator command\x00\x00"  # of an ErrorResponse
 HEADER = 5  # bytes before the content of a message: its type and its length
 
 
 class Wire:
-    """The URL of a database, by way of the proxy; `count` is the number of round trips of all connections."""
+    """The URL of a database, by way of the proxy; `count` is the number of round trips of all connections.
+
+    While it `ends_commits`, a connection ends after the result of a COMMIT, as if an operator had ended it there.
+    """
 
     def __init__(self, folder: Path, url: str) -> None:
         given = conninfo_to_dict(url)
@@ -30,6 +35,7 @@ class Wire:
         self._listener.listen()
         self._lock = threading.Lock()
         self.count = 0
+        self.ends_commits = False
         user = urlsplit(url).netloc.rpartition("@")[0]
         self.url = urlsplit(url)._replace(netloc=f"{user}@", query=urlencode({"host": folder, "port": port})).geturl()
         self._threads: list[threading.Thread] = []
@@ -75,6 +81,10 @@ class Wire:
                 end += size
             with self._lock:
                 self.count += ready
+            if self.ends_commits and (committed := received.find(COMMITTED)) >= 0:
+                error = b"E" + (len(ENDED) + 4).to_bytes(4) + ENDED
+                client.sendall(received[: committed + len(COMMITTED)] + error)
+                break
             with suppress(OSError):
                 client.sendall(received[:end])
             del received[:end]

@@ -215,14 +215,21 @@ class Session(psycopg.Connection[Row]):
         results = []
         for statement, prepared in sent:
             if (result := (yield from self._receive())) is None:
-                raise psycopg.OperationalError("the connection is lost")
+                raise self._lost()
             if prepared and result.status not in _DONE:
                 del self._names[prepared]
             results.append((statement, result))
             yield from self._receive()  # nothing, which ends the results of a statement
-        yield from self._receive()  # that of the end
+        end = yield from self._receive()
+        if end is None or end.status != ExecStatus.PIPELINE_SYNC:  # the server has ended after its last result
+            raise self._lost()
         self.pgconn.exit_pipeline_mode()
         return results
+
+    def _lost(self) -> psycopg.OperationalError:
+        """The error of a connection that has ended between two results: libpq may still take it for an open one."""
+        self.close()
+        return psycopg.OperationalError("the connection is lost")
 
     def _adapted(self, statement: Statement) -> tuple[_Key, Any, Any]:
         """A statement with the types of its parameters, the values of these, and their formats."""

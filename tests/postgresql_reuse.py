@@ -23,7 +23,7 @@ _EMPTY = [
     f"{CUT} AND datname = current_database()",
     *(f"DELETE FROM {table}" for table in TABLES if table not in ("feed", "store")),  # noqa: S608 - constants
     "UPDATE feed SET newest = 0",
-    "UPDATE store SET epoch = left(md5(random()::text), 8), place = ''",
+    "UPDATE store SET epoch = left(md5(random()::text), 8), database = ''",
     "SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S'",
 ]
 

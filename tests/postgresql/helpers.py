@@ -25,7 +25,6 @@ from tests.waiting import SECONDS
 T = TypeVar("T")
 EPOCH = "0123abcd"
 MIGRATION = Path(feed.__file__).parent / "migrations" / "0001.sql"
-STORE = "CREATE TABLE IF NOT EXISTS store (epoch text, place text, migration integer, oldest integer)"
 
 
 def ignore(collection: str, fingerprint: str) -> None:
@@ -42,7 +41,6 @@ class OutboxOnly:
     def create(self) -> None:
         with self.session() as session:
             session.execute(MIGRATION.read_bytes())
-            session.execute(STORE.encode())
             session.change("INSERT INTO store VALUES (%s, '', 1, 1)", (EPOCH,))
 
     @contextmanager

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from decimal import Decimal
 from statistics import median
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -23,7 +24,7 @@ from restkeeper.storage.postgresql.store import PostgresStore
 from restkeeper.storage.shares import work_for
 from tests.live import ROOT
 from tests.postgresql.wire import counted
-from tests.postgresql_server import PostgresServer
+from tests.postgresql_server import Databases, PostgresServer
 from tests.things import THINGS, ids, insert, record
 from tests.waiting import SECONDS, until
 
@@ -333,3 +334,25 @@ def test_a_commit_whose_end_was_not_received_is_unknown(url: str) -> None:
         assert ids(store) == ["a", "b"]
         insert(store, record("c"))
         store.close()
+
+
+def test_an_empty_database_is_refused(databases: Databases) -> None:
+    """As after a failover to one: a process that had the store creates nothing there."""
+    url = databases.create_database()
+    store = PostgresStore(url, [THINGS])
+    insert(store, record("a"))
+    databases.drop_database(url)
+    databases.execute(f"CREATE DATABASE {urlsplit(url).path[1:]} TEMPLATE template0")
+    try:
+        until(lambda: refusal_of(store) == "the database has no store")
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+    finally:
+        store.close()
+        databases.drop_database(url)
+
+
+def refusal_of(store: PostgresStore) -> str:
+    with pytest.raises(StoreUnavailable) as caught:
+        store.read("things", "a")
+    return caught.value.detail

@@ -85,8 +85,8 @@ class _Comparison:
         row, how = key.row, "added" if was is None else "removed" if now is None else "changed"
         enums = [facts.get(key._replace(row="enum")) for facts in (self._before.facts, self._after.facts)]
         if row == "sunset":
-            step = self._marked(was, now)
-            yield self._change(key, row, how, step.what, step)
+            judged = self._marked(was, now)
+            yield self._change(key, row, how, judged.what, judged)
         elif row in PRESENCE:
             yield from self._presence(key, how)
         elif row == "x-transitions":
@@ -100,7 +100,7 @@ class _Comparison:
 
     def _presence(self, key: Key, how: str) -> Iterator[ContractChange]:
         """A part was added or removed."""
-        row, what, subject, step = key.row, how, self._subject(key), None
+        row, what, subject, judged = key.row, how, self._subject(key), None
         list_of_all = key._replace(name=key.name.rpartition("|")[0], row="x-extensible")
         if row == "component" or (row == "alternative" and key.in_response and list_of_all in self._before.facts):
             return  # what refers to the component tells it; clients ignore the alternative
@@ -108,12 +108,12 @@ class _Comparison:
             return
         filtered = self._before.fields.get(subject.tag, {}) if row == "parameter" else {}
         if how == "removed" and row in WINDOWED:
-            step = self._removal(self._before.facts.get(key._replace(row="sunset")))
+            judged = self._removal(self._before.facts.get(key._replace(row="sunset")))
         elif how == "removed" and _head(subject.name) in filtered:  # with the field, which may stay as another one
-            step = self._removal(filtered[_head(subject.name)])
+            judged = self._removal(filtered[_head(subject.name)])
         elif how == "added" and key._replace(row="required") in self._after.facts and f"required {row}" in TABLE:
             row, what = f"required {row}", "added, and it is required"
-        yield self._change(key, row, how, step.what if step else what, step)
+        yield self._change(key, row, how, judged.what if judged else what, judged)
 
     def _values(self, key: Key, was: frozenset[str], now: frozenset[str]) -> Iterator[ContractChange]:
         """The values of a list that are no longer in it, and those that are new."""
@@ -151,12 +151,12 @@ class _Comparison:
         kind = "version" if not key.holder else "webhook" if key.holder.startswith("webhook ") else "operation"
         return Subject(kind, key.holder.removeprefix("webhook ") or self._version, tag)
 
-    def _change(self, key: Key, row: str, how: str, what: str, step: Judgement | None = None) -> ContractChange:
+    def _change(self, key: Key, row: str, how: str, what: str, judged: Judgement | None = None) -> ContractChange:
         subject = self._subject(key)
-        severity = step.severity if step else TABLE.get(row, OTHER)[how][key.in_response]
+        severity = judged.severity if judged else TABLE.get(row, OTHER)[how][key.in_response]
         field = re.split(r"[.\[*|]", subject.name)[0] if subject.kind in ("field", "parameter") else ""
-        about = Subject("field", field, subject.tag) if step and subject.kind == "parameter" else subject
-        instead = self._remedy(about, row, step)
+        about = Subject("field", field, subject.tag) if judged and subject.kind == "parameter" else subject
+        instead = self._remedy(about, row, judged)
         cause = f"{subject} {what}"
         if row == "sunset":
             cause = what
@@ -197,11 +197,11 @@ class _Comparison:
             return Judgement(Severity.BREAKING, what, later)
         return Judgement(Severity.COMPATIBLE, f"deprecated, with its sunset at {day}")
 
-    def _remedy(self, subject: Subject, row: str, step: Judgement | None) -> str:
+    def _remedy(self, subject: Subject, row: str, judged: Judgement | None) -> str:
         """What to do instead of a change, or in the course of a deprecation."""
-        if step and step.remedy != DEPRECATE:
-            return step.remedy
-        if step:
+        if judged and judged.remedy != DEPRECATE:
+            return judged.remedy
+        if judged:
             days = (("since", self._today), ("sunset", self._earliest))
             dates = [f"{name}=date({day.year}, {day.month}, {day.day})" for name, day in days]
             declared = ", ".join([*self._deprecated(subject), *dates])

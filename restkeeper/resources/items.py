@@ -74,7 +74,7 @@ class Prepared(NamedTuple):
 class Items:
     """The items of one collection of a service.
 
-    `representation` is how callers know them: by default as they are `stored`. `new_id` returns a new id. `caching` is
+    `representation` is how callers know them: by default as they are `stored`. `caching` is
     the Cache-Control of responses. `choices` are the values that a field, or an element of an array field, can have,
     and `defaults` those of fields that are left out, by field, where only the service knows them.
     """
@@ -88,7 +88,6 @@ class Items:
         *,
         representation: Representation | None = None,
         clock: Clock = time,
-        new_id: Callable[[], str] = uuid7,
         caching: str = REVALIDATED,
         choices: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, str] | None = None,
@@ -101,7 +100,6 @@ class Items:
         self.config = config
         self.hooks = hooks
         self.clock = clock
-        self.new_id = new_id
         self.choices = choices or {}
         self.defaults = dict(defaults or {})
         self._access = hooks.access(stored.resource)
@@ -160,7 +158,7 @@ class Items:
         """Create an item from the request's body."""
 
         def prepare() -> Prepared:
-            record = self.representation.create(sent, id=self.new_id(), now=self.now(), limits=self._limits)
+            record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
             if (owner := self._access.owner_of_new()) is not None:
                 record = record._replace(owner=owner)
             reply = self.represent(record)

@@ -1,4 +1,4 @@
-"""A copy of a whole store to an empty store, while nobody uses either of the two.
+"""A copy of a whole store to where there is none yet, while nobody uses either of the two.
 
 The copy has the epoch, the numbers of changes and the positions of its source, so that all ETags, cursors and ids of
 events stay valid in it. So only one of the two may change afterwards: no program opens the source any more, from a

@@ -31,7 +31,7 @@ LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of 
 
 _CHECKSUM = 8  # bytes
 _LEFT_OUT = ("last", "first", "prev")  # if there is no room, in this order; a walk needs `next`
-_POSITION = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
+_PAGING = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 
 def resolve(listing: ListRequest, path: str, args: MultiDict[str, str]) -> Query:
@@ -151,7 +151,7 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
 
 def _bound(path: str, args: MultiDict[str, str]) -> bytes:
     """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
-    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _POSITION)])
+    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PAGING)])
     return blake2b(bound, digest_size=16).digest()
 
 

@@ -307,7 +307,7 @@ def add(url: str, first: int, last: int) -> None:
 def state(url: str) -> tuple[str, list[Record]]:
     """The revision and the items of a store."""
     with closing(open_store(url, [THINGS])) as store:
-        return store.revision("things"), list(store.scan("things"))
+        return store.change_token("things"), list(store.scan("things"))
 
 
 def has_store(url: str) -> bool:

@@ -31,7 +31,7 @@ PATHS = {
 }
 ROWS = {
     "events": "SELECT 1 FROM events",
-    "idempotency": "SELECT 1 FROM answers",
+    "idempotency": "SELECT 1 FROM responses",
     "keys": "SELECT 1 FROM counters WHERE collection IN ('keys', '_credentials')",
     "webhooks": "SELECT 1 FROM counters WHERE collection = 'webhooks'",
 }
@@ -166,7 +166,7 @@ def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
     write(served(tmp_path))
     reap = served(tmp_path, "events", "webhooks", "idempotency").application.test_cli_runner()
     with sqlite3.connect(tmp_path / "store.db") as connection:
-        connection.execute("UPDATE answers SET given = 0")
+        connection.execute("UPDATE responses SET stored_at = 0")
     connection.close()
     assert reap.invoke(args=["reap"]).exit_code == 0
     assert rows(tmp_path, ROWS["idempotency"]) == 1

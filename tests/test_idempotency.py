@@ -239,7 +239,7 @@ def test_a_twin_gets_the_response_that_was_stored_meanwhile(
     store: Store = app.extensions["restkeeper"].store
 
     def state() -> list[str]:
-        return [*map(store.revision, ("products", "keys", "webhooks")), store.last_event()]
+        return [*map(store.change_token, ("products", "keys", "webhooks")), store.last_event()]
 
     first = client.post(where, json=sent.get(path), headers={"Idempotency-Key": KEY})
     before, looks = state(), hide_responses(app, monkeypatch)

@@ -52,8 +52,8 @@ class Client:
 
     def record_state(self, store: SqliteStore) -> None:
         bodies = store.page("things", Query()).bodies
-        self.note(store.revision("things"), bodies)
-        self.note(store.page("things", Query()).revision, bodies)
+        self.note(store.change_token("things"), bodies)
+        self.note(store.page("things", Query()).change_token, bodies)
         for body in bodies:
             item = store.read("things", body[7:8].decode())
             self.note(f"{item.version}-{store.epoch}", item.body)
@@ -74,7 +74,7 @@ class Client:
         version = transaction.read("things", "a").version + 1
         changed = record("a", version, name=f"change {self.changes}")
         transaction.update("things", changed)
-        self.note(transaction.revision("things"), [changed.body])
+        self.note(transaction.change_token("things"), [changed.body])
         transaction.record(Event("thing.updated", "things", "a", "", changed.body))
         return changed.body
 
@@ -128,7 +128,7 @@ def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> Non
     former = store.epoch
     restore(path.with_name("copy.db"), path)
     assert former != other.epoch == store.epoch
-    assert store.revision("things") == other.revision("things")
+    assert store.change_token("things") == other.change_token("things")
     assert store.last_event() == other.last_event()
     other.close()
 

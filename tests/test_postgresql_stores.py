@@ -60,7 +60,7 @@ def test_a_database_that_is_used_again_is_as_new(databases: Databases) -> None:
         assert client.post("/products", json={"name": "x"}, headers={"Idempotency-Key": "k"}).status_code == 200
         assert client.post(f"{hook}/ping").status_code == 200
     as_new, as_used = everything_in(new), everything_in(used)
-    changed = {"items", "schemas", "counters", "answers", "events", "feed", "subscriptions", "deliveries", ""}
+    changed = {"items", "schemas", "counters", "responses", "events", "feed", "subscriptions", "deliveries", ""}
     assert changed <= {name for name in as_new if as_new[name] != as_used[name]}
     epoch = epoch_of(used)
     reused.give_back(used)

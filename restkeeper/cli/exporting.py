@@ -43,7 +43,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     def bodies() -> Iterator[bytes]:
         nonlocal left_out
         for record in service.store.scan(name):
-            left_out += bool(record.older)
+            left_out += bool(record.removed)
             try:
                 yield shown.body(record)
             except NotConvertible as error:

@@ -301,26 +301,26 @@ class Chain:
             defined = dict([*rest[:position], *definitions.items(), *rest[position:]])
         return defined
 
-    def down(self, members: Members, older: bytes | None) -> Members:
-        """An item of the later revision in the older one. `older` is the object of the removed fields."""
-        *_, item = self._descend(members, older)
+    def down(self, members: Members, removed: bytes | None) -> Members:
+        """An item of the later revision in the older one. `removed` is the object of the removed fields."""
+        *_, item = self._descend(members, removed)
         return item
 
-    def up(self, members: Members, older: bytes | None, current: Members | None) -> tuple[Members, bytes | None]:
+    def up(self, members: Members, removed: bytes | None, current: Members | None) -> tuple[Members, bytes | None]:
         """An item of the older revision in the later one, and the object of the removed fields.
 
         It changes the item `current` of the later revision, if given: where the fields of a step have the values that
         `current` has in the older revision, `current` has those in the newer one. Raises Untranslatable.
         """
-        removed = dict(exactjson.cut(older)) if older else {}
-        stages = [{}] * (len(self.steps) + 1) if current is None else [*self._descend(current, older)][::-1]
+        beside = dict(exactjson.cut(removed)) if removed else {}
+        stages = [{}] * (len(self.steps) + 1) if current is None else [*self._descend(current, removed)][::-1]
         item, lost, failure = dict(members), set[str](), None
         for number, step in enumerate(self.steps):
             texts = {name: item.pop(name) for name in step.before if name in item}
             if not lost.isdisjoint(step.before):
                 lost = lost.difference(step.before).union(step.after)
             elif not step.after:
-                removed |= {self._prefixes[number] + name: text for name, text in texts.items()}
+                beside |= {self._prefixes[number] + name: text for name, text in texts.items()}
             elif stages[number] and all(exactjson.equal(text, stages[number][name]) for name, text in texts.items()):
                 item |= {name: stages[number + 1][name] for name in step.after}
             else:
@@ -330,11 +330,11 @@ class Chain:
                 except Untranslatable as error:
                     failure = failure or error
                     lost.update(step.after)
-        older = exactjson.joined(removed) if removed else None
+        removed = exactjson.joined(beside) if beside else None
         if failure:
-            failure.others, failure.lost = (item, older), lost
+            failure.others, failure.lost = (item, removed), lost
             raise failure
-        return item, older
+        return item, removed
 
     def origins(self, step: Step) -> tuple[str, ...]:
         """The fields of the older revision that those before a step come from."""
@@ -348,15 +348,15 @@ class Chain:
         """The revision that a step leads to."""
         return self._revisions[self.steps.index(step)]
 
-    def _descend(self, members: Members, older: bytes | None) -> Iterator[Members]:
+    def _descend(self, members: Members, removed: bytes | None) -> Iterator[Members]:
         """An item in the later revision, and before each step, the last one first."""
-        removed = exactjson.cut(older) if older else {}
+        beside = exactjson.cut(removed) if removed else {}
         item = dict(members)
         yield item
         for prefix, step in zip(reversed(self._prefixes), reversed(self.steps), strict=True):
             item = dict(item)
             found = step.down({name: item.pop(name) for name in step.after})
-            item |= found if step.after else {name: removed.get(prefix + name, text) for name, text in found.items()}
+            item |= found if step.after else {name: beside.get(prefix + name, text) for name, text in found.items()}
             yield item
 
 
@@ -388,7 +388,7 @@ class KnownSchemas:
         self._revision, self._fingerprint = revision, fingerprint
         self._newer: dict[str, StoredSchema] = {}
 
-    def learn(self, schemas: Sequence[StoredSchema]) -> None:
+    def add(self, schemas: Sequence[StoredSchema]) -> None:
         """See `interface.Collection`."""
         order = {each.fingerprint: (each.revision, position) for position, each in enumerate(schemas)}
         own = order.get(self._fingerprint, (self._revision, -1))

@@ -47,7 +47,7 @@ UNCACHED = "no-store"
 class _ListPage(NamedTuple):
     """The response to the request for a page of a list."""
 
-    revision: str  # of the collection, at the moment that the page was read
+    change_token: str  # of the collection, at the moment that the page was read
     tag: str
     body: bytes
     headers: list[tuple[str, str]]
@@ -129,14 +129,14 @@ class Items:
         owner, conditional = self._access.visible_owner(), is_conditional()
         address = (owner, self.representation.fingerprint, request.path, request.query_string)  # what it depends on
         page = self._pages.get(address)
-        revision = self._revision() if page or conditional else None
-        if page is None or page.revision != revision:
+        change_token = self._change_token() if page or conditional else None
+        if page is None or page.change_token != change_token:
             args = request.args if request.query_string else NO_ARGS
             queryable, config = self.representation.queryable, self.config
             list_request = parse(args, queryable, config.page_limit, config.page_limit_max)
             query = self.representation.query(resolve(list_request, request.path, args))
-            if owner is None and conditional and revision:
-                if unchanged := self._not_modified(self._list_tag(revision, list_request.limit)):
+            if owner is None and conditional and change_token:
+                if unchanged := self._not_modified(self._list_tag(change_token, list_request.limit)):
                     return unchanged  # without reading the page
             page = self._list_page(list_request, query if owner is None else replace(query, owner=owner))
             self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
@@ -189,10 +189,10 @@ class Items:
         self, seen: _ListPage | None, work: Callable[[Transaction], object], transaction: Transaction
     ) -> None:
         """Raises PreconditionFailed, and RecordChanged if `seen` is not of the present list."""
-        revision = transaction.revision(self.name)
-        if seen is not None and seen.revision != revision:
+        change_token = transaction.change_token(self.name)
+        if seen is not None and seen.change_token != change_token:
             raise RecordChanged("the list was changed meanwhile")
-        require_match(seen.tag if seen else self._list_tag(revision, self.config.page_limit))
+        require_match(seen.tag if seen else self._list_tag(change_token, self.config.page_limit))
         work(transaction)
 
     def change(
@@ -328,10 +328,10 @@ class Items:
             require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
         return record
 
-    def _revision(self) -> str:
-        """The revision of the collection, as it was read with the credential, or now."""
+    def _change_token(self) -> str:
+        """The change token of the collection, as it was read with the credential, or now."""
         found = lookup.find(self.store, self.name)
-        return found if isinstance(found, str) else self.store.revision(self.name)
+        return found if isinstance(found, str) else self.store.change_token(self.name)
 
     def _changed_at(self, record: Record) -> str:
         """When the representation of an item last changed, by the item or by its representation."""
@@ -356,7 +356,7 @@ class Items:
             query = replace(query, filters=(*query.filters, *without))
             page, omitted = self.store.page(self.name, query, self.config.page_bytes), len(refused)
         require_whole(list_request, page)
-        tag = self._list_tag(page.revision, list_request.limit)  # first: not of a later moment than the bodies
+        tag = self._list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)
         omitted += len(page.bodies) - len(bodies)
         if list_request.fields:
@@ -377,7 +377,7 @@ class Items:
             headers.append(("X-Total-Count", str(total)))
         if omitted:
             headers.append(("X-Omitted-Count", str(omitted)))
-        return _ListPage(page.revision, tag, body, headers)
+        return _ListPage(page.change_token, tag, body, headers)
 
     def _total(self, query: Query, page: Page) -> int | None:
         """The number of items of a query, if it is not too large to be counted.
@@ -392,9 +392,9 @@ class Items:
         known = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
         return max(total, known) if total <= MOST_COUNTED else None
 
-    def _list_tag(self, revision: str, limit: int) -> str:
+    def _list_tag(self, change_token: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
-        return f"{revision}-{self.representation.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
+        return f"{change_token}-{self.representation.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
 
     def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""

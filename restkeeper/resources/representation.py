@@ -98,9 +98,9 @@ class Representation(Protocol):
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page, without those that are NotConvertible."""
         found: list[bytes] = []
-        for body, fingerprint, older in zip(page.bodies, page.fingerprints, page.older, strict=True):
+        for body, fingerprint, removed in zip(page.bodies, page.fingerprints, page.removed, strict=True):
             with suppress(NotConvertible):
-                found.append(self.body(Record("", 0, "", fingerprint, body, older=older)))
+                found.append(self.body(Record("", 0, "", fingerprint, body, removed=removed)))
         return found
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
@@ -134,7 +134,7 @@ class StoredRepresentation(Representation):
     @property
     def collection(self) -> Collection:
         """The declaration of the collection for a store, which lets `known` know of newer schemas."""
-        return replace(self.resource.collection, learn=self.known.learn)
+        return replace(self.resource.collection, on_schemas=self.known.add)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         faults = [fault([name], "is set by the server") for name in READ_ONLY if name in sent]
@@ -229,16 +229,16 @@ class StoredRepresentation(Representation):
             return record
         stored = members = exactjson.cut(record.body)
         own = {name: text for name, text in stored.items() if name in READ_ONLY}
-        older, failure = record.older, None
+        removed, failure = record.removed, None
         if (number := revision_of(record.fingerprint)) in self.chains:
             stored = self.resource.revisions[number].completed(stored)
             try:
-                members, older = self.chains[number].up(stored, older, None)
+                members, removed = self.chains[number].up(stored, removed, None)
             except Untranslatable as error:
-                failure, (members, older) = error, error.others
+                failure, (members, removed) = error, error.others
         completed = self.revision.completed({**members, **own})
         kept = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
-        upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), older=older)
+        upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), removed=removed)
         if failure is None:
             return upgraded
         raise self._not_convertible(record, stored, upgraded, failure)
@@ -296,7 +296,7 @@ class StoredRepresentation(Representation):
         created_at, version = exactjson.stored(current["created_at"]), record.version + 1
         now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
-        made = made._replace(owner=record.owner, older=record.older)
+        made = made._replace(owner=record.owner, removed=record.removed)
         if not self.known.is_newer(record.fingerprint):
             return made
         body = exactjson.joined({**current, **exactjson.cut(made.body)})

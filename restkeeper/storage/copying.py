@@ -36,12 +36,13 @@ class Table(NamedTuple):
 TABLES = (
     Table("counters", ("collection", "items", "changes")),
     Table("schemas", ("number", "collection", "fingerprint", "revision", "oldest", "fields")),
-    Table("items", ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "older"), keys=2),
-    Table("answers", ("given", "id", "body"), keys=2),
+    Table("items", ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "removed"), keys=2),
+    Table("responses", ("stored_at", "id", "body"), keys=2),
     Table(
-        "events", ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "older")
+        "events",
+        ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "removed"),
     ),
-    Table("subscriptions", ("webhook", "position", "held", "secrets")),
+    Table("subscriptions", ("webhook", "position", "paused_until", "secrets")),
     Table(
         "deliveries",
         ("id", "webhook", "event", "item", "state", "due", "lease", "leased", "attempts", "attempted", "status")

@@ -135,10 +135,11 @@ WHERE due IS NULL
     AND id = (SELECT min(id) FROM deliveries WHERE webhook = :webhook AND item = :item AND state = 'pending')"""
 
 _HOLD = """\
-UPDATE subscriptions SET held = CASE WHEN held BETWEEN :hold AND :latest THEN held ELSE :hold END
+UPDATE subscriptions
+SET paused_until = CASE WHEN paused_until BETWEEN :hold AND :latest THEN paused_until ELSE :hold END
 WHERE webhook = :webhook"""
 
-_END_PAUSE = "UPDATE subscriptions SET held = 0 WHERE webhook = :webhook"
+_END_PAUSE = "UPDATE subscriptions SET paused_until = 0 WHERE webhook = :webhook"
 
 _RESUME = "UPDATE deliveries SET due = :now WHERE webhook = :webhook AND due > :now AND NOT leased"
 
@@ -183,7 +184,7 @@ WITH known AS (
         webhook,
         secrets,
         {{is_active}} AND position < {{newest}} AS behind,
-        {{is_active}} AND (held <= :now OR held > :now + :longest_pause) AS open
+        {{is_active}} AND (paused_until <= :now OR paused_until > :now + :longest_pause) AS open
     FROM subscriptions
 ),
 checked AS (
@@ -293,7 +294,7 @@ class Deliveries(ABC):
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
         leased = [_delivery(*row) for row in self._database.rows(_LEASED, {"ids": ids})] if ids else []
         for each in leased:
-            self._registry.learn(self._database, each.event.collection, each.event.fingerprint)
+            self._registry.load_schemas(self._database, each.event.collection, each.event.fingerprint)
         return leased
 
     def _free(self, webhook: str, now: float) -> None:

@@ -44,8 +44,8 @@ def newest_id(database: Database, number: Callable[[], None] = lambda: None) -> 
     return id_of(newest, origin or epoch) if epoch else ""
 
 
-def events_of(stretch: Stretch, after: str, learn: Callable[[str, str], None]) -> Events:
-    """See `outbox.OutboxStore.events`. `learn` is called with the collection and the fingerprint of each event."""
+def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], None]) -> Events:
+    """See `outbox.OutboxStore.events`. `load_schemas` gets the collection and the fingerprint of each event."""
     position, origin = parse_id(after)
     oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
     swept = position == oldest - 1 and (origin == epoch or not position)  # or it is 0
@@ -55,7 +55,7 @@ def events_of(stretch: Stretch, after: str, learn: Callable[[str, str], None]) -
         )
     found = [stored_event(*row) for row in rows]
     for event in found:
-        learn(event.collection, event.fingerprint)
+        load_schemas(event.collection, event.fingerprint)
     return Events(found, id_of(end, end_origin or epoch), end < newest)
 
 

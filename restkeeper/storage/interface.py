@@ -23,7 +23,7 @@ Position = tuple[str | int | float | None, ...]  # JSON that clients receive and
 class Record(NamedTuple):
     """One item as stored. `body` is its complete JSON representation, byte for byte as it is sent.
 
-    `older` is a JSON object with what an older form of the item shows and `body` no longer has; None if there is none.
+    `removed` is a JSON object with what an older revision shows and `body` no longer has; None if there is none.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Record(NamedTuple):
     fingerprint: str  # of the schema of `body`
     body: bytes
     owner: str | None = None
-    older: bytes | None = None
+    removed: bytes | None = None
 
 
 class Kind(Enum):
@@ -89,8 +89,8 @@ class Collection:
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
     items of a registered schema, of which there are some, do not fit the new one, or an empty text. Before the store
-    returns records or events of a schema that the collection has not heard of, it calls `learn` with all registered
-    ones in order. One that it does not have is older than all.
+    returns records or events of a schema that is new to the collection, it calls `on_schemas` with all registered ones
+    in order. One that it does not have is older than all.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Collection:
     owned: bool = False
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema], str] = lambda schema: ""
-    learn: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
+    on_schemas: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
 
 
 class Op(StrEnum):
@@ -168,22 +168,22 @@ ALL = Query()
 
 
 class Page(NamedTuple):
-    """The result of a query: the bodies of its items in order, with the `fingerprint` and `older` of each record.
+    """The result of a query: the bodies of its items in order, with the `fingerprint` and `removed` of each record.
 
     `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
-    `cut` is true if the limit of bytes ended the page. `revision` is the revision of the collection at that moment, and
+    `cut` is true if the limit of bytes ended the page. `change_token` is that of the collection at that moment, and
     `total` the number of the query's records then, if it is known without counting them. If the query `uses_fields`,
     `others` are the fingerprints of the collection's items of another revision than its own.
     """
 
     bodies: list[bytes]
     fingerprints: list[str]
-    older: list[bytes | None]
+    removed: list[bytes | None]
     more: bool = False
     first: Position = ()
     last: Position = ()
     cut: bool = False
-    revision: str = ""
+    change_token: str = ""
     total: int | None = None
     others: Sequence[str] = ()
 
@@ -195,7 +195,7 @@ class StoredResponse(NamedTuple):
     body: bytes
 
 
-# Of an item, its collection and id; of the response to a request, the id; of the revision of a collection, its name.
+# Of an item, its collection and id; of the response to a request, the id; of a change token, the collection.
 Key = tuple[str, str] | bytes | str
 Found = Record | StoredResponse | str | None
 
@@ -212,8 +212,8 @@ class ItemTransaction(Protocol):
     def require(self, collection: str, record: Record) -> None:
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
-    def revision(self, collection: str) -> str:
-        """As `ItemStore.revision`, with the changes of this transaction.
+    def change_token(self, collection: str) -> str:
+        """As `ItemStore.change_token`, with the changes of this transaction.
 
         The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
@@ -246,7 +246,7 @@ class ItemStore(Protocol):
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """Return the page of a query.
 
-        Its bodies and what is stored as `older` have at most `max_bytes` together, except that it has at least one
+        Its bodies and what is stored as `removed` have at most `max_bytes` together, except that it has at least one
         item. A backward query has the items nearest to its start.
         """
 
@@ -256,7 +256,7 @@ class ItemStore(Protocol):
         The cost depends on the number of those that are counted, but not for a query that selects all.
         """
 
-    def revision(self, collection: str) -> str:
+    def change_token(self, collection: str) -> str:
         """Return a token that changes with each change of the collection. Two stores never have the same token.
 
         This holds also for copies of a store, and after a restore into a store that is in use.

@@ -1,4 +1,4 @@
-"""Items, responses and revisions by their keys: one statement reads all of them, at one moment."""
+"""Items, responses and change tokens by their keys: one statement reads all of them, at one moment."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -6,7 +6,7 @@ from typing import Any
 
 from restkeeper.storage.interface import Found, Key, Record, StoredResponse
 from restkeeper.storage.schemas import Registry
-from restkeeper.storage.sql import Database, revision
+from restkeeper.storage.sql import Database, change_token
 
 # Each row has the number of its key, of a response the time, and the columns of a record.
 _ITEM = """\
@@ -20,7 +20,7 @@ WHERE collection = :collectionNUMBER AND id = :keyNUMBER"""
 _RESPONSE = """\
 SELECT
     NUMBER,
-    given,
+    stored_at,
     NULL,
     NULL,
     NULL,
@@ -28,7 +28,7 @@ SELECT
     body,
     NULL,
     NULL
-FROM answers
+FROM responses
 WHERE id = :keyNUMBER"""
 
 _REVISION = """\
@@ -61,15 +61,15 @@ def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list
         key = keys[number]
         if isinstance(key, tuple):
             record = found[number] = Record._make(row)
-            registry.learn(database, key[0], record.fingerprint)
+            registry.load_schemas(database, key[0], record.fingerprint)
         elif isinstance(key, bytes):
             found[number] = StoredResponse(stored_at, row[4])
         else:
-            found[number] = revision(row[0], row[1] or 0) if row[0] else None
+            found[number] = change_token(row[0], row[1] or 0) if row[0] else None
     return found
 
 
-@lru_cache(maxsize=16)  # of an item, a response and a revision, two at most
+@lru_cache(maxsize=16)  # of an item, a response and a change token, two at most
 def _statement(kinds: tuple[type, ...]) -> str:
     """The statement that looks up keys of these types."""
     return "\nUNION ALL\n".join(_OF_KIND[kind].replace("NUMBER", str(n)) for n, kind in enumerate(kinds))

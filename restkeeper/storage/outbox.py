@@ -41,7 +41,7 @@ def parse_id(id: str) -> tuple[int, str]:
 class Event(NamedTuple):
     """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC.
 
-    `fingerprint` is of the schema of `data`, and `older` as in a `Record`; both are empty for data without a schema.
+    `fingerprint` is of the schema of `data`, and `removed` as in a `Record`; both are empty for data without a schema.
     """
 
     type: str  # such as product.created
@@ -51,7 +51,7 @@ class Event(NamedTuple):
     data: bytes
     owner: str | None = None  # of the item
     fingerprint: str = ""
-    older: bytes | None = None
+    removed: bytes | None = None
 
 
 class StoredEvent(NamedTuple):
@@ -63,7 +63,7 @@ class StoredEvent(NamedTuple):
     data: bytes
     collection: str = ""
     fingerprint: str = ""
-    older: bytes | None = None
+    removed: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

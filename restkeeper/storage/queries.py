@@ -111,9 +111,9 @@ def outline(
 
 
 def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, plain: Callable[[Any], Any]) -> Page:
-    """The page of a query, without its revision, of rows in its order. It takes one row more, if there are more.
+    """The page of a query, without its change token, of rows in its order. It takes one row more, if there are more.
 
-    A row has id, fingerprint, body, older, and the sort keys without the id. `plain` makes a key as it is in JSON.
+    A row has id, fingerprint, body, removed, and the sort keys without the id. `plain` makes a key as it is in JSON.
     """
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     chosen: list[Row] = []
@@ -132,6 +132,6 @@ def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, plain: Cal
         return Page([], [], [])
     if query.backward:
         chosen.reverse()
-    _, fingerprints, bodies, older, *_ = zip(*chosen, strict=True)
+    _, fingerprints, bodies, removed, *_ = zip(*chosen, strict=True)
     first, last = ((*map(plain, row[4:]), row[0]) for row in (chosen[0], chosen[-1]))
-    return Page(list(bodies), list(fingerprints), list(older), more, first, last, cut)
+    return Page(list(bodies), list(fingerprints), list(removed), more, first, last, cut)

@@ -43,25 +43,25 @@ WHERE {is_of_fingerprints}"""
 
 
 class Registry:
-    """The schemas that the collections of a process have learned of.
+    """The registered schemas that the collections of a process have.
 
-    Each collection learns of all registered ones before it gets an item of a new one, see `interface.Collection`.
+    Each collection gets all registered ones before it gets an item of a new one, see `interface.Collection`.
     """
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         self.collections = {each.name: each for each in collections if each.schema}
-        self._learned: dict[str, set[str]] = {name: set() for name in self.collections}
+        self._loaded: dict[str, set[str]] = {name: set() for name in self.collections}
 
-    def learn(self, database: Database, collection: str, *fingerprints: str) -> None:
-        """Let the collection learn of all registered schemas, if it has not learned of these."""
-        learned = self._learned.get(collection)
-        if learned is None or learned.issuperset(fingerprints):
+    def load_schemas(self, database: Database, collection: str, *fingerprints: str) -> None:
+        """Give the collection all registered schemas, if it does not have these."""
+        loaded = self._loaded.get(collection)
+        if loaded is None or loaded.issuperset(fingerprints):
             return
         schemas = read_schemas(database, collection)
-        self.collections[collection].learn(schemas)
-        if len(learned) > 2 * MOST_SCHEMAS:
-            learned.clear()
-        learned.update(fingerprints, [schema.fingerprint for schema in schemas])
+        self.collections[collection].on_schemas(schemas)
+        if len(loaded) > 2 * MOST_SCHEMAS:
+            loaded.clear()
+        loaded.update(fingerprints, [schema.fingerprint for schema in schemas])
 
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:

@@ -17,10 +17,10 @@ def spool(
     """Write records to a temporary file in a folder, by default in the system's, which may be in memory."""
     file = SpooledTemporaryFile(SPOOL_BYTES, dir=folder)
     try:
-        for id, version, updated_at, fingerprint, body, owner, older in rows:
-            rest = -1 if older is None else len(older)
+        for id, version, updated_at, fingerprint, body, owner, removed in rows:
+            rest = -1 if removed is None else len(removed)
             file.write(orjson.dumps([len(body), rest, id, version, updated_at, fingerprint, owner]) + b"\n" + body)
-            file.write(older or b"")
+            file.write(removed or b"")
         file.seek(0)
     except BaseException:
         file.close()
@@ -28,10 +28,10 @@ def spool(
     return file
 
 
-def records_in(file: IO[bytes], learn: Callable[[str], None]) -> Iterator[Record]:
+def records_in(file: IO[bytes], load_schemas: Callable[[str], None]) -> Iterator[Record]:
     """The records in a file that `spool` wrote; it is closed at the end.
 
-    It calls `learn` with the fingerprint of a record that has another one than the record before.
+    It calls `load_schemas` with the fingerprint of a record that has another one than the record before.
     """
     known = None
     with file:
@@ -40,5 +40,5 @@ def records_in(file: IO[bytes], learn: Callable[[str], None]) -> Iterator[Record
             record = file.read(size), owner, None if rest < 0 else file.read(rest)
             if fingerprint != known:
                 known = fingerprint
-                learn(fingerprint)
+                load_schemas(fingerprint)
             yield Record(id, version, updated_at, fingerprint, *record)

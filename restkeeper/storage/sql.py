@@ -80,8 +80,8 @@ def select_other_fingerprints(collection: Collection) -> str:
     )
 
 
-def revision(epoch: str, changes: int) -> str:
-    """The revision of a collection with this number of changes."""
+def change_token(epoch: str, changes: int) -> str:
+    """The change token of a collection with this number of changes."""
     return f"{epoch}-{changes:x}"
 
 

@@ -212,12 +212,12 @@ class Guard:
         raise lacking(needed)
 
     def register(self, app: Application) -> None:
-        """Read what every route needs, also of those that are added later. Raises ValueError: see `_learn_view`."""
+        """Read what every route needs, also of those that are added later. Raises ValueError: see `_read_needs`."""
         for endpoint, view in app.view_functions.items():
-            self._learn_view(endpoint, view)
-        app.adding = self._learn_view
+            self._read_needs(endpoint, view)
+        app.adding = self._read_needs
 
-    def _learn_view(self, endpoint: str, view: Callable[..., Any]) -> None:
+    def _read_needs(self, endpoint: str, view: Callable[..., Any]) -> None:
         """Raises ValueError for a view that does not declare what it needs, or the scope of a collection of none."""
         if (needed := needed_by(view)) is None:
             raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of 'public', 'known' or 'admin'")

@@ -10,7 +10,7 @@ from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Found, Key, Record, Store
 
 _READ = "restkeeper.read"  # in the WSGI environment: the _Read of the request
-_READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the revision of the list
+_READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the change token of the list
 
 
 class _Read(NamedTuple):
@@ -24,7 +24,7 @@ class _Read(NamedTuple):
 class Lookup:
     """Reads the record of a credential with what the request will read.
 
-    That is an item, for routes that read or change one; the revision of a collection, for its list; and what the
+    That is an item, for routes that read or change one; the change token of a collection, for its list; and what the
     `plans` say: each returns a key, given the request and the id of its caller, or None.
     """
 

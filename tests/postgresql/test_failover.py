@@ -45,7 +45,7 @@ def test_a_snapshot_put_back_while_nothing_runs(server: PostgresServer) -> None:
     store = opened(url)
     lost = record_events(store, event(), event())
     insert(store, record("lost"))
-    revision = store.revision("things")
+    change_token = store.change_token("things")
     store.close()
     server.put_back(snapshot)
     store = opened(url)
@@ -57,7 +57,7 @@ def test_a_snapshot_put_back_while_nothing_runs(server: PostgresServer) -> None:
         with pytest.raises(EventsExpired):
             store.events(cursor, FILTER, 10)
     assert len(store.events(kept[0], FILTER, 10).events) == 2
-    assert store.revision("things") != revision
+    assert store.change_token("things") != change_token
     store.close()
 
 
@@ -72,10 +72,10 @@ def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None
         database.execute("DELETE FROM events WHERE position > 1")
         database.execute("UPDATE feed SET newest = 1")
     store = open_store(url, [THINGS], Options(clock=clock))  # of a process that has not seen them
-    epoch, revision = store.epoch, store.revision("things")
+    epoch, change_token = store.epoch, store.change_token("things")
     with pytest.raises(EventsExpired) as raised:
         store.events(lost[2], FILTER, 10)
-    assert store.epoch != epoch and store.revision("things") != revision
+    assert store.epoch != epoch and store.change_token("things") != change_token
     new = record_events(store, event(), event(), event())
     for cursor in lost:
         with pytest.raises(EventsExpired):
@@ -120,27 +120,27 @@ def test_a_recovery_from_a_crash_is_another_history(server: PostgresServer) -> N
     url = server.create_database()
     store = opened(url)
     insert(store, record("kept"))
-    revision = store.revision("things")
+    change_token = store.change_token("things")
     with psycopg.connect(url) as database:
         os.kill(database.info.backend_pid, signal.SIGKILL)
 
     def is_another() -> bool:
         with suppress(StoreUnavailable):
-            return store.revision("things") != revision
+            return store.change_token("things") != change_token
         return False
 
     until(is_another)  # the server closes all connections soon
     store.close()
 
 
-def number_of(revision: str) -> str:
-    """The number of changes in a revision."""
-    return revision.partition("-")[2]
+def number_of(change_token: str) -> str:
+    """The number of changes in a change token."""
+    return change_token.partition("-")[2]
 
 
 @pytest.mark.matrix
 def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) -> None:
-    """Also for a process that has seen nothing before: its revisions and events are not taken for the lost ones."""
+    """Also for a process that has seen nothing before: its change tokens and events are not taken for the lost ones."""
     url = server.create_database()
     store = opened(url)
     insert(store, record("kept"))
@@ -148,7 +148,7 @@ def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) 
     server.replicate()
     insert(store, *(record(f"lost {number}") for number in range(3)))
     lost = record_events(store, event(), event())
-    revision = store.revision("things")
+    change_token = store.change_token("things")
     store.close()
     server.fail_over()
     store = opened(url)
@@ -156,8 +156,8 @@ def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) 
     new = record_events(store, event(), event())
     assert ids(store) == ["kept", "new 0", "new 1", "new 2"]
     assert (
-        store.revision("things") != revision
-        and store.revision("things").partition("-")[2] == revision.partition("-")[2]
+        store.change_token("things") != change_token
+        and store.change_token("things").partition("-")[2] == change_token.partition("-")[2]
     )
     assert not set(lost) & set(new) and all_of(store) == [*kept, *new]
     with pytest.raises(EventsExpired):

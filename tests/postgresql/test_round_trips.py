@@ -150,7 +150,7 @@ def test_a_change_that_has_waited_takes_no_more(shop: Shop, monkeypatch: pytest.
 
 
 def test_a_page_takes_two(shop: Shop) -> None:
-    """One finds the credential and the revision of the collection, and is enough if the page is cached.
+    """One finds the credential and the change token of the collection, and is enough if the page is cached.
 
     With a filter, a first page of several takes one more, which counts all.
     """

@@ -192,7 +192,7 @@ def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
     store.write(lambda transaction: transaction.update("things", record("a", 2)))
     insert(store, record("b"))
     assert store.count("things") == 1, "what was counted before is lost"
-    assert store.revision("things").endswith("-2")
+    assert store.change_token("things").endswith("-2")
     store.close()
 
 

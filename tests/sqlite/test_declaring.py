@@ -66,10 +66,10 @@ def test_tidy_deletes_what_is_not_declared(tmp_path: Path) -> None:
     opened(tmp_path, OLD).close()
     store = opened(tmp_path, NEW, Collection("others", {"id": FIELDS["id"]}))
     insert(store, record("a", sku="s", mail="a@x"))
-    revision, both = store.revision("things"), indexes(tmp_path)
+    revision, both = store.change_token("things"), indexes(tmp_path)
     assert suffixes(store.tidy()) == ["mail", "price"]
     assert store.tidy() == []
-    assert store.revision("things") == revision and store.count("things") == 1
+    assert store.change_token("things") == revision and store.count("things") == 1
     left = indexes(tmp_path)
     assert left.items() <= both.items() and len(left) == 3
     store.close()
@@ -117,7 +117,7 @@ class Schemas:
             self.learned.setdefault(fingerprint, []).append([each.fingerprint for each in schemas])
 
         schema = StoredSchema(fingerprint, 1, 1, "{}")
-        return Collection("things", FIELDS, schema=schema, conflict=conflict, learn=learn)
+        return Collection("things", FIELDS, schema=schema, conflict=conflict, on_schemas=learn)
 
 
 def registered(store: Store) -> list[str]:

@@ -43,11 +43,11 @@ def test_a_store_can_be_opened_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     insert(first, *SAMPLE)
-    revision = first.revision("things")
+    revision = first.change_token("things")
     first.close()
     changed = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True)), ())
     second = open_store(url, [changed])
-    assert (second.revision("things"), list(second.scan("things"))) == (revision, SAMPLE)
+    assert (second.change_token("things"), list(second.scan("things"))) == (revision, SAMPLE)
     second.close()
 
 

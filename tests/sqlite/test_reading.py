@@ -21,14 +21,14 @@ from tests.things import SORTS, THINGS, fill, ids, insert, record
 
 
 def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
-    """Records and revisions are current, whichever process changes them."""
+    """Records and change tokens are current, whichever process changes them."""
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", [THINGS])
     insert(store, record("a", name="first"))
     change = "UPDATE items SET version = version + 1; UPDATE counters SET changes = changes + 1;"
     for number in range(20):
         assert store.read("things", "a").version == number + 1
-        before = store.revision("things")
+        before = store.change_token("things")
         if number % 5:
             other = sqlite3.connect(path, isolation_level=None)
             other.executescript(change)
@@ -37,7 +37,7 @@ def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
             code = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
             subprocess.run([sys.executable, "-c", code, str(path), change], check=True)
         assert store.read("things", "a").version == number + 2
-        assert store.revision("things") != before
+        assert store.change_token("things") != before
     store.close()
 
 
@@ -149,10 +149,10 @@ def test_bodies_are_not_sorted(store: SqliteStore, query: Query) -> None:
 
 
 @pytest.mark.parametrize("query", [Query(limit=20), Query(limit=20, sort=(Sort("stock"),)), Query(search="a")], ids=str)
-def test_a_page_and_its_revision_are_consistent(
+def test_a_page_and_its_change_token_are_consistent(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, query: Query
 ) -> None:
-    """With commits while a page is read, its revision belongs to exactly these items."""
+    """With commits while a page is read, its change token belongs to exactly these items."""
     insert(store, record("a", name="a"))
     late = iter(["b"])
 
@@ -161,8 +161,8 @@ def test_a_page_and_its_revision_are_consistent(
             insert(store, record(id, name="a"))
         return find_page(*arguments)
 
-    states = {store.revision("things"): 1}
+    states = {store.change_token("things"): 1}
     monkeypatch.setattr("restkeeper.storage.sqlite.store.find_page", find)
     page = store.page("things", query)
-    states[store.revision("things")] = 2
-    assert len(page.bodies) == states[page.revision]
+    states[store.change_token("things")] = 2
+    assert len(page.bodies) == states[page.change_token]

@@ -22,7 +22,7 @@ def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
     """Each of its fields is unchanged, the data byte for byte; also in the delivery of a webhook."""
     subscribe(outbox)
     recorded = event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}')  # type: ignore[arg-type]
-    ids = record(outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", older=b'{"2.a":1}'))
+    ids = record(outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", removed=b'{"2.a":1}'))
     read = outbox.events("", THINGS, 10).events
     assert read == [
         (ids[0], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "", None),

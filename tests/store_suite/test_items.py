@@ -1,4 +1,4 @@
-"""Records: what is inserted is read, unique values are used once, and each change makes a new revision."""
+"""Records: what is inserted is read, unique values are used once, and each change makes a new change token."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -31,14 +31,14 @@ def test_a_record_is_read_byte_for_byte(store: Store) -> None:
 
 
 def test_a_record_has_what_its_body_no_longer_has(store: Store) -> None:
-    """`older` is read and scanned as it was stored, and an update sets and deletes it."""
-    older = '{"2.title":"é\\n"}'.encode()
-    first = record("a")._replace(older=older)
+    """`removed` is read and scanned as it was stored, and an update sets and deletes it."""
+    removed = '{"2.title":"é\\n"}'.encode()
+    first = record("a")._replace(removed=removed)
     insert(store, first, record("b"))
     assert store.read("things", "a") == first
     assert store.write(lambda transaction: transaction.read("things", "a")) == first
-    assert [each.older for each in store.scan("things")] == [older, None]
-    for changed in (record("a", 2)._replace(older=b"{}"), record("a", 3)):
+    assert [each.removed for each in store.scan("things")] == [removed, None]
+    for changed in (record("a", 2)._replace(removed=b"{}"), record("a", 3)):
         store.write(lambda transaction, changed=changed: transaction.update("things", changed))  # type: ignore[misc]
         assert store.read("things", "a") == changed
 
@@ -98,25 +98,25 @@ def test_names_may_have_underscores(open_one: Callable[..., Store]) -> None:
         assert caught.value.fields == (field,)
 
 
-def test_the_revision_differs_after_every_change(store: Store) -> None:
-    """Insert, update and delete each make a new revision; the revision of other collections does not change."""
-    seen = [store.revision("things")]
-    others = store.revision("others")
+def test_the_change_token_differs_after_every_change(store: Store) -> None:
+    """Insert, update and delete each make a new change token; the change token of other collections does not change."""
+    seen = [store.change_token("things")]
+    others = store.change_token("others")
     for work in (
         lambda transaction: transaction.insert("things", record("a")),
         lambda transaction: transaction.update("things", record("a", 2)),
         lambda transaction: transaction.delete("things", "a"),
     ):
         store.write(work)
-        seen.append(store.revision("things"))
+        seen.append(store.change_token("things"))
     assert len(set(seen)) == 4
-    assert store.revision("others") == others
+    assert store.change_token("others") == others
 
 
-def test_two_stores_have_no_revision_in_common(open_one: Callable[..., Store]) -> None:
-    """Two stores have different revisions, even with equal histories."""
+def test_two_stores_have_no_change_token_in_common(open_one: Callable[..., Store]) -> None:
+    """Two stores have different change tokens, even with equal histories."""
     one, two = open_one(THINGS), open_one(THINGS)
-    assert one.revision("things") != two.revision("things")
+    assert one.change_token("things") != two.change_token("things")
 
 
 def test_scan_returns_all_records_in_order(store: Store) -> None:
@@ -151,7 +151,7 @@ def test_a_collection_knows_the_schema_of_a_record(
     learned: list[list[StoredSchema]] = []
     schema = StoredSchema("0123abcd", 1, 1, "{}")
     fields = {"id": FIELDS["id"]}
-    store = open_one(Collection("a", fields, schema=schema, learn=lambda schemas: learned.append(list(schemas))))
+    store = open_one(Collection("a", fields, schema=schema, on_schemas=lambda schemas: learned.append(list(schemas))))
 
     def work(transaction: Transaction) -> None:
         transaction.subscribe("w", [])

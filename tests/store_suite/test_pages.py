@@ -119,27 +119,27 @@ def test_a_page_has_the_fingerprint_of_each_item(store: Store) -> None:
     """And what each item has besides its body, in the order of the bodies, forwards and backwards."""
     assert store.page("things", Query())[:3] == ([], [], [])
     records = [
-        record(id, stock=n)._replace(fingerprint=f"of {id}", older=b'{"a":"%b"}' % id.encode() if n % 2 else None)
+        record(id, stock=n)._replace(fingerprint=f"of {id}", removed=b'{"a":"%b"}' % id.encode() if n % 2 else None)
         for n, id in enumerate("abcd")
     ]
     insert(store, *records)
-    expected = {each.body: (each.fingerprint, each.older) for each in records}
+    expected = {each.body: (each.fingerprint, each.removed) for each in records}
     for sort in ((), (Sort("stock", True),), (Sort("price"), Sort("name"))):
         for backward in (False, True):
             page = store.page("things", Query(limit=3, sort=sort, backward=backward))
             assert len(page.bodies) == 3
-            pairs = zip(page.fingerprints, page.older, strict=True)
+            pairs = zip(page.fingerprints, page.removed, strict=True)
             assert list(pairs) == [expected[body] for body in page.bodies]
 
 
 @pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search="a")], ids=str)
-def test_a_page_has_the_revision_of_its_items(store: Store, query: Query) -> None:
-    """Also while others write: each revision belongs to one number of items, and the page has that number."""
-    sizes = {store.revision("things"): 0}
+def test_a_page_has_the_change_token_of_its_items(store: Store, query: Query) -> None:
+    """Also while others write: each change token belongs to one number of items, and the page has that number."""
+    sizes = {store.change_token("things"): 0}
 
     def insert(transaction: Transaction) -> str:
         transaction.insert("things", record(f"{len(sizes):03}", name="a"))
-        return transaction.revision("things")
+        return transaction.change_token("things")
 
     def write() -> None:
         for size in range(1, 50):
@@ -152,7 +152,7 @@ def test_a_page_has_the_revision_of_its_items(store: Store, query: Query) -> Non
         pages.append(store.page("things", query))
     join(writer)
     pages.append(store.page("things", query))
-    assert [sizes[page.revision] for page in pages] == [len(page.bodies) for page in pages]
+    assert [sizes[page.change_token] for page in pages] == [len(page.bodies) for page in pages]
     assert len(pages[-1].bodies) == 49
 
 
@@ -210,7 +210,7 @@ def test_a_page_is_only_cut_by_its_bytes(store: Store) -> None:
 
 def test_what_older_forms_show_counts(store: Store) -> None:
     """The bytes beside the bodies are limited together with them."""
-    insert(store, *(record(id)._replace(older=b"x" * 1000) for id in "abc"))
+    insert(store, *(record(id)._replace(removed=b"x" * 1000) for id in "abc"))
     size = len(record("a").body) + 1000
     page = store.page("things", Query(), 2 * size)
     assert (len(page.bodies), page.more, page.cut) == (2, True, True)

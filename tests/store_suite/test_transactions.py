@@ -22,19 +22,19 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
         transaction.insert("things", record("b"))
         raise LookupError("of the caller's own")
 
-    before = store.revision("things")
+    before = store.change_token("things")
     with pytest.raises(LookupError, match="own"):
         store.write(work)
-    assert (ids(store), store.count("things"), store.revision("things")) == ([], 0, before)
+    assert (ids(store), store.count("things"), store.change_token("things")) == ([], 0, before)
 
 
 def test_a_transaction_sees_its_own_changes(store: Store) -> None:
-    """Inside a work, reads return what the work has written; its revision changes, too."""
+    """Inside a work, reads return what the work has written; its change token changes, too."""
 
     def work(transaction: Transaction) -> tuple[Record, bool]:
-        before = transaction.revision("things")
+        before = transaction.change_token("things")
         transaction.insert("things", record("a"))
-        return transaction.read("things", "a"), before != transaction.revision("things")
+        return transaction.read("things", "a"), before != transaction.change_token("things")
 
     assert store.write(work) == (record("a"), True)
 
@@ -55,7 +55,7 @@ FAILING: list[Callable[[Transaction], None]] = [
             record("b")._replace(updated_at="2026-01-01T00:00:02.000000Z"),
             record("b")._replace(fingerprint=""),
             record("b")._replace(owner="o"),
-            record("b")._replace(older=b"{}"),
+            record("b")._replace(removed=b"{}"),
         )
     ),
 ]
@@ -67,11 +67,11 @@ def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> 
     insert(store, record("a", sku="s"), record("b"))
 
     def work(transaction: Transaction) -> bool:
-        before = transaction.revision("things")
+        before = transaction.change_token("things")
         for attempt in FAILING:
             with pytest.raises(ERRORS), transaction.savepoint():
                 attempt(transaction)
-        is_same = transaction.revision("things") == before
+        is_same = transaction.change_token("things") == before
         transaction.insert("things", record("d"))
         return is_same
 
@@ -82,7 +82,7 @@ def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> 
 
 def test_a_change_can_require_the_record_that_it_was_computed_from(store: Store) -> None:
     """It is as it was stored, by another transaction or by this one."""
-    stored = record("a", name="é")._replace(owner="o", older=b'{"x": 1.50}')
+    stored = record("a", name="é")._replace(owner="o", removed=b'{"x": 1.50}')
     insert(store, stored)
 
     def work(transaction: Transaction) -> None:
@@ -96,15 +96,15 @@ def test_a_change_can_require_the_record_that_it_was_computed_from(store: Store)
 
 
 def test_keys_are_looked_up_at_one_moment(store: Store) -> None:
-    """An item, a response and a revision, in the order of the keys; None stands for what does not exist."""
+    """An item, a response and a change token, in the order of the keys; None stands for what does not exist."""
     insert(store, record("a"), record("b"))
-    revision = store.revision("things")
+    change_token = store.change_token("things")
     response = StoredResponse(1.0, b"body")
     store.write(lambda transaction: transaction.store_response(b"r", response, expired_before=0.0))
     keys: list[Key] = [("things", "b"), "things", b"r", ("things", "x"), b"x", ("things", "a"), "others"]
     found = store.look_up(keys)
-    assert found == [record("b"), revision, response, None, None, record("a"), store.revision("others")]
-    assert store.look_up(["things"]) == [revision] != [found[-1]]
+    assert found == [record("b"), change_token, response, None, None, record("a"), store.change_token("others")]
+    assert store.look_up(["things"]) == [change_token] != [found[-1]]
 
 
 def test_an_error_outside_of_a_savepoint_ends_the_transaction(store: Store) -> None:
@@ -139,7 +139,7 @@ def test_an_error_ends_the_transaction_though_it_was_caught(store: Store) -> Non
         with suppress(Exception):
             fail(transaction)
             transaction.insert("things", record("b"))
-            transaction.revision("things")
+            transaction.change_token("things")
         with suppress(Exception), transaction.savepoint() if ends_in_savepoint else nullcontext():
             transaction.insert("things", record("c"))
 
@@ -170,14 +170,14 @@ def test_a_savepoint_undoes_its_changes(store: Store) -> None:
     def work(transaction: Transaction) -> tuple[str, str]:
         transaction.insert("things", record("a"))
         transaction.insert("others", record("b"))
-        before = transaction.revision("things")
+        before = transaction.change_token("things")
         with suppress(LookupError), transaction.savepoint():
             transaction.update("things", record("a", 2))
             transaction.delete("others", "b")
             transaction.insert("things", record("c"))
             transaction.store_response(b"x", StoredResponse(1.0, b""), expired_before=0.0)
             raise LookupError
-        after = transaction.revision("things")
+        after = transaction.change_token("things")
         transaction.insert("things", record("d"))
         return before, after
 

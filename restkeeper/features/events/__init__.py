@@ -23,5 +23,14 @@ def record_event(transaction: Transaction, change: Change) -> None:
         return
     type = f"{resource.singular}.{change.kind}"
     transaction.record(
-        Event(type, resource.name, record.id, change.at, record.body, record.owner, record.fingerprint, record.older)
+        Event(
+            type,
+            resource.name,
+            record.id,
+            change.at,
+            record.body,
+            record.owner,
+            record.fingerprint,
+            record.removed,
+        )
     )

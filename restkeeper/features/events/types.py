@@ -54,7 +54,7 @@ class EventRepresentations:
         representation = self._representations.get(event.collection)
         if representation is None or representation.fingerprint == event.fingerprint:  # an older one matches no item
             return event
-        record = Record("", 0, event.at, event.fingerprint, event.data, older=event.older)
+        record = Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
         try:
             return event._replace(data=representation.body(record))
         except NotConvertible as error:

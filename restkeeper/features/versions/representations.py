@@ -105,10 +105,10 @@ class OlderRepresentation(Representation):
             store,
             shown=exactjson.cut(before.body),
             current=exactjson.cut(current.body) if is_later else None,
-            removed=current.older,
+            removed=current.removed,
         )
-        if changed.older and changed.older != current.older:
-            limits.require(changed.older)
+        if changed.removed and changed.removed != current.removed:
+            limits.require(changed.removed)
         return changed
 
     def _to_newest(
@@ -127,7 +127,7 @@ class OlderRepresentation(Representation):
         """
         own = {name: text for name, text in exactjson.cut(made.body).items() if name not in READ_ONLY}
         try:
-            members, older = self._chain.up(own, removed, current)
+            members, removed = self._chain.up(own, removed, current)
             record = store({name: exactjson.stored(text) for name, text in members.items()})
         except Untranslatable as error:
             require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
@@ -141,7 +141,7 @@ class OlderRepresentation(Representation):
                 raise IllegalTransition(f"{known} cannot change so", field=known) from None
             detail = f"{known}{error.detail.removeprefix(error.field)}"
             raise IllegalTransition(detail, field=known, **error.members) from None
-        kept = self._chain.down(exactjson.cut(record.body), older)
+        kept = self._chain.down(exactjson.cut(record.body), removed)
         changed = {name for name in own if name not in self._same and not (shown and shown[name] == own[name])}
         require_none(
             [
@@ -150,7 +150,7 @@ class OlderRepresentation(Representation):
                 if name in changed and exactjson.stored(kept[name]) != exactjson.stored(own[name])
             ]
         )
-        return record._replace(older=older)
+        return record._replace(removed=removed)
 
     def _renamed(self, found: JsonObject) -> JsonObject:
         """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
@@ -171,7 +171,7 @@ class OlderRepresentation(Representation):
         else:
             number, record = newest, self._newest.upgraded(record)
             members = exactjson.cut(record.body)
-        item = self._chains[number].down(members, record.older)
+        item = self._chains[number].down(members, record.removed)
         return exactjson.joined({name: item[name] for name in self.names})
 
 

@@ -91,7 +91,7 @@ class Deliverer:
         self._tried: list[Attempt] = []  # not yet settled
         self._news = Flag()  # set after each attempt
         self._active: list[str] = []
-        self._revision = ""  # of the webhooks, for `_active`
+        self._change_token = ""  # of the webhooks, for `_active`
 
     def deliver_once(self) -> int:
         """Send one batch of due deliveries, store the results, and return their number.
@@ -168,9 +168,9 @@ class Deliverer:
 
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
         """The subscriptions with work, and how many deliveries of each may start; in random order, to be fair."""
-        if (revision := self._store.revision(WEBHOOKS.name)) != self._revision:
+        if (change_token := self._store.change_token(WEBHOOKS.name)) != self._change_token:
             self._active = [each.id for each in self._store.scan(WEBHOOKS.name) if _webhook(each)["status"] == "active"]
-            self._revision = revision
+            self._change_token = change_token
         found = self._store.subscriptions(self._active, now)
         under_way = Counter(self._under_way.values())
         left = min(LEASED, AT_ONCE - under_way.total())
@@ -255,7 +255,7 @@ def reduced(event: StoredEvent) -> StoredEvent:
 
     Deliveries under way need little memory then.
     """
-    event = event._replace(older=None)
+    event = event._replace(removed=None)
     if len(enveloped(event)) <= LARGEST:
         return event
     item = orjson.loads(event.data)

@@ -8,7 +8,7 @@ sum: no two states of a collection have the same.
 from collections import Counter
 
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.sql import revision
+from restkeeper.storage.sql import change_token
 
 SHARDS = 16  # rows of each collection
 
@@ -77,10 +77,10 @@ class Counters:
         self._session.flush()
 
 
-def revision_of(session: Session, collection: str) -> str:
-    """See `interface.ItemStore.revision`."""
+def change_token_of(session: Session, collection: str) -> str:
+    """See `interface.ItemStore.change_token`."""
     epoch, changes, _ = state_of(session, collection)
-    return revision(epoch, changes)
+    return change_token(epoch, changes)
 
 
 def state_of(session: Session, collection: str) -> tuple[str, int, int]:

@@ -20,7 +20,7 @@ COLUMNS = """\
     fingerprint,
     convert_to(body, 'UTF8'),
     owner,
-    convert_to(older, 'UTF8')"""
+    convert_to(removed, 'UTF8')"""
 
 # The columns of a stored event, for `stored_event`.
 EVENT = """\
@@ -31,7 +31,7 @@ position,
     convert_to(data, 'UTF8'),
     collection,
     fingerprint,
-    convert_to(older, 'UTF8')"""
+    convert_to(removed, 'UTF8')"""
 
 # The events that match a filter.
 WANTED = """\

@@ -1,4 +1,4 @@
-"""Errors of PostgreSQL: what a caller learns of them, and what the log gets."""
+"""Errors of PostgreSQL: what a caller gets of them, and what the log gets."""
 
 import errno
 import logging

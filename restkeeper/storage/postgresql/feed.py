@@ -22,7 +22,7 @@ MOST_RUNS = 20  # for one reader
 
 _RECORD = """\
 INSERT INTO events
-    (type, collection, item, at, data, owner, fingerprint, older)
+    (type, collection, item, at, data, owner, fingerprint, removed)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
 _WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
@@ -73,7 +73,7 @@ search AS (
 matching AS (
     SELECT
         first.*,
-        sum(octet_length(data) + coalesce(octet_length(older), 0)) OVER (ORDER BY position) AS bytes
+        sum(octet_length(data) + coalesce(octet_length(removed), 0)) OVER (ORDER BY position) AS bytes
     FROM (
         SELECT * FROM events
         WHERE position > (SELECT start FROM search) AND position <= (SELECT until FROM search) AND {WANTED}
@@ -86,7 +86,7 @@ page AS (
         {EVENT},
         bytes
     FROM matching AS events
-    WHERE bytes - octet_length(data) - coalesce(octet_length(older), 0) <= %(bytes)s
+    WHERE bytes - octet_length(data) - coalesce(octet_length(removed), 0) <= %(bytes)s
 )
 SELECT
     {IS_UNNUMBERED},
@@ -139,7 +139,7 @@ def number_all(session: Session) -> None:
 
 
 def find_events(
-    session: Session, after: str, filter: EventFilter, limit: int, learn: Callable[[str, str], None]
+    session: Session, after: str, filter: EventFilter, limit: int, load_schemas: Callable[[str, str], None]
 ) -> Events:
     """See `feed.events_of`."""
     position, _ = parse_id(after)
@@ -153,7 +153,7 @@ def find_events(
     if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
         end, end_origin, *_ = stretch.rows[-1]
         stretch = stretch._replace(end=end, end_origin=end_origin)
-    return events_of(stretch, after, learn)
+    return events_of(stretch, after, load_schemas)
 
 
 class Outbox(Deliveries):
@@ -181,5 +181,6 @@ class Outbox(Deliveries):
 
 def _row(event: Event) -> tuple[str | None, ...]:
     """The parameters of _RECORD."""
-    type, collection, item, at, data, owner, fingerprint, older = event
-    return type, collection, item, at, data.decode(), owner, fingerprint, None if older is None else older.decode()
+    type, collection, item, at, data, owner, fingerprint, removed = event
+    rest = None if removed is None else removed.decode()
+    return type, collection, item, at, data.decode(), owner, fingerprint, rest

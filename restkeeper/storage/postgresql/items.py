@@ -16,7 +16,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Record, StoredResponse
-from restkeeper.storage.postgresql.counters import Counters, revision_of
+from restkeeper.storage.postgresql.counters import Counters, change_token_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, clean, fields_of
 from restkeeper.storage.postgresql.expressions import field_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
@@ -35,12 +35,12 @@ _REQUIRE = """\
 SELECT 1
 FROM items
 WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
-    AND owner IS NOT DISTINCT FROM %s AND older IS NOT DISTINCT FROM %s
+    AND owner IS NOT DISTINCT FROM %s AND removed IS NOT DISTINCT FROM %s
 FOR UPDATE"""
 
 _INSERT = """\
 INSERT INTO items
-    (collection, id, version, updated_at, fingerprint, body, owner, older, fields, folded)
+    (collection, id, version, updated_at, fingerprint, body, owner, removed, fields, folded)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)"""
 
 _UPDATE = """\
@@ -50,7 +50,7 @@ UPDATE items SET
     fingerprint = %s,
     body = %s,
     owner = %s,
-    older = %s,
+    removed = %s,
     fields = %s::jsonb,
     folded = %s::jsonb
 WHERE collection = %s AND id = %s"""
@@ -58,19 +58,25 @@ WHERE collection = %s AND id = %s"""
 _DELETE = "DELETE FROM items WHERE collection = %s AND id = %s"
 
 _STORE_RESPONSE = """\
-INSERT INTO answers
-    (id, given, body)
+INSERT INTO responses
+    (id, stored_at, body)
 VALUES (%s, %s, %s)
 ON CONFLICT (id) DO UPDATE SET
-    given = excluded.given,
+    stored_at = excluded.stored_at,
     body = excluded.body
-WHERE answers.given < %s"""
+WHERE responses.stored_at < %s"""
 
 _SWEEP = """\
-DELETE FROM answers
+DELETE FROM responses
 WHERE id = ANY((
-    ARRAY(SELECT id FROM answers WHERE given < %(before)s ORDER BY given LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
-    || ARRAY(SELECT id FROM answers WHERE given > %(latest)s ORDER BY given DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    ARRAY(
+        SELECT id FROM responses
+        WHERE stored_at < %(before)s ORDER BY stored_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    )
+    || ARRAY(
+        SELECT id FROM responses
+        WHERE stored_at > %(latest)s ORDER BY stored_at DESC LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    )
 )[1:%(limit)s])"""
 
 _NOT_FOUND = "there is no such item"
@@ -87,7 +93,7 @@ class PostgresTransaction(Outbox):
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         record = read_item(self._session, collection, id, " FOR UPDATE" if lock else "")
-        self._registry.learn(self._database, collection, record.fingerprint)
+        self._registry.load_schemas(self._database, collection, record.fingerprint)
         if lock:
             self._locked.add((collection, id))
         return record
@@ -97,16 +103,16 @@ class PostgresTransaction(Outbox):
         self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
 
-    def revision(self, collection: str) -> str:
+    def change_token(self, collection: str) -> str:
         self._counters.lock(collection)
-        return revision_of(self._session, collection)
+        return change_token_of(self._session, collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
         if (declared := self._registry.collections.get(collection)) is None:
             return []
         rows = self._session.rows if self._counters.has_changes else self._session.rows_before
         found = [fingerprint for (fingerprint,) in rows(select_other_fingerprints(declared))]
-        self._registry.learn(self._database, collection, *found)
+        self._registry.load_schemas(self._database, collection, *found)
         return found
 
     def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
@@ -179,7 +185,7 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
 
 def _columns(record: Record) -> tuple[Any, ...]:
     """The values of a record in the order of _INSERT and _UPDATE, without its id."""
-    _, version, updated_at, fingerprint, body, owner, older = record
-    rest = None if older is None else older.decode()
+    _, version, updated_at, fingerprint, body, owner, removed = record
+    rest = None if removed is None else removed.decode()
     owner = None if owner is None else clean(owner)
     return version, updated_at, fingerprint, body.decode(), owner, rest, *fields_of(body)

@@ -14,7 +14,7 @@ from restkeeper.storage.postgresql.dialect import clean
 from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, in_row, is_long, type_of
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.queries import conditions, order_of, outline, page_of
-from restkeeper.storage.sql import literal, revision, select_other_fingerprints
+from restkeeper.storage.sql import change_token, literal, select_other_fingerprints
 
 HIGHEST = 400  # decimal exponents beyond those of any stored number
 
@@ -37,7 +37,7 @@ def find_page(session: Session, collection: Collection, query: Query, max_bytes:
     epoch, changes, items, others, *_ = found[0]
     total = None if query.narrows else items or 0
     page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, _plain)
-    return page._replace(revision=revision(epoch, changes or 0), total=total, others=others)
+    return page._replace(change_token=change_token(epoch, changes or 0), total=total, others=others)
 
 
 def _plain(key: Any) -> Any:
@@ -52,9 +52,9 @@ def _plain(key: Any) -> Any:
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; the `others`; then id, fingerprint, body, older, and
-    the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row is the first
-    that exceeds `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes and items; the `others`; then id, fingerprint, body,
+    removed, and the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row
+    is the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     parameters = _parameters(collection, query)
@@ -101,7 +101,7 @@ FROM (
         id,
         fingerprint,
         convert_to(body, 'UTF8') AS body,
-        convert_to(older, 'UTF8') AS older{shown}
+        convert_to(removed, 'UTF8') AS removed{shown}
     FROM (
         SELECT
             *,
@@ -112,8 +112,8 @@ FROM (
                 id,
                 fingerprint,
                 body,
-                older,
-                octet_length(body) + coalesce(octet_length(older), 0) AS size{terms}
+                removed,
+                octet_length(body) + coalesce(octet_length(removed), 0) AS size{terms}
             FROM items
             WHERE {where}
             ORDER BY {order}

@@ -33,7 +33,7 @@ from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
-from restkeeper.storage.postgresql.counters import revision_of, state_of
+from restkeeper.storage.postgresql.counters import change_token_of, state_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase
 from restkeeper.storage.postgresql.expressions import unique_fields
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
@@ -156,7 +156,7 @@ class PostgresStore:
     def read(self, collection: str, id: str) -> Record:
         with self._open_connections.session() as session:
             record = read_item(session, collection, id)
-            self._learn_of(session, collection, record.fingerprint)
+            self._load_schemas(session, collection, record.fingerprint)
             return record
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
@@ -164,7 +164,7 @@ class PostgresStore:
         searches = is_search(declared, query, reads_all=is_sorted(query))
         with self._open_connections.session(is_search=searches) as session:
             page = find_page(session, declared, query, max_bytes)
-            self._learn_of(session, collection, *page.fingerprints, *page.others)
+            self._load_schemas(session, collection, *page.fingerprints, *page.others)
             return page
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
@@ -175,8 +175,8 @@ class PostgresStore:
         with self._open_connections.session(is_search=is_search(declared, query, reads_all=True)) as session:
             return int(session.rows(statement, {**parameters, "most": most})[0][0])
 
-    def revision(self, collection: str) -> str:
-        return self._read(revision_of, collection)
+    def change_token(self, collection: str) -> str:
+        return self._read(change_token_of, collection)
 
     def schemas(self, collection: str) -> list[StoredSchema]:
         return self._read(lambda session: read_schemas(PostgresDatabase(session), collection))
@@ -191,8 +191,8 @@ class PostgresStore:
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._open_connections.session() as session:
-            learn = partial(self._learn_of, session)
-            find = partial(feed.find_events, session, after, filter, limit, learn)
+            load_schemas = partial(self._load_schemas, session)
+            find = partial(feed.find_events, session, after, filter, limit, load_schemas)
             try:
                 found = find()
             except EventsExpired:
@@ -230,8 +230,8 @@ class PostgresStore:
         with self._open_connections.session() as session:
             return read(session, *arguments, **options)
 
-    def _learn_of(self, session: Session, collection: str, *fingerprints: str) -> None:
-        self._registry.learn(PostgresDatabase(session), collection, *fingerprints)
+    def _load_schemas(self, session: Session, collection: str, *fingerprints: str) -> None:
+        self._registry.load_schemas(PostgresDatabase(session), collection, *fingerprints)
 
     def _note(self, event: str) -> str:
         """Remember that the store has an event of the known history."""
@@ -279,7 +279,7 @@ class PostgresStore:
 
     def scan(self, collection: str) -> Iterator[Record]:
         records = self._spooled(collection)
-        yield from records_in(records, lambda fingerprint: self._read(self._learn_of, collection, fingerprint))
+        yield from records_in(records, lambda fingerprint: self._read(self._load_schemas, collection, fingerprint))
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._open_connections.session(is_long=True) as session:

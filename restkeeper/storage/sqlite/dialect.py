@@ -20,7 +20,7 @@ position,
     CAST(data AS BLOB),
     collection,
     fingerprint,
-    CAST(older AS BLOB)"""
+    CAST(removed AS BLOB)"""
 
 # The events that match a filter.
 WANTED = """\

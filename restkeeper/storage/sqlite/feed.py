@@ -47,4 +47,4 @@ def find_events(
                 break
         end_origin = connection.execute("SELECT origin FROM events WHERE position = ?", (end,)).fetchone()
         stretch = Stretch(oldest, newest, epoch, start_origin, end, end_origin and end_origin[0], rows)
-        return events_of(stretch, after, partial(registry.learn, connection))
+        return events_of(stretch, after, partial(registry.load_schemas, connection))

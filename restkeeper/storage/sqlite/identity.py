@@ -15,7 +15,7 @@ need, which costs clients their cached responses.
 
 import sqlite3
 
-from restkeeper.storage.sql import revision
+from restkeeper.storage.sql import change_token
 
 EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
@@ -46,12 +46,12 @@ def note_schema(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE store SET schema_cookie = (SELECT schema_version FROM pragma_schema_version)")
 
 
-def revision_of(connection: sqlite3.Connection, collection: str) -> str:
-    """The revision of a collection; empty if the epoch is missing. One statement reads both at one moment."""
+def change_token_of(connection: sqlite3.Connection, collection: str) -> str:
+    """The change token of a collection; empty if the epoch is missing. One statement reads both at one moment."""
     return state_of(connection, collection)[0]
 
 
 def state_of(connection: sqlite3.Connection, collection: str) -> tuple[str, int]:
-    """The revision of a collection, as `revision_of`, and the number of its items."""
+    """The change token of a collection, as `change_token_of`, and the number of its items."""
     epoch, number, items = connection.execute(_SELECT_COLLECTION, (collection,)).fetchone()
-    return revision(epoch, number) if epoch else "", items
+    return change_token(epoch, number) if epoch else "", items

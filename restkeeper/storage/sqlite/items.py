@@ -12,7 +12,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFo
 from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.schemas import Registry, find_others
-from restkeeper.storage.sql import revision, select_other_fingerprints
+from restkeeper.storage.sql import change_token, select_other_fingerprints
 from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.indexes import field_of
 from restkeeper.storage.sqlite.queries import COLUMNS
@@ -25,7 +25,7 @@ WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
 
 _INSERT = """\
 INSERT INTO items
-    (collection, id, version, updated_at, fingerprint, body, owner, older)
+    (collection, id, version, updated_at, fingerprint, body, owner, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _UPDATE = """\
@@ -35,24 +35,24 @@ UPDATE items SET
     fingerprint = ?,
     body = ?,
     owner = ?,
-    older = ?
+    removed = ?
 WHERE collection = ? AND id = ?"""
 
 _DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
 
-_INSERT_RESPONSE = "INSERT INTO answers (id, given, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
+_INSERT_RESPONSE = "INSERT INTO responses (id, stored_at, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
 
-_DELETE_EXPIRED = "DELETE FROM answers WHERE id = ? AND given < ?"
+_DELETE_EXPIRED = "DELETE FROM responses WHERE id = ? AND stored_at < ?"
 
 _SWEEP = """\
-DELETE FROM answers
-WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?) AND NOT given BETWEEN ? AND ?"""
+DELETE FROM responses
+WHERE rowid IN (SELECT rowid FROM responses ORDER BY rowid LIMIT ?) AND NOT stored_at BETWEEN ? AND ?"""
 
 _RECORD = """\
 INSERT INTO events
-    (origin, type, collection, item, owner, at, data, fingerprint, older)
+    (origin, type, collection, item, owner, at, data, fingerprint, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _NOT_FOUND = "there is no such item"
@@ -105,10 +105,10 @@ class SqliteTransaction(Deliveries):
         if self._database.execute(_READ, (collection, record.id)).fetchone() != record:
             raise self._failed(RecordChanged("the item was changed meanwhile"))
 
-    def revision(self, collection: str) -> str:
+    def change_token(self, collection: str) -> str:
         statement = "SELECT changes FROM counters WHERE collection = ?"
         (number,) = self._database.execute(statement, (collection,)).fetchone()
-        return revision(self._epoch, number)
+        return change_token(self._epoch, number)
 
     def other_fingerprints(self, collection: str) -> list[str]:
         return find_other_fingerprints(self._database, collection, self._registry)
@@ -142,8 +142,8 @@ class SqliteTransaction(Deliveries):
         self._record_now(event)
 
     def _record_now(self, event: Event) -> tuple[int, str]:
-        type, collection, item, at, data, owner, fingerprint, older = event
-        texts = data.decode(), fingerprint, None if older is None else older.decode()
+        type, collection, item, at, data, owner, fingerprint, removed = event
+        texts = data.decode(), fingerprint, None if removed is None else removed.decode()
         row = (self._epoch, type, collection, item, owner, at, *texts)
         return self._database.execute(_RECORD, row).lastrowid or 0, self._epoch
 
@@ -168,8 +168,9 @@ class SqliteTransaction(Deliveries):
 
 def _columns(record: Record) -> tuple[Any, ...]:
     """The values of a record in the order of _INSERT and _UPDATE, without its id."""
-    _, version, updated_at, fingerprint, body, owner, older = record
-    return version, updated_at, fingerprint, body.decode(), owner, None if older is None else older.decode()
+    _, version, updated_at, fingerprint, body, owner, removed = record
+    rest = None if removed is None else removed.decode()
+    return version, updated_at, fingerprint, body.decode(), owner, rest
 
 
 def find_other_fingerprints(connection: SqliteConnection, collection: str, registry: Registry) -> list[str]:
@@ -177,7 +178,7 @@ def find_other_fingerprints(connection: SqliteConnection, collection: str, regis
     if (declared := registry.collections.get(collection)) is None:
         return []
     found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
-    registry.learn(connection, collection, *found)
+    registry.load_schemas(connection, collection, *found)
     return found
 
 
@@ -187,5 +188,5 @@ def read_item(connection: SqliteConnection, collection: str, id: str, registry: 
     if row is None:
         raise RecordNotFound(_NOT_FOUND)
     record = Record._make(row)
-    registry.learn(connection, collection, record.fingerprint)
+    registry.load_schemas(connection, collection, record.fingerprint)
     return record

@@ -23,13 +23,13 @@ COLUMNS = """\
     fingerprint,
     CAST(body AS BLOB),
     owner,
-    CAST(older AS BLOB)"""
+    CAST(removed AS BLOB)"""
 
 _PAGE_COLUMNS = """\
     id,
     fingerprint,
     CAST(body AS BLOB),
-    CAST(older AS BLOB)"""
+    CAST(removed AS BLOB)"""
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
@@ -88,7 +88,7 @@ class SqliteColumn(queries.Column):
 
 
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-    """The page of a query, without its revision. It reads at most one row more."""
+    """The page of a query, without its change token. It reads at most one row more."""
     query = _exact(collection, query)
     parameters = _parameters(query)
     parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}

@@ -48,7 +48,7 @@ from restkeeper.storage.sqlite.file import (
     opened_file,
     size_of,
 )
-from restkeeper.storage.sqlite.identity import epoch_of, revision_of, state_of
+from restkeeper.storage.sqlite.identity import change_token_of, epoch_of, state_of
 from restkeeper.storage.sqlite.items import find_other_fingerprints, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
@@ -221,8 +221,8 @@ class SqliteStore:
         find = partial(count_items, collection=declared, query=query, most=most)
         return self._searches.answer(self._read, find, indexed=not is_search(declared, query))
 
-    def revision(self, collection: str) -> str:
-        return self._read_with_epoch(revision_of, collection)
+    def change_token(self, collection: str) -> str:
+        return self._read_with_epoch(change_token_of, collection)
 
     def schemas(self, collection: str) -> list[StoredSchema]:
         return self._read(read_schemas, collection)
@@ -314,7 +314,9 @@ class SqliteStore:
 
     def scan(self, collection: str) -> Iterator[Record]:
         records = self._read(_spool_items, collection, self._path)
-        yield from records_in(records, lambda fingerprint: self._read(self._registry.learn, collection, fingerprint))
+        yield from records_in(
+            records, lambda fingerprint: self._read(self._registry.load_schemas, collection, fingerprint)
+        )
 
     def tidy(self) -> list[str]:
         writer, dropped = self._writer, list[str]()
@@ -400,15 +402,15 @@ def _find_page(
     max_bytes: int | None,
     registry: Registry,
 ) -> Page | None:
-    """The page and its revision in one snapshot; None if the epoch is missing."""
+    """The page and its change token in one snapshot; None if the epoch is missing."""
     with snapshot(connection):
-        revision, items = state_of(connection, collection.name)
-        if not revision:
+        change_token, items = state_of(connection, collection.name)
+        if not change_token:
             return None
         page = find_page(connection, collection, query, max_bytes)
-        registry.learn(connection, collection.name, *page.fingerprints)
+        registry.load_schemas(connection, collection.name, *page.fingerprints)
         others = find_other_fingerprints(connection, collection.name, registry) if query.uses_fields else ()
-        return page._replace(revision=revision, total=None if query.narrows else items, others=others)
+        return page._replace(change_token=change_token, total=None if query.narrows else items, others=others)
 
 
 def _spool_items(connection: SqliteConnection, collection: str, path: str) -> IO[bytes]:

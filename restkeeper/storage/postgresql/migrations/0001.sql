@@ -11,7 +11,7 @@ CREATE TABLE items (
     updated_at  text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL,
     body        text COLLATE "C" NOT NULL,
-    older       text COLLATE "C",
+    removed     text COLLATE "C",
     fields      jsonb NOT NULL,
     folded      jsonb,
     PRIMARY KEY (collection, id)
@@ -39,12 +39,12 @@ CREATE TABLE schemas (
 );
 
 -- Responses to requests with an idempotency key.
-CREATE TABLE answers (
-    id    bytea NOT NULL PRIMARY KEY,
-    given double precision NOT NULL,
-    body  bytea NOT NULL
+CREATE TABLE responses (
+    id        bytea NOT NULL PRIMARY KEY,
+    stored_at double precision NOT NULL,
+    body      bytea NOT NULL
 );
-CREATE INDEX answers_given ON answers (given);
+CREATE INDEX responses_stored_at ON responses (stored_at);
 
 -- Every change of an item. `seq` is drawn while the transaction has the item's row, so that it has the order of the item's
 -- versions; but a transaction can commit after one with a higher number. The sequencer (`feed.py`) gives each committed
@@ -60,7 +60,7 @@ CREATE TABLE events (
     at          text COLLATE "C" NOT NULL,
     data        text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL DEFAULT '',
-    older       text COLLATE "C"
+    removed     text COLLATE "C"
 );
 CREATE INDEX events_without_position ON events (seq) WHERE position IS NULL;
 
@@ -73,10 +73,10 @@ INSERT INTO feed (newest) VALUES (0);
 -- The part of a webhook that its item does not show: the position of the last event that was queued for it, the end of a
 -- pause (seconds since 1970), and the secrets for signatures. Who queues or settles its deliveries has its row.
 CREATE TABLE subscriptions (
-    webhook  text COLLATE "C" NOT NULL PRIMARY KEY,
-    position bigint NOT NULL,
-    held     double precision NOT NULL DEFAULT 0,
-    secrets  text COLLATE "C" NOT NULL
+    webhook      text COLLATE "C" NOT NULL PRIMARY KEY,
+    position     bigint NOT NULL,
+    paused_until double precision NOT NULL DEFAULT 0,
+    secrets      text COLLATE "C" NOT NULL
 );
 
 -- `due` is the time of the next attempt or, while it is `leased`, the end of the lease; null while an earlier delivery of

@@ -16,7 +16,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.session import Session
 
-TABLES = ("items", "counters", "schemas", "answers", "events", "feed", "subscriptions", "deliveries", "store")
+TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
 
 _USE_TABLES = "relation IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)"
 _HAVE_ADVISORY = "locktype = 'advisory' AND (classid::bigint << 32) + objid::bigint = %s"

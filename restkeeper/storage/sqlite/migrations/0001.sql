@@ -1,6 +1,6 @@
 -- oldest: 1
 -- One table for the items of all collections. The collections declare their indexes in Python; they are partial indexes
--- on expressions over `body`, created at start. `older` is a JSON object with what an older form of the item
+-- on expressions over `body`, created at start. `removed` is a JSON object with what an older form of the item
 -- shows and its body no longer has.
 CREATE TABLE items (
     collection  TEXT NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE items (
     updated_at  TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     body        TEXT NOT NULL,
-    older       TEXT,
+    removed     TEXT,
     PRIMARY KEY (collection, id)
 ) STRICT;
 
@@ -34,10 +34,10 @@ CREATE TABLE schemas (
 
 -- Responses to requests with an idempotency key. The order of rowid is the order of time: the oldest are adjacent, and a
 -- new one is written to the same page as the last one.
-CREATE TABLE answers (
-    id    BLOB NOT NULL UNIQUE,
-    given REAL NOT NULL,
-    body  BLOB NOT NULL
+CREATE TABLE responses (
+    id        BLOB NOT NULL UNIQUE,
+    stored_at REAL NOT NULL,
+    body      BLOB NOT NULL
 ) STRICT;
 
 -- Every change of an item, in the order of the commits: with one writer at a time, no position becomes visible before a
@@ -53,16 +53,16 @@ CREATE TABLE events (
     at          TEXT NOT NULL,
     data        TEXT NOT NULL,
     fingerprint TEXT NOT NULL DEFAULT '',
-    older       TEXT
+    removed     TEXT
 ) STRICT;
 
 -- The part of a webhook that its item does not show: the last event that was queued for it, the end of a pause (seconds
 -- since 1970), and the secrets for signatures.
 CREATE TABLE subscriptions (
-    webhook  TEXT NOT NULL PRIMARY KEY,
-    position INTEGER NOT NULL,
-    held     REAL NOT NULL DEFAULT 0,
-    secrets  TEXT NOT NULL
+    webhook      TEXT NOT NULL PRIMARY KEY,
+    position     INTEGER NOT NULL,
+    paused_until REAL NOT NULL DEFAULT 0,
+    secrets      TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- `due` is the time of the next attempt or, while `leased` is 1, the end of the lease; null while an earlier delivery of

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -535,6 +536,22 @@ def test_a_busy_client_does_not_delay_others(tmp_path: Path) -> None:
         assert other.send(GET).status == 200
         busy.sock.sendall(GET * 20_000)
         assert other.send(get(line=b"GET /bounds HTTP/1.1")).json()["requests"] < 10_000
+
+
+def test_requests_that_work_for_long_do_not_delay_others(tmp_path: Path) -> None:
+    """Eight connections without a pause: half of the new ones wait for no more than two requests of each.
+
+    gevent alone would let 50 greenlets work before it looks for new connections.
+    """
+    with gunicorn(tmp_path, worker="Patient", workers=1) as server, ExitStack() as stack:
+        busy = [stack.enter_context(closing(Client(server.port))) for _ in range(8)]
+        for each in busy:
+            each.sock.sendall(get(line=b"GET /work HTTP/1.1") * 500)
+        served = [0]
+        for _ in range(12):
+            with closing(Client(server.port)) as other:
+                served.append(other.send(get(line=b"GET /bounds HTTP/1.1")).json()["requests"])
+        assert median(after - before for before, after in pairwise(served)) <= 2 * (len(busy) + 1)
 
 
 def test_max_requests(tmp_path: Path) -> None:

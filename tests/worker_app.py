@@ -95,6 +95,12 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/wait":
             Path(query + ".begun").touch()
             wait_for(Path(query))
+        case "/work":
+            end = time.monotonic() + 0.008
+            while time.monotonic() < end:
+                pass
+            start("200 OK", [("Content-Length", "0")])
+            return []
         case "/bounds":
             worker = environ["gunicorn.socket"].worker
             start("200 OK", [])

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from logging import ERROR, INFO
+from time import monotonic
 from typing import Any
 
 import gevent
@@ -21,6 +22,7 @@ from gunicorn.http import Request, RequestParser, errors, wsgi
 from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.workers.ggevent import GeventWorker
 
+from restkeeper.clock import YIELD_SECONDS
 from restkeeper.features.events.longpoll import IS_CANCELLED
 from restkeeper.server.connection import Client, ClientConnections, Incomplete
 
@@ -127,11 +129,13 @@ class Worker(GeventWorker):  # type: ignore[misc]
     linger_limit = 16 * 1024 * 1024  # bytes that are read on after a last response, so that this arrives
     linger_timeout = 10.0
     linger_silence = 1.0  # without a byte; when the service stops, in total
+    check_interval = 0.005  # after which the loop has to check its sockets, see `YIELD_SECONDS`
     nearly_full = 0.9  # of worker_connections: beyond, the connection that waits longest is closed for a new one
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = ClientConnections(self)
+        self._loop_time = self._checked_at = 0.0
 
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""
@@ -159,8 +163,11 @@ class Worker(GeventWorker):  # type: ignore[misc]
         try:
             self.connections.add(client)
             while True:
-                self.handle_request(server, next(parser), client, addr)
-                gevent.sleep(0)  # without this, a fast client, which never waits in recv, would delay the others
+                request = next(parser)
+                self.is_late()
+                self.handle_request(server, request, client, addr)
+                # Without this, a fast client, which never waits in recv, would delay the others.
+                gevent.sleep(YIELD_SECONDS if self.is_late() else 0)
         except Exception as error:
             if not isinstance(error, StopIteration):
                 self.handle_error(parser.mesg, client, addr, error)
@@ -169,6 +176,15 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 client.linger()
             self.connections.remove(client)
             client.close()
+
+    def is_late(self) -> bool:
+        """Whether the loop has not checked its sockets for too long, as far as this was called in between.
+
+        The loop's own time changes only when it checks them.
+        """
+        if (loop_time := gevent.get_hub().loop.now()) != self._loop_time:
+            self._loop_time, self._checked_at = loop_time, monotonic()
+        return monotonic() - self._checked_at > self.check_interval
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Serve a request. Raises StopIteration after the last one of the connection."""

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from restkeeper.cli.serve import serve as serve
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
+    from restkeeper.errors import Conflict as Conflict
+    from restkeeper.errors import Forbidden as Forbidden
+    from restkeeper.errors import NotFound as NotFound
+    from restkeeper.errors import ValidationFailed as ValidationFailed
     from restkeeper.resources import find_resources as find_resources
     from restkeeper.resources.evolution import Add as Add
     from restkeeper.resources.evolution import Convert as Convert
@@ -34,19 +38,25 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import Url as Url
     from restkeeper.schemas.fields import Whole as Whole
     from restkeeper.schemas.item import ItemSchema as ItemSchema
+    from restkeeper.service import find_items as find_items
+    from restkeeper.service import read_item as read_item
     from restkeeper.storage.interface import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
     from restkeeper.versions import Deprecation as Deprecation
     from restkeeper.versions import Version as Version
     from restkeeper.versions import Versions as Versions
     from restkeeper.web.application import Application as Application
+    from restkeeper.web.auth import caller as caller
     from restkeeper.web.auth import needs as needs
+    from restkeeper.web.operations import returns as returns
+    from restkeeper.web.operations import takes as takes
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "app": ["FEATURES", "create_app"],
     "config": ["Config", "ConfigError"],
+    "errors": ["Conflict", "Forbidden", "NotFound", "ValidationFailed"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
@@ -55,11 +65,13 @@ _HOMES = {
     ],
     "schemas.item": ["ItemSchema"],
     "cli.serve": ["serve"],
+    "service": ["find_items", "read_item"],
     "storage.interface": ["Index"],
     "testing": ["LiveServer"],
     "versions": ["Deprecation", "Version", "Versions"],
     "web.application": ["Application"],
-    "web.auth": ["needs"],
+    "web.auth": ["caller", "needs"],
+    "web.operations": ["returns", "takes"],
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
 

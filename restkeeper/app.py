@@ -32,7 +32,7 @@ from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.service import EXTENSION, START_SECONDS, Service, make_service, mount
+from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.interface import Collection as StoredCollection
@@ -85,12 +85,16 @@ def create_app(
     features: Collection[str] = FEATURES,
     without: Collection[str] = (),
     stores: Collection[str] = tuple(BACKENDS),
+    blueprints: Sequence[Blueprint] = (),
+    name: str = NAME,
     clock: Clock = time,
     serves: bool = True,
 ) -> Application:
     """The WSGI application with these collections, on one of these kinds of stores (schemes of URLs).
 
     `features` are open, except those in `without`: `without={"webhooks"}` closes one.
+
+    `blueprints` are served at their own paths; every view says what it `needs`. `name` is the title of the documents.
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
     `clock` gives the time everywhere: a test may have one that it moves. `serves` is false for a command, which
@@ -111,7 +115,7 @@ def create_app(
             )
         wait_seconds = START_SECONDS if is_program else 0.0
         opened = _open(features, without)
-        return _application(config, resources, versions, opened, stores, clock, serves, wait_seconds)
+        return _application(config, resources, versions, opened, stores, blueprints, name, clock, serves, wait_seconds)
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
             sys.exit(f"restkeeper: {error}")
@@ -124,6 +128,8 @@ def _application(
     versions: Versions,
     features: frozenset[str],
     stores: Collection[str],
+    blueprints: Sequence[Blueprint],
+    name: str,
     clock: Clock,
     serves: bool,
     wait_seconds: float,
@@ -139,12 +145,20 @@ def _application(
     representations = [StoredRepresentation(each) for each in resources]
     collections = stored_collections(representations, features)
     service = make_service(
-        config, representations, collections, versions=versions, features=features, clock=clock, serves=serves
+        config,
+        representations,
+        collections,
+        versions=versions,
+        features=features,
+        clock=clock,
+        serves=serves,
+        name=name,
     )
     if serves:
         service.open_store(wait_seconds)  # a command opens it when it needs it
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
+    app.config["MAX_CONTENT_LENGTH"] = config.max_body  # also of views that read the body by themselves
     app.extensions[EXTENSION] = service
     guard = service.guard
 
@@ -179,6 +193,7 @@ def _application(
     for each in representations:
         mount(app, service, partial(_routes_of, service, each), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
+    serve_blueprints(app, service, blueprints)
     guard.register(app)
     service.lookup.register(app)
     for check in app.ready:

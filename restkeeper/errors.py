@@ -3,10 +3,15 @@ A type that only one feature raises is in that feature.
 
 A class has the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
 at that URI. A type that is registered at IANA has another `uri`. An instance adds `detail`, response headers and
-extension members.
+extension members. A service has a type of its own by a class alone:
+
+    class OrderIsPaid(Conflict):
+        \"""An order that is paid cannot be changed any more.\"""
 """
 
+import re
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any, ClassVar
 
 MOST_FAULTS = 100  # errors that one response lists
@@ -19,7 +24,10 @@ def shortened(text: str) -> str:
 
 
 class Problem(Exception):
-    """Base of all problems. `detail` describes this error and, if possible, how to correct it."""
+    """Base of all problems. `detail` describes this error and, if possible, how to correct it.
+
+    A subclass that does not say so itself has its name in words as `name` and title, and its docstring as `about`.
+    """
 
     status: ClassVar[int] = 500
     name: ClassVar[str]
@@ -27,6 +35,12 @@ class Problem(Exception):
     about: ClassVar[str]
     uri: ClassVar[str] = ""  # the type's URI if it is registered at IANA
     usual_headers: ClassVar[Mapping[str, str]] = {}  # of the response, unless an instance has others
+
+    def __init_subclass__(cls) -> None:
+        own, words = vars(cls), re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+        cls.name, cls.uri = own.get("name", words), own.get("uri", "")
+        cls.title = own.get("title", cls.name.replace("-", " ").capitalize())
+        cls.about = own.get("about", cleandoc(cls.__doc__ or f"{cls.title}."))
 
     def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(detail or self.title)
@@ -92,6 +106,11 @@ class MethodNotAllowed(Problem):
 class NotAcceptable(Problem):
     status, name, title = 406, "not-acceptable", "Not acceptable"
     about = "The `Accept` header allows no media type that this address can send. The detail lists those that it can."
+
+
+class Conflict(Problem):
+    status, name, title = 409, "conflict", "Conflict with the present state"
+    about = "What the request asks for is not possible in the present state. The detail gives the reason."
 
 
 class Duplicate(Problem):

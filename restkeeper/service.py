@@ -2,28 +2,34 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode
 
-from flask import Blueprint, Flask
+from flask import Blueprint, Flask, Request, Response, current_app
+from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
-from restkeeper.resources import require_free_names
-from restkeeper.resources.changes import Hooks
+from restkeeper.resources import RESERVED, require_free_names
+from restkeeper.resources.changes import Hooks, omitted_by
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.interface import Collection
 from restkeeper.versions import V1, Version, Versions, prefix_of
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application
 from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution
+from restkeeper.web.queries import parse
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
+NAME = "Restkeeper"
 
 START_SECONDS = 60.0  # for which a start waits for a store that is away or locked
 START_PAUSE_SECONDS = 0.25  # between two attempts
@@ -35,7 +41,7 @@ started_stores: set[str] = set()
 
 @dataclass(frozen=True)
 class Service:
-    """The configuration, the store and the other shared parts.
+    """The configuration, the store and the other shared parts. `name` is that of the service in its documents.
 
     `representations` are the items of its collections as they are stored, by the name of the collection. `features` has
     the names of the open features; they extend the service by `guard` and `hooks`, and its description by
@@ -54,6 +60,7 @@ class Service:
     versions: Versions
     served: tuple[Version, ...]
     serves: bool
+    name: str = NAME
     contributions: list[Contribution] = field(default_factory=list)
 
     @property
@@ -112,6 +119,7 @@ def make_service(
     features: Names[str] = (),
     clock: Clock = time,
     serves: bool = True,
+    name: str = NAME,
 ) -> Service:
     """Create a service of these items, whose store has `collections` and is not open yet.
 
@@ -132,7 +140,7 @@ def make_service(
     names, hooks = frozenset(features), Hooks()
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}
-    return Service(config, by_name, location, store, clock, names, guard, lookup, hooks, versions, served, serves)
+    return Service(config, by_name, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name)
 
 
 def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False) -> None:
@@ -151,3 +159,55 @@ def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, u
 def service_of(app: Flask) -> Service:
     """The service of an application."""
     return cast(Service, app.extensions[EXTENSION])
+
+
+def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Blueprint]) -> None:
+    """Serve what a service has besides its collections, at the paths that it says, and in no version of the API.
+
+    Raises ValueError for a path of the engine's or of a collection.
+    """
+    known, taken = {rule.rule for rule in app.url_map.iter_rules()}, {*RESERVED, *service.representations}
+    names = set()
+    for each in blueprints:
+        if not isinstance(each, Blueprint):
+            raise ValueError(f"blueprints: {each!r}: must be a flask.Blueprint")
+        app.register_blueprint(each)
+        names.add(each.name)
+    for rule in app.url_map.iter_rules():
+        first = rule.rule.split("/")[1]
+        if rule.endpoint.partition(".")[0] in names:
+            if rule.rule in known or "<" in first or first.partition(".")[0] in taken:
+                raise ValueError(f"{rule.endpoint}: {rule.rule}: the path is taken; begin it with a name like /reports")
+    service.contributions.append(Contribution(tags={name: f"The routes of {name}." for name in sorted(names)}))
+
+    def forbid_caches(request: Request, response: Response) -> None:
+        if names.intersection(request.blueprints):
+            response.headers.setdefault("Cache-Control", "no-store")
+
+    app.after.append(forbid_caches)
+
+
+def read_item(collection: str, id: str) -> dict[str, Any]:
+    """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound."""
+    service = service_of(current_app)
+    body = service.representations[collection].body(service.store.read(collection, id))
+    return cast(dict[str, Any], exactjson.stored(body))
+
+
+def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """The items of a list, as `read_item`. Raises InvalidQuery.
+
+    The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
+    all of the items, read page by page: one that stays is there once, whatever is written meanwhile.
+    """
+    service = service_of(current_app)
+    stored, config = service.representations[collection], service.config
+    texts = MultiDict(parse_qsl(urlencode(parameters or {}, doseq=True), keep_blank_values=True))
+    query = parse(texts, stored.queryable, config.page_limit_max, config.page_limit_max).query
+    page = None
+    while page is None or (page.more and "limit" not in texts):
+        page = service.store.page(collection, query, config.page_bytes)
+        if page.others:
+            omitted_by(stored, query, page.others, service.store)  # raises Unavailable if a filter cannot be trusted
+        yield from map(exactjson.stored, stored.bodies(page))
+        query = replace(query, after=page.last, offset=0)

@@ -5,15 +5,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.keys.handlers import (
-    KEYS,
-    insert_key,
-    known_scopes,
-    make_key,
-    renewed_key,
-    revoke_key,
-    update_key,
-)
+from restkeeper.features.keys.handlers import KEYS, insert_key, make_key, renewed_key, revoke_key, update_key
 from restkeeper.storage.interface import Query, Sort, Transaction
 from restkeeper.web import exactjson
 
@@ -39,7 +31,7 @@ def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
     service = service_of_app(creates=True, feature="keys")
     now = service.clock.time()
     sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
-    record, token = make_key(sent, known_scopes(service.resources), now=rfc3339(now))
+    record, token = make_key(sent, service.guard.scopes, now=rfc3339(now))
     service.store.write(lambda transaction: insert_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)

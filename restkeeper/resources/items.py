@@ -89,7 +89,7 @@ class Items:
         representation: Representation | None = None,
         clock: Clock = time,
         caching: str = REVALIDATED,
-        choices: Mapping[str, Sequence[str]] | None = None,
+        choices: Mapping[str, Iterable[str]] | None = None,
         defaults: Mapping[str, str] | None = None,
     ) -> None:
         self.stored = stored

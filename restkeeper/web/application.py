@@ -14,6 +14,8 @@ from flask.typing import ResponseReturnValue, RouteCallable
 from werkzeug.routing import MapAdapter
 from werkzeug.wsgi import get_current_url, get_host
 
+from restkeeper.web import exactjson
+
 MOST_HOST = 255  # characters
 _LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 _HOSTS_KEPT = 256  # a client can name any number of hosts
@@ -26,7 +28,7 @@ class Reply(Response):
 
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         chunks = self.response
-        plain = self.status_code == 200 and type(chunks) is list and len(chunks) == 1
+        plain = self.status_code == 200 and type(chunks) is list and len(chunks) == 1 and type(chunks[0]) is bytes
         if not plain or environ["REQUEST_METHOD"] == "HEAD":
             return super().__call__(environ, start_response)
         start_response(self.status, self.headers.to_wsgi_list())
@@ -73,6 +75,15 @@ class Application(Flask):
         if view_func:
             self.adding(endpoint or view_func.__name__, view_func)
         super().add_url_rule(rule, endpoint, view_func, provide_automatic_options, **options)
+
+    def make_response(self, rv: Any) -> Response:
+        """The response for what a view returns, as Flask has it: a text is HTML. In JSON, decimals are exact."""
+        value, *rest = rv if isinstance(rv, tuple) else (rv,)
+        if isinstance(value, dict | list):
+            value = self.response_class(exactjson.dumps(value))
+        elif isinstance(value, str):
+            value = self.response_class(value, mimetype="text/html")
+        return super().make_response((value, *rest) if rest else value)
 
     def preprocess_request(self) -> ResponseReturnValue | None:
         """Run the hooks of `before`, then those of Flask."""

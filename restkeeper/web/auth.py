@@ -5,6 +5,7 @@ request: limits, permissions, logs and ownership use the caller. An invalid cred
 required; every cause gets the same response.
 """
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
@@ -95,6 +96,7 @@ OWN = "own"  # has a credential of its own, which its handler checks; not limite
 KNOWN = "known"  # needs a known caller; the handler decides what that caller may see
 UNLIMITED = (PROBE, OWN)
 _NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
+SCOPE = "[A-Za-z][A-Za-z0-9_]*:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
 
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
@@ -109,12 +111,13 @@ Resolver = Callable[[str, str], Caller | None]  # a token and its SHA-256 → wh
 
 
 def needs(permission: str) -> Callable[[View], View]:
-    """Declare what a handler needs: PUBLIC, PROBE, OWN, KNOWN, ADMIN, or "read" or "write" of its collection.
+    """Declare what a handler needs: PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read" or "write" of its collection, or a scope.
 
     Raises ValueError for anything else.
     """
-    if permission not in _NEEDS:
-        raise ValueError(f"needs({permission!r}): must be one of {', '.join(map(repr, _NEEDS))}")
+    if permission not in _NEEDS and not re.fullmatch(SCOPE, permission):
+        known = ", ".join(map(repr, _NEEDS))
+        raise ValueError(f"needs({permission!r}): must be one of {known}, or a scope like 'reports:read'")
 
     def declare(view: View) -> View:
         view.needs = permission  # type: ignore[attr-defined]
@@ -173,6 +176,7 @@ class Guard:
         self.local_only = local_only
         self._anonymous = NOBODY if required else EVERYBODY
         self.needs: dict[str | None, str] = {}  # by endpoint
+        self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order
 
     def identify(self, request: Request) -> None:
         """Remember the caller, or why there is none."""
@@ -220,12 +224,15 @@ class Guard:
     def _read_needs(self, endpoint: str, view: Callable[..., Any]) -> None:
         """Raises ValueError for a view that does not declare what it needs, or the scope of a collection of none."""
         if (needed := needed_by(view)) is None:
-            raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of 'public', 'known' or 'admin'")
+            words = "'public', 'known', 'admin', or a scope like 'reports:read'"
+            raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of {words}")
         if needed in ("read", "write"):
             if not (collection := getattr(getattr(view, "__self__", None), "name", "")):
                 raise ValueError(f"{endpoint}: @needs({needed!r}) is for handlers of a collection; use {KNOWN!r}")
             needed = f"{collection}:{needed}"
         self.needs[endpoint] = needed
+        if ":" in needed:
+            self.scopes[needed] = None
 
     def is_limited(self, endpoint: str | None) -> bool:
         """Whether requests to an endpoint count towards the caller's limits."""

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flask import Response, current_app, request
-from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 from werkzeug.http import HTTP_STATUS_CODES
 
 from restkeeper import errors
@@ -40,9 +40,11 @@ _logged: dict[type[StoreError], float] = {}  # the time of the last such line
 
 _BY_STATUS: dict[int, type[Problem]] = {
     400: errors.BadRequest,
+    403: errors.Forbidden,
     404: errors.NotFound,
     405: errors.MethodNotAllowed,
     406: errors.NotAcceptable,
+    409: errors.Conflict,
     413: errors.BodyTooLarge,
     414: errors.UriTooLong,
     415: errors.UnsupportedMediaType,
@@ -122,7 +124,7 @@ def _render_http(error: HTTPException) -> Response:
         allowed = sorted(error.valid_methods or ())
         headers["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not one of {', '.join(allowed)}"
-    elif status == 404:
+    elif detail == NotFound.description:
         detail = f"nothing is at {shortened(request.path)}"
     if kind := _BY_STATUS.get(status):
         return render(kind(detail, headers=headers))

@@ -9,13 +9,16 @@ A name is of a component of the document; "{}" in it is the kind of the handler'
 A schema is such a name, several for any of them, a marshmallow schema, or a JSON Schema. A handler that overrides
 another has the other's declaration, unless it has its own.
 
+A service's own views name schemas of marshmallow: `@takes(query=StockQuery)`, `@returns(StockSchema, NotFound)`.
+
 A feature adds to the declarations of others by a `Contribution`.
 """
 
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -30,6 +33,7 @@ from restkeeper.errors import (
     InsufficientStorage,
     InternalError,
     InvalidJson,
+    InvalidQuery,
     NotAcceptable,
     NotFound,
     PreconditionFailed,
@@ -42,9 +46,11 @@ from restkeeper.errors import (
 )
 from restkeeper.web.auth import OWN
 from restkeeper.web.exactjson import JSON
+from restkeeper.web.views import dumped, given, read_body, read_query
 
 JsonSchema = dict[str, Any]
-SchemaOf = str | tuple[str, ...] | type[Schema] | JsonSchema
+AnySchema = type[Schema] | Schema
+SchemaOf = str | tuple[str, ...] | AnySchema | JsonSchema
 View = TypeVar("View", bound=Callable[..., Any])
 
 # Parameters and problems that many operations have in common.
@@ -54,10 +60,8 @@ EVERY_PROBLEM = (
     *(BadRequest, Unauthorized, Forbidden, NotAcceptable, UriTooLong),
     *(HeadersTooLarge, InternalError, Unavailable),
 )
-WRITE_PROBLEMS = (
-    *(InvalidJson, BodyTooLarge, UnsupportedMediaType, ValidationFailed),
-    *(Duplicate, InsufficientStorage),
-)
+BODY_PROBLEMS = (InvalidJson, BodyTooLarge, UnsupportedMediaType, ValidationFailed)
+WRITE_PROBLEMS = (*BODY_PROBLEMS, Duplicate, InsufficientStorage)
 CHANGE_PROBLEMS = (NotFound, PreconditionFailed)
 
 # Groups of operations, named among their parameters: a feature adds to the operations of a group, see `Contribution`.
@@ -111,9 +115,9 @@ DONE = Result("Done.")
 
 @dataclass(frozen=True)
 class Operation:
-    """What is declared of a handler."""
+    """What is declared of a handler. A schema among the parameters is that of the whole query."""
 
-    parameters: tuple[str | Parameter, ...]
+    parameters: tuple[str | Parameter | Schema, ...]
     body: Body | None
     responses: tuple[Result, ...]
     problems: tuple[type[Problem], ...]
@@ -124,33 +128,62 @@ def several(item: JsonSchema, **bounds: Any) -> JsonSchema:
     return {"type": "array", "items": item, "minItems": 1, **bounds}
 
 
-def takes(*parameters: str | Parameter, body: Body | None = None) -> Callable[[View], View]:
-    """Declare the parameters and the body of a handler's request."""
-    return _declared("takes", (parameters, body))
+def takes(
+    *parameters: str | Parameter | Schema, query: AnySchema | None = None, body: Body | AnySchema | None = None
+) -> Callable[[View], View]:
+    """Declare the parameters and the body of a handler's request.
+
+    What a schema of marshmallow declares is loaded, and given to the view as `query` or `body`. In a query, the values
+    of a list are separated by commas. Raises ValueError for anything else than a schema of one object.
+    """
+    problems: tuple[type[Problem], ...] = ()
+    readers: dict[str, Callable[[], Any]] = {}
+    if query is not None:
+        schema = _schema(query)
+        parameters, problems, readers["query"] = (*parameters, schema), (InvalidQuery,), partial(read_query, schema)
+    if body is not None and not isinstance(body, Body):
+        schema = _schema(body)
+        body, problems, readers["body"] = Body(schema), (*problems, *BODY_PROBLEMS), partial(read_body, schema)
+    return lambda view: _declared(given(view, **readers) if readers else view, takes=(parameters, body, problems))
 
 
-def returns(*outcomes: Result | type[Problem]) -> Callable[[View], View]:
-    """Declare the responses of a handler, and the problems that it has beyond those of every request."""
-    return _declared("returns", outcomes)
+def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) -> Callable[[View], View]:
+    """Declare the responses of a handler, and the problems that it has beyond those of every request.
+
+    What a view returns is dumped by a schema of marshmallow and sent with the `status`, unless it is a response. Raises
+    ValueError for a second schema, and for anything else.
+    """
+    problems = [each for each in outcomes if isinstance(each, type) and issubclass(each, Problem)]
+    results = [each for each in outcomes if isinstance(each, Result)]
+    schemas = [_schema(each, many=True) for each in outcomes if each not in (*problems, *results)]
+    if len(schemas) > 1:
+        raise ValueError(f"returns: {schemas[1]!r}: a view returns what one schema has")
+    content = [replace(DONE, about="The result.", content={JSON: each}, status=status) for each in schemas]
+    declared = (*(results or content or [replace(DONE, status=status)]), *problems)
+    return lambda view: _declared(dumped(view, schemas[0], status) if schemas else view, returns=declared)
 
 
-def _declared(name: str, value: Any) -> Callable[[View], View]:
-    def declare(view: View) -> View:
-        setattr(view, name, value)
-        return view
+def _schema(declared: Any, *, many: bool = False) -> Schema:
+    schema = declared() if isinstance(declared, type) and issubclass(declared, Schema) else declared
+    if not isinstance(schema, Schema) or schema.many > many:
+        raise ValueError(f"{declared!r}: must be a schema of marshmallow{'' if many else ', of one object'}")
+    return schema
 
-    return declare
+
+def _declared(view: Any, **declaration: Any) -> Any:
+    vars(view).update(declaration)
+    return view
 
 
 def operation_of(view: Callable[..., Any]) -> Operation:
     """The declaration of a handler; without any, it takes nothing and returns that it is done."""
-    parameters, body = next(_found(view, "takes"), ((), None))
+    parameters, body, problems = next(_found(view, "takes"), ((), None, ()))
     outcomes = next(_found(view, "returns"), (DONE,))
     return Operation(
         parameters,
         body,
         tuple(each for each in outcomes if isinstance(each, Result)),
-        tuple(each for each in outcomes if not isinstance(each, Result)),
+        (*problems, *(each for each in outcomes if not isinstance(each, Result))),
     )
 
 

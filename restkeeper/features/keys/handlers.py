@@ -27,7 +27,7 @@ from restkeeper.service import Service
 from restkeeper.storage.interface import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.auth import ADMIN, digest_of
+from restkeeper.web.auth import ADMIN, SCOPE, digest_of
 from restkeeper.web.exactjson import require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -45,11 +45,12 @@ class KeySchema(ItemSchema):
 
     name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
     scopes = ListOf(
-        Text(validate=(Pattern("^(admin|[A-Za-z][A-Za-z0-9_]*:(read|write))$", error="must be a scope"),)),
+        Text(validate=(Pattern(f"^({ADMIN}|{SCOPE})$", error="must be a scope"),)),
         low=1,
         required=True,
         metadata={
-            "description": "What it allows: `<collection>:read`, `<collection>:write`, or `admin` for everything.",
+            "description": "What it allows: `<collection>:read`, `<collection>:write`, a scope of another route, or "
+            "`admin` for everything.",
             "examples": [["products:read", "products:write"]],
         },
     )
@@ -66,11 +67,6 @@ KEYS = StoredRepresentation(
         name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
     )
 )
-
-
-def known_scopes(resources: Iterable[Resource]) -> tuple[str, ...]:
-    """The scopes that there are."""
-    return (ADMIN, *(f"{each.name}:{action}" for each in resources for action in ("read", "write")))
 
 
 def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
@@ -148,7 +144,7 @@ class KeyHandlers(SecretItemHandlers):
     }
 
     def __init__(self, service: Service) -> None:
-        self._scopes = known_scopes(service.resources)
+        self._scopes = service.guard.scopes  # of routes that are added later, too
         items = Items(
             KEYS,
             service.store,

@@ -1,13 +1,15 @@
 """The API as OpenAPI 3.1: the registered routes, with the declarations of their handlers."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from flask import Flask
+from marshmallow import Schema
 
-from restkeeper.errors import PreconditionRequired, Problem
+from restkeeper.errors import NotFound, PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.resources.resource import Ownership, Resource
@@ -26,14 +28,15 @@ from restkeeper.web.operations import (
     operation_of,
 )
 
-_ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
+_ARGUMENT = re.compile(r"<(?:(\w+)(?:\((.*?)\))?:)?(\w+)>")
+_CONVERTER = {"int": "integer", "float": "number", "min": "minimum", "max": "maximum"}  # of Flask's
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
 _VERSION = re.compile(r"/api/(v\d+)/")
 
 
 def document(app: Flask, service: Service, version: str) -> JsonSchema:
     """The OpenAPI 3.1 document of a version. Raises ValueError for a declared name that is no component's."""
-    spec = Spec(service.config, service.contributions, version)
+    spec = Spec(service.config, service.contributions, version, title=service.name)
     routes = list(_routes(app, service, version))
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
@@ -57,10 +60,13 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
 class _Route:
     """One method of a route, with its handlers. `kind` is the prefix of its collection's components."""
 
-    def __init__(self, rule: str, method: str, view: Callable[..., Any]) -> None:
-        self.path, self.method = _ARGUMENT.sub(r"{\1}", rule), method
+    def __init__(self, rule: str, method: str, view: Callable[..., Any], tag: str) -> None:
+        self.path, self.method = _ARGUMENT.sub(r"{\3}", rule), method
         self.version = found[1] if (found := _VERSION.match(rule)) else ""
-        self.arguments: list[str] = _ARGUMENT.findall(rule)
+        self.arguments: dict[str, JsonSchema] = {}
+        for converter, options, name in _ARGUMENT.findall(rule):
+            bounds = {_CONVERTER[each]: int(value) for each, value in re.findall(r"(min|max)=(\d+)", options)}
+            self.arguments[name] = {"type": _CONVERTER.get(converter, "string"), **bounds}
         self.name, self.about = view.__name__, view.__doc__ or view.__name__
         self.needs = needed_by(view) or PUBLIC
         self.declared = operation_of(view)
@@ -68,7 +74,7 @@ class _Route:
         self.items: Any = getattr(self.handlers, "items", None)
         self.resource: Resource | None = self.items.resource if self.items else None
         self.kind = self.resource.kind if self.resource else ""
-        self.tag: str = getattr(self.handlers, "name", "service")
+        self.tag: str = getattr(self.handlers, "name", tag)
 
     def words(self, name: str) -> str:
         """The name of a handler, with the collection's name instead of "item"."""
@@ -85,11 +91,13 @@ def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
 
     They are without HEAD and OPTIONS, paths of several segments, and later routes.
     """
-    known = service.guard.needs
+    known, own_tags = service.guard.needs, {tag for each in service.contributions for tag in each.tags}
     for rule in app.url_map.iter_rules():
         for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
             if "<path:" not in rule.rule and (rule.endpoint in known or not known):
-                route = _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint])
+                tag = rule.endpoint.partition(".")[0]  # of a blueprint of the service
+                tag = tag if tag in own_tags else "service"
+                route = _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint], tag)
                 own = service.versions.unversioned if route.items else version
                 if version == (route.version or own):
                     yield route
@@ -101,6 +109,7 @@ class _Operations:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._unused: set[type[Problem]] = set() if spec.config.require_if_match else {PreconditionRequired}
+        self._names: Counter[str] = Counter()
         self._headers = [*spec.common["response_headers"]["all"], *spec.added("headers", "")]
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
@@ -122,8 +131,9 @@ class _Operations:
         responses = {str(each.status): self._response(each, route) for each in declared.responses}
         scope = self._scope(route)
         more = filled(self._spec.common["scope"], scope=scope) if scope else self._spec.operations.get(route.name, "")
+        self._names[id := route.id(route.name)] += 1
         return {
-            "operationId": route.id(route.name),
+            "operationId": id if self._names[id] == 1 else f"{id}_{self._names[id]}",
             "summary": route.words(route.name).replace("_", " ").capitalize(),
             "description": route.about + more,
             "tags": [route.tag],
@@ -150,8 +160,10 @@ class _Operations:
             security["x-ownership"] = route.resource.ownership.name.lower()
         return security
 
-    def _parameters(self, declared: str | Parameter, route: _Route) -> list[Any]:
-        """The names of components, or the parameter of this operation, for a declaration."""
+    def _parameters(self, declared: str | Parameter | Schema, route: _Route) -> list[Any]:
+        """The names of components, or the parameters of this operation, for a declaration."""
+        if isinstance(declared, Schema):
+            return self._spec.query(declared)
         if isinstance(declared, str):
             name = declared.format(route.kind)
             return self._spec.groups.get(name, [name])
@@ -163,7 +175,9 @@ class _Operations:
         if name == "id" and route.kind:
             return f"{route.kind}Id"
         own = {each.name: each for each in route.declared.parameters if isinstance(each, Parameter)}
-        schema, about = (own[name].schema(route.handlers), own[name].about) if name in own else ({"type": "string"}, "")
+        schema, about = route.arguments[name], ""
+        if name in own:
+            schema, about = own[name].schema(route.handlers), own[name].about
         return components.parameter(name, schema, about, location="path")
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema:
@@ -177,6 +191,8 @@ class _Operations:
         """A response for each status of the possible problems."""
         declared, added = route.declared, self._spec.added("problems", "", *route.declared.parameters)
         possible: set[type[Problem]] = {*EVERY_PROBLEM, *declared.problems, *added}
+        if any(each["type"] != "string" for each in route.arguments.values()):
+            possible.add(NotFound)
         ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
         responses: JsonSchema = {}
         for status, same in groupby(ordered, key=lambda kind: kind.status):

@@ -12,6 +12,7 @@ from marshmallow import Schema, fields
 from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.schemas.fields import Time
+from restkeeper.service import NAME
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
 
@@ -35,7 +36,7 @@ class Spec(APISpec):
     `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters by its name.
     """
 
-    def __init__(self, config: Config, contributions: Sequence[Contribution], version: str) -> None:
+    def __init__(self, config: Config, contributions: Sequence[Contribution], version: str, title: str = NAME) -> None:
         self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
@@ -49,7 +50,7 @@ class Spec(APISpec):
         abouts = (filled(each.about, version=version) for each in contributions if each.about)
         info["description"] = "\n\n".join([info["description"], *abouts])
         options = {"info": info, "servers": servers, "security": [{}], DIALECTS: []}
-        super().__init__("Restkeeper", __version__, "3.1.0", [plugin], **options)
+        super().__init__(title, __version__, "3.1.0", [plugin], **options)
         self._converter = cast(Any, plugin.converter)  # set by APISpec
         self._converter.add_attribute_function(_called_default)
         schemes = self.components.security_schemes
@@ -83,6 +84,15 @@ class Spec(APISpec):
             case dict():
                 return schema
         return dict(self._converter.resolve_nested_schema(schema))
+
+    def query(self, schema: Schema) -> list[JsonSchema]:
+        """The parameters of a query by a marshmallow schema; the values of an array are separated by commas."""
+        found: list[JsonSchema] = self._converter.schema2parameters(schema, location="query")
+        for each in found:
+            each.setdefault("description", "")
+            if each["schema"].get("type") == "array":
+                each |= {"explode": False, "schema": {"minItems": 1, **each["schema"]}}
+        return found
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
         """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""

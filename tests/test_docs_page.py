@@ -4,8 +4,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,8 +59,13 @@ class Tab:
 
     def open(self, url: str) -> None:
         """Load a page."""
-        self.call("Page.navigate", url=url)
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        self.load(lambda: self.call("Page.navigate", url=url))
+
+    def load(self, act: Callable[[], object]) -> None:
+        """Do what loads a page, and wait until it is loaded."""
+        begin = len(self.events)
+        act()
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events[begin:]):
             self.events.append(json.loads(self._socket.recv()))
 
     def shown(self, selector: str) -> int:
@@ -178,6 +184,21 @@ def test_the_docs_page_can_send_requests(server: Gunicorn, tab: Tab) -> None:
     assert_clean(server, tab)
 
 
+def test_the_docs_page_has_a_choice_of_version(tmp_path: Path, tab: Tab) -> None:
+    """It bears the name of the service. It begins with a version that is not deprecated, and grey is only what is."""
+    with Gunicorn(tmp_path, app="tests.shop.reports:create_versions()", workers=1) as server:
+        for query, chosen in (("", "v2"), ("?version=v1", "v1")):
+            tab.open(f"{server.base}/docs{query}")
+            assert tab.shown("#operations-reports-read_stock") and tab.run("document.title") == "Lamps & more"
+            offered = tab.run("document.querySelector('#version').innerText").split()
+            assert offered == ["Version", "v1", "(deprecated)", "v2"]
+            assert tab.run("document.querySelector('#version select').value") == chosen
+            assert bool(tab.run("document.querySelectorAll('.opblock-deprecated').length")) is (chosen == "v1")
+        tab.load(lambda: tab.run("s = document.querySelector('#version select'); s.value = 'v2'; s.onchange()"))
+        assert tab.shown("#operations-products-list_products_v2")
+        assert_clean(server, tab)
+
+
 def test_the_small_pages_are_complete(server: Gunicorn, tab: Tab) -> None:
     """The index shows the collections; the page of a problem shows code as code."""
     for path, selector in (("/", "table a"), ("/problems/invalid-query", "p code")):
@@ -197,7 +218,9 @@ def assert_clean(server: Gunicorn, tab: Tab) -> None:
     ] == []
     urls = [request["request"]["url"] for request in tab.parameters_of("Network.requestWillBeSent")]
     assert urls and all(url.startswith((f"{server.base}/", "data:")) for url in urls)
-    assert all(response["response"]["status"] == 200 for response in tab.parameters_of("Network.responseReceived"))
+    assert all(
+        response["response"]["status"] in (200, 304) for response in tab.parameters_of("Network.responseReceived")
+    )
 
 
 def test_pages_are_validated_before_each_use(server: Gunicorn) -> None:

@@ -98,6 +98,12 @@ def test_a_problem_of_its_own_has_a_page(client: FlaskClient) -> None:
     assert client.get("/problems/conflict").json["status"] == 409
 
 
+@pytest.mark.needs("pages")
+def test_the_index_bears_the_name_of_the_service(client: FlaskClient) -> None:
+    """As text, whatever is in it."""
+    assert "<h1>Lamps &amp; more</h1>" in client.get("/", headers={"Accept": "text/html"}).text
+
+
 def test_a_view_returns_what_flask_takes(client: FlaskClient) -> None:
     """A value is JSON with exact decimals, a text is HTML, a response is sent as it is."""
     for name, status, content_type, text in (

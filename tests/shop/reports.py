@@ -1,5 +1,6 @@
 """Routes of the service's own, beside its collections."""
 
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +11,12 @@ from restkeeper import (
     Application,
     Config,
     Conflict,
+    Deprecation,
     ListOf,
     NotFound,
     Text,
+    Version,
+    Versions,
     Whole,
     find_items,
     needs,
@@ -107,3 +111,10 @@ def read_raw() -> dict[str, int]:
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these routes."""
     return shop.create_app(config, **{"blueprints": [reports], "name": "Lamps & more", **options})
+
+
+def create_versions() -> Application:
+    """The service with these routes, and with a deprecated version, which is that of the unversioned paths."""
+    ends = Deprecation(version="v1", since=date(2026, 1, 1), sunset=date(2999, 1, 1))
+    versions = Versions(Version("v1", successor="v2"), Version("v2"), unversioned="v1", deprecations=[ends])
+    return create_app(versions=versions)

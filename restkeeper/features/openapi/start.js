@@ -1,11 +1,11 @@
-// Shows /openapi.json, or with ?version=v2 /api/v2/openapi.json, with Swagger UI. In the complete document every
-// collection has two paths, every filter is a parameter, and every operation has the same errors and headers. To be
-// shorter, the page shows each of these once.
+// Shows /openapi.json, or with ?version=v2 /api/v2/openapi.json, with Swagger UI; where the version of /openapi.json is
+// deprecated, it shows the newest current one instead. In the complete document every collection has two paths, every
+// filter is a parameter, and every operation has the same errors and headers. To be shorter, the page shows each of
+// these once.
 
 const FILTER = /^#\/components\/parameters\/\w+\.(\w+)\.(\w+)$/;
 const VERSION = /^\/api\/v\d+/;
 const CHOSEN = new URLSearchParams(location.search).get("version");
-const DOCUMENT = CHOSEN ? `api/${encodeURIComponent(CHOSEN)}/openapi.json` : "openapi.json";
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
 const operationsOf = (item) => METHODS.filter((method) => method in item).map((method) => [method, item[method]]);
@@ -19,7 +19,8 @@ function withoutTwins(paths) {
     if (plain === path || !(plain in paths)) continue;
     for (const [method, operation] of operationsOf(item)) {
       operation.operationId = paths[plain][method].operationId;
-      operation.description += `\n\nWithout a version, \`${method.toUpperCase()} ${plain}\` is the same operation.`;
+      const deprecated = paths[plain][method].deprecated && !operation.deprecated ? " and deprecated" : "";
+      operation.description += `\n\nWithout a version, \`${method.toUpperCase()} ${plain}\` is the same operation${deprecated}.`;
     }
     delete paths[plain];
   }
@@ -71,19 +72,41 @@ function withCommonResponsesOnce(document, operations) {
   }
 }
 
-function shown(document) {
+// Let the reader choose another version than the shown one, if there are several.
+function offer(versions, shown) {
+  const label = window.document.querySelector("#version");
+  const select = label.querySelector("select");
+  for (const [name, state] of versions) {
+    select.add(new Option(state === "current" ? name : `${name} (${state})`, name, false, name === shown));
+  }
+  select.onchange = () => (location.search = `?version=${select.value}`);
+  label.hidden = versions.length < 2;
+}
+
+function shown(document, address) {
   withoutTwins(document.paths);
   const operations = Object.values(document.paths).flatMap((item) => operationsOf(item).map(([, each]) => each));
   for (const operation of operations) withFoldedFilters(operation, document.components.parameters);
   withCommonResponsesOnce(document, operations);
-  document.info.description += `\n\nThe whole document: [openapi.json](${DOCUMENT})`;
+  document.info.description += `\n\nThe whole document: [openapi.json](${address})`;
   return document;
 }
 
 window.onload = async () => {
-  const response = await fetch(DOCUMENT);
+  const addressOf = (version) => (version ? `api/${encodeURIComponent(version)}/openapi.json` : "openapi.json");
+  const read = async (address) => (await fetch(address)).json();
+  let address = addressOf(CHOSEN);
+  let document = await read(address);
+  const versions = Object.entries(document.info["x-versions"] ?? {}).filter(([, state]) => state !== "retired");
+  const [newest] = versions.filter(([, state]) => state === "current").pop() ?? [];
+  if (!CHOSEN && newest && document.info["x-version"].state === "deprecated") {
+    address = addressOf(newest);
+    document = await read(address);
+  }
+  offer(versions, document.info["x-version"]?.name);
+  window.document.title = document.info.title;
   SwaggerUIBundle({
-    spec: shown(await response.json()),
+    spec: shown(document, address),
     dom_id: "#docs",
     deepLinking: true,
     docExpansion: "list",

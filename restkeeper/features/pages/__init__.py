@@ -76,7 +76,7 @@ class PageHandlers:
         links = {name: path for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = known_base() or "https://HOST"
-        return _negotiated("index.html", value, base=base, key=service.guard.is_required)
+        return _negotiated("index.html", value, base=base, key=service.guard.is_required, title=service.name)
 
     @needs(PUBLIC)
     @takes(PROBLEM_NAME, *CONDITIONS)

@@ -110,7 +110,10 @@ def describe(service: Service, document: JsonSchema, version: str) -> None:
         about["successor"] = versions[version].successor
     document["info"]["x-version"] = about
     if len(service.served) > 1:
-        listed = ", ".join(f"`{each.name}` ({versions.state(each.name, now)})" for each in service.served)
+        states = document["info"]["x-versions"] = {
+            each.name: str(versions.state(each.name, now)) for each in service.served
+        }
+        listed = ", ".join(f"`{name}` ({state})" for name, state in states.items())
         document["info"]["description"] += (
             f"\n\nThis is `{version}`. The versions are {listed}, each described at `/api/VERSION/openapi.json`."
         )

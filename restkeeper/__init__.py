@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from restkeeper.cli.serve import serve as serve
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
+    from restkeeper.errors import BadRequest as BadRequest
     from restkeeper.errors import Conflict as Conflict
     from restkeeper.errors import Forbidden as Forbidden
     from restkeeper.errors import NotFound as NotFound
@@ -56,7 +57,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "app": ["FEATURES", "create_app"],
     "config": ["Config", "ConfigError"],
-    "errors": ["Conflict", "Forbidden", "NotFound", "ValidationFailed"],
+    "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "ValidationFailed"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],

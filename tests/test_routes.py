@@ -38,6 +38,8 @@ def test_a_query_is_validated_and_given(client: FlaskClient) -> None:
     response = client.get("/reports/stock?colour=red&least=x&cheap=1&status=a&status=b&name=%00")
     assert response.status_code == 400
     assert {each["parameter"] for each in response.json["errors"]} == {"colour", "least", "cheap", "status", "name"}
+    too_many = client.get(f"/reports/stock?name={','.join(map(str, range(201)))}").json["errors"]
+    assert too_many == [{"parameter": "name", "detail": "has at most 200 values"}]
     response = client.get("/reports/stock?least=1001")
     assert response.json["errors"] == [{"parameter": "least", "detail": "must be from 0 to 1000"}]
 

@@ -145,14 +145,7 @@ def _application(
     representations = [StoredRepresentation(each) for each in resources]
     collections = stored_collections(representations, features)
     service = make_service(
-        config,
-        representations,
-        collections,
-        versions=versions,
-        features=features,
-        clock=clock,
-        serves=serves,
-        name=name,
+        config, representations, collections, name, versions=versions, features=features, clock=clock, serves=serves
     )
     if serves:
         service.open_store(wait_seconds)  # a command opens it when it needs it

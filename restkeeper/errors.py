@@ -3,10 +3,7 @@ A type that only one feature raises is in that feature.
 
 A class has the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
 at that URI. A type that is registered at IANA has another `uri`. An instance adds `detail`, response headers and
-extension members. A service has a type of its own by a class alone:
-
-    class OrderIsPaid(Conflict):
-        \"""An order that is paid cannot be changed any more.\"""
+extension members.
 """
 
 import re
@@ -26,7 +23,7 @@ def shortened(text: str) -> str:
 class Problem(Exception):
     """Base of all problems. `detail` describes this error and, if possible, how to correct it.
 
-    A subclass that does not say so itself has its name in words as `name` and title, and its docstring as `about`.
+    `class OrderIsPaid(Conflict)` has the `name` order-is-paid, a title like it, and its docstring as `about`.
     """
 
     status: ClassVar[int] = 500

@@ -114,12 +114,12 @@ def make_service(
     config: Config,
     representations: Sequence[StoredRepresentation],
     collections: Iterable[Collection],
+    name: str = NAME,
     *,
     versions: Versions = V1,
     features: Names[str] = (),
     clock: Clock = time,
     serves: bool = True,
-    name: str = NAME,
 ) -> Service:
     """Create a service of these items, whose store has `collections` and is not open yet.
 
@@ -204,10 +204,11 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     stored, config = service.representations[collection], service.config
     texts = MultiDict(parse_qsl(urlencode(parameters or {}, doseq=True), keep_blank_values=True))
     query = parse(texts, stored.queryable, config.page_limit_max, config.page_limit_max).query
-    page = None
-    while page is None or (page.more and "limit" not in texts):
+    page, left = None, query.limit if "limit" in texts else None
+    while page is None or (page.more and left != 0):
         page = service.store.page(collection, query, config.page_bytes)
         if page.others:
             omitted_by(stored, query, page.others, service.store)  # raises Unavailable if a filter cannot be trusted
         yield from map(exactjson.stored, stored.bodies(page))
-        query = replace(query, after=page.last, offset=0)
+        left = left and left - len(page.bodies)
+        query = replace(query, after=page.last, offset=0, limit=left or query.limit)

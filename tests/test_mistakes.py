@@ -52,6 +52,12 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     ),
     (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
     (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
+    (
+        "app.py",
+        ", stores=STORES",
+        ", blueprints=[1], stores=STORES",
+        "app.py:14: blueprints: 1: must be a flask.Blueprint",
+    ),
     (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
 ]
 

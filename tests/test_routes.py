@@ -123,7 +123,7 @@ def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
     """By its id; and all items of a list page by page, or so many."""
     made = client.post("/products", json={"name": "Lamp", "price": 49.90}).json
     assert client.get(f"/reports/products/{made['id']}").json == made
-    app = create_app(Config(page_limit=1, page_limit_max=2))
+    app = create_app(Config(page_limit=1, page_limit_max=2, page_bytes=1))  # an item at a time
     inner = app.test_client()
     for number in range(5):
         inner.post("/products", json={"name": f"{number}", "tags": ["x"] if number else []})
@@ -131,7 +131,7 @@ def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
         found = find_items("products", {"tags": "x", "sort": "-name"})
         assert [each["name"] for each in found] == ["4", "3", "2", "1"]
         assert len(list(find_items("products"))) == 5
-        for parameters in ({"limit": 2}, {"name": ["1", "2"]}):
+        for parameters in ({"limit": 2}, {"name": ["1", "2"]}, {"offset": 3}):
             assert len(list(find_items("products", parameters))) == 2
 
 

@@ -24,7 +24,7 @@ from restkeeper import (
     returns,
     takes,
 )
-from tests import shop
+from tests.shop import create_app as create_shop
 
 reports = Blueprint("reports", __name__, url_prefix="/reports")
 
@@ -110,7 +110,7 @@ def read_raw() -> dict[str, int]:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these routes."""
-    return shop.create_app(config, **{"blueprints": [reports], "name": "Lamps & more", **options})
+    return create_shop(config, **{"blueprints": [reports], "name": "Lamps & more", **options})
 
 
 def create_versions() -> Application:

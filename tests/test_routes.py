@@ -110,7 +110,7 @@ def test_a_view_returns_what_flask_takes(client: FlaskClient) -> None:
     """A value is JSON with exact decimals, a text is HTML, a response is sent as it is."""
     for name, status, content_type, text in (
         ("text", 200, "text/html; charset=utf-8", "<b>hello</b>"),
-        ("list", 200, "application/json", '[{"price":0.10}]'),
+        ("list", 200, "application/json", '[{"price":0.10,"2026":null}]'),
         ("response", 200, "text/html; charset=utf-8", "x"),
         ("stream", 200, "text/plain; charset=utf-8", "ab"),
         ("none", 204, "text/html; charset=utf-8", ""),
@@ -159,6 +159,11 @@ def test_a_mistake_stops_the_start() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             shop.create_app(Config(), blueprints=[wrong])
+    own, late = Blueprint("own", __name__), needs("public")(view())
+    own.add_url_rule("/late", view_func=late)
+    takes(query=Schema)(late)
+    with pytest.raises(ValueError, match=r"own\.\S+: write @takes and @returns below the decorator of the route"):
+        shop.create_app(Config(), blueprints=[own])
     declarations: list[tuple[Any, str]] = [
         (lambda: takes(body=Schema(many=True)), "must be a schema of marshmallow, of one object"),
         (lambda: takes(query="since"), "'since': must be a schema of marshmallow, of one object"),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import orjson
 from flask import Flask, Request, Response
 from flask.globals import request_ctx
 from flask.typing import ResponseReturnValue, RouteCallable
@@ -80,7 +81,7 @@ class Application(Flask):
         """The response for what a view returns, as Flask has it: a text is HTML. In JSON, decimals are exact."""
         value, *rest = rv if isinstance(rv, tuple) else (rv,)
         if isinstance(value, dict | list):
-            value = self.response_class(exactjson.dumps(value))
+            value = self.response_class(exactjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
         elif isinstance(value, str):
             value = self.response_class(value, mimetype="text/html")
         return super().make_response((value, *rest) if rest else value)

@@ -223,6 +223,8 @@ class Guard:
 
     def _read_needs(self, endpoint: str, view: Callable[..., Any]) -> None:
         """Raises ValueError for a view that does not declare what it needs, or the scope of a collection of none."""
+        if getattr(view, "is_replaced", False):
+            raise ValueError(f"{endpoint}: write @takes and @returns below the decorator of the route")
         if (needed := needed_by(view)) is None:
             words = "'public', 'known', 'admin', or a scope like 'reports:read'"
             raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of {words}")

@@ -67,9 +67,9 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
     return value
 
 
-def dumps(value: Any, *, sort: bool = False) -> bytes:
+def dumps(value: Any, *, sort: bool = False, option: int = 0) -> bytes:
     """The JSON text of a value from `loads`, without white space; with `sort`, the names of objects are sorted."""
-    return orjson.dumps(value, default=_default, option=orjson.OPT_SORT_KEYS if sort else None)
+    return orjson.dumps(value, default=_default, option=option | orjson.OPT_SORT_KEYS if sort else option)
 
 
 def _default(value: Any) -> Any:

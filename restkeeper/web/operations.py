@@ -144,7 +144,7 @@ def takes(
     if body is not None and not isinstance(body, Body):
         schema = _schema(body)
         body, problems, readers["body"] = Body(schema), (*problems, *BODY_PROBLEMS), partial(read_body, schema)
-    return lambda view: _declared(given(view, **readers) if readers else view, takes=(parameters, body, problems))
+    return lambda view: _declared(view, given(view, **readers) if readers else view, takes=(parameters, body, problems))
 
 
 def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) -> Callable[[View], View]:
@@ -160,7 +160,7 @@ def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) ->
         raise ValueError(f"returns: {schemas[1]!r}: a view returns what one schema has")
     content = [replace(DONE, about="The result.", content={JSON: each}, status=status) for each in schemas]
     declared = (*(results or content or [replace(DONE, status=status)]), *problems)
-    return lambda view: _declared(dumped(view, schemas[0], status) if schemas else view, returns=declared)
+    return lambda view: _declared(view, dumped(view, schemas[0], status) if schemas else view, returns=declared)
 
 
 def _schema(declared: Any, *, many: bool = False) -> Schema:
@@ -170,9 +170,10 @@ def _schema(declared: Any, *, many: bool = False) -> Schema:
     return schema
 
 
-def _declared(view: Any, **declaration: Any) -> Any:
-    vars(view).update(declaration)
-    return view
+def _declared(view: Any, made: Any, **declaration: Any) -> Any:
+    vars(view)["is_replaced"] = made is not view  # so that it can be no view any more
+    vars(made).update(declaration)
+    return made
 
 
 def operation_of(view: Callable[..., Any]) -> Operation:

@@ -98,7 +98,9 @@ def read_plain(name: str) -> Any:
         raise ZeroDivisionError("the secret cause")
     if name == "stream":
         return Response(iter(["a", "b"]), mimetype="text/plain")
-    return {"text": "<b>hello</b>", "list": [{"price": Decimal("0.10")}], "response": Response(["x"])}.get(name, "?")
+    return {"text": "<b>hello</b>", "list": [{"price": Decimal("0.10"), 2026: None}], "response": Response(["x"])}.get(
+        name, "?"
+    )
 
 
 @reports.post("/raw")

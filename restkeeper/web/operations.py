@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from apispec.core import Components
 from marshmallow import Schema
 
 from restkeeper.errors import (
@@ -201,32 +202,15 @@ CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
 _WORD = re.compile(r"<(\w+)>")
 
 
-class Components(Protocol):
-    """The components by name, as apispec has them. A `lazy` one is in the document only if something refers to it."""
-
-    schemas_lazy: dict[str, JsonSchema]
-
-    def schema(self, component_id: str, component: JsonSchema, *, lazy: bool) -> object:
-        """Add a schema."""
-
-    def parameter(self, component_id: str, location: str, component: JsonSchema, *, lazy: bool) -> object:
-        """Add a parameter."""
-
-    def get_ref(self, obj_type: str, obj_or_component_id: str) -> JsonSchema:
-        """A reference to the component of a type, such as "parameter", with this name."""
-
-
 class Description(Protocol):
     """The document of one version of the API while it is built. It has the components of all collections.
 
     `options` are more members of the document, and `examples` has an example by name of schema.
     """
 
+    components: Components
     options: dict[str, Any]
     examples: dict[str, Any]
-
-    @property
-    def components(self) -> Components: ...
 
     def schema(self, schema: SchemaOf) -> JsonSchema:
         """The JSON Schema of a declared schema; of a name, a reference to the component."""

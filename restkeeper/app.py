@@ -32,6 +32,7 @@ from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.unit import run_after
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.errors import StoreError
@@ -183,6 +184,7 @@ def _application(
     install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
+    service.hooks.on_change.append(partial(run_after, service.hooks))
     for each in representations:
         mount(app, service, partial(_routes_of, service, each), unversioned=True)
     install("webhooks", "health", "pages", "openapi")  # the last one documents what there is

@@ -15,8 +15,9 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks, omitted_by
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.unit import Unit
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.interface import Collection
@@ -140,6 +141,8 @@ def make_service(
     names, hooks = frozenset(features), Hooks()
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}
+    limits = ItemLimits(*config.item_limits)
+    hooks.unit = lambda transaction: Unit(transaction, by_name, hooks, limits, clock)
     return Service(config, by_name, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name)
 
 

@@ -184,6 +184,10 @@ class _Keyed(IdempotencyRecord):
             raise IdempotencyKeyReused("the first response is encrypted with other credentials than these") from None
         return Reply(body, status, Headers(map(tuple, headers)))
 
+    def claim(self, transaction: Transaction) -> None:
+        """Store an expired response, in the place of which `save` stores the right one."""
+        transaction.store_response(self._id, StoredResponse(0.0, b""), expired_before=self._oldest)
+
     def save(self, transaction: Transaction, reply: Reply) -> None:
         body = reply.get_data()
         head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])

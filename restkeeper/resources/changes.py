@@ -50,6 +50,9 @@ class IdempotencyRecord:
         """The response that was given before, if any. Raises a Problem if that was to another request."""
         return None
 
+    def claim(self, transaction: Transaction) -> None:
+        """Let repetitions of the request wait for this transaction, which will `save` a response. Raises as `save`."""
+
     def save(self, transaction: Transaction, reply: Reply) -> None:
         """Store the response in the transaction of the change. Raises ResponseStored: then `find` returns another."""
 
@@ -80,7 +83,7 @@ class Hooks:
     request, given the JSON value of its body and whether the response holds a `secret`. `access` returns what callers
     may do with a collection's items. `before_list` are called before a list of items is read, with how callers
     know these. `on_body` are called with the JSON object that a request has sent. `represent` returns how the callers
-    of a version of the API know the items of a collection.
+    of a version of the API know the items of a collection. `unit` returns the `Unit` of a transaction.
     """
 
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
@@ -89,6 +92,7 @@ class Hooks:
     before_list: list[Callable[[Representation], None]] = field(default_factory=list)
     on_body: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
+    unit: Callable[[Transaction], Any] = lambda transaction: None
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door.

@@ -6,10 +6,12 @@ Only one response has a secret, of an API key or of a webhook, and is never cach
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import MethodType
 
 from flask import Blueprint, request
 
 from restkeeper.errors import (
+    Conflict,
     IllegalTransition,
     InvalidQuery,
     NotConvertible,
@@ -19,6 +21,7 @@ from restkeeper.errors import (
 )
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.representation import JsonObject
+from restkeeper.resources.resource import Action
 from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -39,6 +42,7 @@ from restkeeper.web.operations import (
 )
 from restkeeper.web.preconditions import require_match
 from restkeeper.web.queries import MAX_VALUES
+from restkeeper.web.views import load
 
 # What the handlers take and return.
 SOME = ("{}", "{}Part")
@@ -47,6 +51,7 @@ ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
 PAGE = Result("The page.", {JSON: SOME}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
 READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
+RESULT = Result("What the action returns.", {JSON: {}})
 CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"), name="{}Created")
 DELETED = Result("The item as it last was.", {JSON: "{}"}, (), name="{}Deleted")
 ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"), name="{}Rotated")
@@ -78,7 +83,25 @@ class CollectionHandlers:
         routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
         routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
         routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        for action in self.items.resource.actions.values():
+            path = f"/<id>/{action.name}" if action.of_item else f"/{action.name}"
+            routes.add_url_rule(path, view_func=self._view(action), methods=["POST"])
         return routes
+
+    def _view(self, action: Action) -> Callable[..., Reply]:
+        """The handler of an action, with its declaration."""
+
+        def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
+            require_acceptable(JSON)
+            sent = handlers.items.body(JSON) if action.body else {}
+            return handlers.items.act(action, sent, action.body and load(action.body(), sent), id)
+
+        act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
+        act.__doc__ = action.function.__doc__ or f"{action.name}."
+        taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
+        returned = (KEPT, *CHANGE) if action.of_item else (RESULT, *WRITE_PROBLEMS)
+        view = takes(*taken, body=action.body and Body(action.body))(returns(*returned, Conflict)(act))
+        return MethodType(needs(action.scope)(view), self)
 
     @needs("read")
     @takes(*LIST)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
@@ -16,6 +16,8 @@ from restkeeper.config import Config
 from restkeeper.errors import NotConvertible, NotFound, Unavailable
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
+from restkeeper.resources.resource import Action
+from restkeeper.resources.unit import changeable, checked, item_of
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.web import exactjson, lookup
@@ -158,15 +160,54 @@ class Items:
         """Create an item from the request's body."""
 
         def prepare() -> Prepared:
-            record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
-            if (owner := self._access.owner_of_new()) is not None:
-                record = record._replace(owner=owner)
+            record = self._new(sent)
             reply = self.represent(record)
             reply.headers["Location"] = f"{request.path}/{record.id}"
             change = Change("created", self.stored, None, record, record.updated_at)
             return Prepared(reply, partial(self.hooks.apply, change=change), after=record)
 
         return self.add(self.hooks.idempotency(sent), prepare)
+
+    def _new(self, sent: JsonObject) -> Record:
+        """A new item, which is not stored yet."""
+        record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
+        if (owner := self._access.owner_of_new()) is not None:
+            record = record._replace(owner=owner)
+        return self._checked(None, record) or record
+
+    def _checked(self, before: Record | None, after: Record | None) -> Record | None:
+        return checked(self.stored, before, after, now=self.now(), limits=self._limits)
+
+    def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
+        """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
+
+        Raises what its function raises, and as `change`.
+        """
+
+        def work(transaction: Transaction) -> Reply:
+            unit = self.hooks.unit(transaction)
+            given = (loaded, unit) if action.body else (unit,)
+            if id is None:
+                return Reply(exactjson.dumps(action.function(*given)), content_type=JSON)
+            before = transaction.read(self.name, id)
+            self._require_changeable(before)
+            result = action.function(item_of(self.stored, before), *given)
+            after = before
+            if result is not None:
+                after = self.stored.replace(before, changeable(result), now=self.now(), limits=self._limits)
+                after = self._checked(before, after) or after
+            if after is not before:
+                self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
+            return self.represent(after)
+
+        once = self.hooks.idempotency(sent)
+
+        def attempt(deadline: float) -> Reply:
+            if (stored := once.find(self.store)) is not None:
+                return stored
+            return self.store.write(partial(_claim_and_work, once, work), deadline=deadline)
+
+        return until_current(attempt, deadline_of(self.clock), self.clock)
 
     def add(self, once: IdempotencyRecord, prepare: Callable[[], Prepared]) -> Reply:
         """As `write_once`, for a new item: if the request is conditional, the list must match.
@@ -219,6 +260,8 @@ class Items:
             if after is before:
                 return self.represent(before)
             check(before, after)
+            if (after := self._checked(before, after) or after) is before:
+                return self.represent(before)
             return Prepared(self.represent(after), partial(self._update, before, after, after_update), before, after)
 
         return self.write_once(IdempotencyRecord(), prepare, lock=id)
@@ -242,6 +285,7 @@ class Items:
 
         def prepare() -> Prepared:
             record = self._find_to_change(id)
+            self._checked(record, None)
             try:
                 body = self.representation.body(record)  # which is not possible for every item of a newer program
             except NotConvertible:
@@ -319,6 +363,11 @@ class Items:
     def _find_to_change(self, id: str) -> Record:
         """An item that the caller may change, if the request is meant for its present state."""
         record = self._find(id)
+        self._require_changeable(record)
+        return record
+
+    def _require_changeable(self, record: Record) -> None:
+        """Raises Forbidden, PreconditionFailed and PreconditionRequired."""
         self._access.require_change(record)
         if is_conditional() or self.config.require_if_match:
             try:
@@ -326,7 +375,6 @@ class Items:
             except NotConvertible:
                 tag = digest(record.body)  # the 409 has it
             require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
-        return record
 
     def _change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""
@@ -402,6 +450,13 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+def _claim_and_work(once: IdempotencyRecord, work: Callable[[Transaction], Reply], transaction: Transaction) -> Reply:
+    once.claim(transaction)
+    reply = work(transaction)
+    once.save(transaction, reply)
+    return reply
 
 
 def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:

@@ -2,15 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from marshmallow import fields, missing, validate
+from marshmallow import Schema, fields, missing, validate
 
 from restkeeper.resources.evolution import (
     Add,
@@ -28,6 +28,10 @@ from restkeeper.storage.interface import Collection, Field, Index, Kind, StoredS
 from restkeeper.web import exactjson
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
+_WRITES = ("create", "update", "delete")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (Time, Kind.TIME),
@@ -53,6 +57,17 @@ class Ownership(Enum):
     NONE = "nothing"
     CHANGES = "others read it, and only its owner changes it"
     ALL = "others do not even see it"
+
+
+@dataclass(frozen=True)
+class Action:
+    """An operation of an item, or of a collection, besides reading and writing: see `Resource.action`."""
+
+    name: str
+    function: Callable[..., Any]
+    body: type[Schema] | None
+    scope: str
+    of_item: bool
 
 
 class Revision:
@@ -107,6 +122,65 @@ class Resource:
     ownership: Ownership = Ownership.NONE
     events: bool = True
     upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=dict)
+    actions: dict[str, Action] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
+    _own: list[tuple[str, Callable[..., Any]]] = dataclasses.field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def action(
+        self, name: str, *, body: type[Schema] | None = None, scope: str = "write", of: str = "item"
+    ) -> Callable[[Function], Function]:
+        """Declare an action: `POST /orders/ID/pay`, or of="collection": `POST /orders/close-day`.
+
+        The function gets the item as a dictionary, then what the `body` has, loaded by that schema, if there is one,
+        and last a `Unit` to read and change other items. It returns the changed item, or None if it changes nothing.
+        One of a collection gets no item, and returns the response's JSON value. Everything is one transaction, in which
+        the item is locked. What it raises undoes all. It is called again if the store had to end a transaction because
+        of others (a deadlock): it must have no other effects. Its docstring is in the API document.
+
+        Raises ValueError for a name that cannot be part of a path, or is taken.
+        """
+        if not _ACTION.fullmatch(name) or name in self.actions:
+            raise ValueError(f"{self.name}: action({name!r}): must be a new name of small letters, digits and dashes")
+        if of not in ("item", "collection"):
+            raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be 'item' or 'collection'")
+
+        def declare(function: Function) -> Function:
+            self.actions[name] = Action(name, function, body, scope, of == "item")
+            return function
+
+        return declare
+
+    def before(self, *writes: str) -> Callable[[Function], Function]:
+        """Declare a function that is called before each of these writes: "create", "update" or "delete".
+
+        It gets the item as it will be and as it is, each a dictionary, or None if there is none. It may return another
+        one, which is validated, or raise a problem. It may be called again for one request: it must have no other
+        effects. Raises ValueError for another word.
+        """
+        return self._declared("before", writes)
+
+    def after(self, *writes: str) -> Callable[[Function], Function]:
+        """Declare a function that is called after each of these writes, in its transaction.
+
+        It gets the item and the one before, as those of `before`, and a `Unit`; what it raises undoes the write. Send
+        mail and call others by a webhook or the feed: a transaction may still fail. Raises ValueError as `before`.
+        """
+        return self._declared("after", writes)
+
+    def own(self, moment: str) -> list[Callable[..., Any]]:
+        """The functions that are declared for a moment, such as "before create"."""
+        return [function for of, function in self._own if of == moment]
+
+    def _declared(self, moment: str, writes: tuple[str, ...]) -> Callable[[Function], Function]:
+        if not writes or not set(writes) <= set(_WRITES):
+            raise ValueError(f"{self.name}: {moment}{writes}: must be some of {', '.join(map(repr, _WRITES))}")
+
+        def declare(function: Function) -> Function:
+            self._own.extend((f"{moment} {write}", function) for write in writes)
+            return function
+
+        return declare
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""

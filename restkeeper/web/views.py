@@ -50,7 +50,13 @@ def dumped(view: Callable[..., Any], schema: Schema, status: int) -> Callable[..
 def read_body(schema: Schema) -> Any:
     """The JSON object in the request's body, loaded. Raises as `read_object`, and ValidationFailed."""
     config = current_app.extensions["restkeeper"].config
-    sent = read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+    return load(
+        schema, read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+    )
+
+
+def load(schema: Schema, sent: dict[str, Any]) -> Any:
+    """What a schema loads from a JSON object. Raises ValidationFailed."""
     require_none(listed(faults_in_values(sent)))
     try:
         return schema.load(sent)

@@ -1,0 +1,128 @@
+"""What a service's own functions do with items: actions, and functions before and after each write."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from flask import has_request_context
+
+from restkeeper.clock import Clock, rfc3339, time_after, uuid7
+from restkeeper.errors import Conflict
+from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.interface import Record, Transaction
+from restkeeper.web import exactjson
+
+MOST_CHANGES = 1000  # of one transaction: others wait for it
+
+_WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
+
+
+class Unit:
+    """Items of all collections in one transaction: each change with its event, all of them or none.
+
+    Items are dictionaries as they are stored; whose they are and who calls make no difference. Every method raises
+    RecordNotFound, ValidationFailed and other problems, which are those of the request. An item that is read is locked
+    until the end.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        representations: Mapping[str, StoredRepresentation],
+        hooks: Hooks,
+        limits: ItemLimits,
+        clock: Clock,
+    ) -> None:
+        self._transaction = transaction
+        self._representations = representations
+        self._hooks = hooks
+        self._limits = limits
+        self._clock = clock
+        self._changes = 0
+
+    def read(self, collection: str, id: str) -> JsonObject:
+        """An item, which is locked until the end."""
+        stored = self._stored(collection)
+        return item_of(stored, self._transaction.read(collection, id))
+
+    def create(self, collection: str, item: JsonObject) -> JsonObject:
+        """Create an item; return it as it is stored."""
+        stored, now = self._stored(collection), rfc3339(self._clock.time())
+        record = stored.create(changeable(item), id=uuid7(), now=now, limits=self._limits)
+        if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
+            record = record._replace(owner=owner)
+        return self._written(stored, None, record, now)
+
+    def change(self, collection: str, id: str, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
+        """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
+        stored, now = self._stored(collection), rfc3339(self._clock.time())
+        before = self._transaction.read(collection, id)
+        after = stored.replace(before, changeable(change(item_of(stored, before))), now=now, limits=self._limits)
+        return self._written(stored, before, after, now)
+
+    def delete(self, collection: str, id: str) -> JsonObject:
+        """Delete an item; return it as it last was."""
+        stored = self._stored(collection)
+        before = self._transaction.read(collection, id)
+        return self._written(stored, before, None, time_after(before.updated_at, rfc3339(self._clock.time())))
+
+    def _written(
+        self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str
+    ) -> JsonObject:
+        """The item as it is now, or as it last was."""
+        after = checked(stored, before, after, now=now, limits=self._limits)
+        if after is not before:
+            self._changes += 1
+            if self._changes > MOST_CHANGES:
+                raise Conflict(f"this would change more than {MOST_CHANGES} items at once")
+            kind = "created" if before is None else "updated" if after else "deleted"
+            self._hooks.apply(
+                self._transaction, Change(kind, stored, before, after, after.updated_at if after else now)
+            )
+        return item_of(stored, cast(Record, after or before))
+
+    def _stored(self, collection: str) -> StoredRepresentation:
+        if (stored := self._representations.get(collection)) is None:
+            raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
+        return stored
+
+
+def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
+    """Call the functions of the service after a write: see `Resource.after`."""
+    stored, before, after = change.representation, change.before, change.after
+    for function in stored.resource.own(f"after {_WRITES[change.kind]}"):
+        function(after and item_of(stored, after), before and item_of(stored, before), hooks.unit(transaction))
+
+
+def checked(
+    stored: StoredRepresentation, before: Record | None, after: Record | None, *, now: str, limits: ItemLimits
+) -> Record | None:
+    """What is to be stored, when the functions of the service have seen it: see `Resource.before`."""
+    if after is before:
+        return after
+    kind = "create" if before is None else "update" if after else "delete"
+    for function in stored.resource.own(f"before {kind}"):
+        result = function(after and item_of(stored, after), before and item_of(stored, before))
+        if after is None or result is None:
+            continue
+        if before is None:
+            made = stored.create(changeable(result), id=after.id, now=now, limits=limits)
+            after = made._replace(owner=after.owner, removed=after.removed)
+        elif (made := stored.replace(before, changeable(result), now=now, limits=limits)) is not before:
+            after = made._replace(removed=after.removed)
+        else:
+            after = before
+    return after
+
+
+def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
+    """The item of a record, as it is stored. Raises NotConvertible."""
+    return cast(JsonObject, exactjson.stored(stored.body(record)))
+
+
+def changeable(item: Any) -> JsonObject:
+    """What a function returns, without the fields that the server sets. Raises ValueError if it is no item."""
+    if not isinstance(item, dict):
+        raise ValueError(f"{item!r} was returned instead of an item (a dictionary)")
+    return {name: value for name, value in item.items() if name not in READ_ONLY}

@@ -13,16 +13,16 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after, uuid7
 from restkeeper.config import Config
-from restkeeper.errors import NotConvertible, NotFound, Unavailable
+from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import Action
-from restkeeper.resources.unit import changeable, checked, item_of
+from restkeeper.resources.unit import changeable, checked, item_of, valid
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
-from restkeeper.web.exactjson import JSON, read_object, require_acceptable
+from restkeeper.web.exactjson import JSON, read_object, read_objects, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import ListRequest, parse, parse_fields
@@ -30,6 +30,7 @@ from restkeeper.web.queries import ListRequest, parse, parse_fields
 T = TypeVar("T")
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
+MOST_TOGETHER = 100  # items that one request creates
 MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection in one version
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
@@ -64,13 +65,13 @@ class Prepared(NamedTuple):
     """What a request will do in one transaction: store the response, and `work`.
 
     `before` is the item from which this was computed: if it is not stored just so any more, it is computed again.
-    `after` is the item to store, if it has unique values.
+    `after` is the item to store, if it has unique values; or several in the order of the request.
     """
 
     reply: Reply
     work: Callable[[Transaction], object]
     before: Record | None = None
-    after: Record | None = None
+    after: Record | list[Record] | None = None
 
 
 class Items:
@@ -107,6 +108,7 @@ class Items:
         self._access = hooks.access(stored.resource)
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
+        self._bounds = {"max_body": config.max_body, "max_depth": config.max_depth, "max_values": config.max_nodes}
         self._locks = ItemLocks(clock)
         self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
         chain = stored.chains.get(self.resource.oldest)
@@ -119,8 +121,15 @@ class Items:
     def body(self, *types: str) -> JsonObject:
         """The JSON object in the request's body, of one of these media types. Raises as `read_object`."""
         require_acceptable(JSON)
-        config = self.config
-        sent = read_object(*types, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+        return self._noted(read_object(*types, **self._bounds))
+
+    def bodies(self) -> JsonObject | list[JsonObject]:
+        """As `body`, or an array of at most MOST_TOGETHER objects. Raises as `read_objects`."""
+        require_acceptable(JSON)
+        sent = read_objects(JSON, most=MOST_TOGETHER, **self._bounds)
+        return [self._noted(each) for each in sent] if isinstance(sent, list) else self._noted(sent)
+
+    def _noted(self, sent: JsonObject) -> JsonObject:
         for note in self.hooks.on_body:
             note(sent)
         return sent
@@ -168,6 +177,30 @@ class Items:
 
         return self.add(self.hooks.idempotency(sent), prepare)
 
+    def create_together(self, sent: list[JsonObject]) -> Reply:
+        """Create items from the array in the request's body, all or none; the response is the array of them."""
+
+        def prepare() -> Prepared:
+            records, faults = list[Record](), list[JsonObject]()
+            for number, each in enumerate(sent):
+                try:
+                    records.append(self._new(each))
+                except ValidationFailed as error:
+                    wrong: list[JsonObject] = error.members["errors"]
+                    faults += [{**each, "pointer": f"#/{number}{each['pointer'].removeprefix('#')}"} for each in wrong]
+                    if len(faults) > MOST_FAULTS:
+                        break
+            require_none(faults)
+            body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
+            reply = Reply([body], headers=Headers([("Content-Type", JSON), ("Cache-Control", self._caching)]))
+            return Prepared(reply, partial(self._insert, records), after=records)
+
+        return self.add(self.hooks.idempotency(sent), prepare)
+
+    def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
+        for each in records:
+            self.hooks.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
+
     def _new(self, sent: JsonObject) -> Record:
         """A new item, which is not stored yet."""
         record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
@@ -194,7 +227,8 @@ class Items:
             result = action.function(item_of(self.stored, before), *given)
             after = before
             if result is not None:
-                after = self.stored.replace(before, changeable(result), now=self.now(), limits=self._limits)
+                with valid(self.name):
+                    after = self.stored.replace(before, changeable(result), now=self.now(), limits=self._limits)
                 after = self._checked(before, after) or after
             if after is not before:
                 self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
@@ -321,6 +355,8 @@ class Items:
             try:
                 self.store.write(work, use_reserve=use_reserve, deadline=deadline)
             except DuplicateValue as error:
+                if isinstance(prepared.after, list):
+                    raise DuplicateValue(*self._taken_among(prepared.after) or error.fields) from None
                 taken = self._taken(prepared.after, error.fields) if prepared.after else error.fields
                 raise DuplicateValue(*dict.fromkeys(map(self.representation.name_of, taken))) from None
             return prepared.reply
@@ -395,6 +431,22 @@ class Items:
                     others = Query(filters=(Filter(name, Op.EQ, value), Filter("id", Op.NE, record.id)))
                     taken |= {name} if self.store.count(self.name, others, most=1) else set()
         return [*taken.difference(unique), *(name for name in unique if name in taken)]
+
+    def _taken_among(self, records: Iterable[Record]) -> list[str]:
+        """The unique fields of new items whose values others have, or earlier ones of them: such as "3/sku"."""
+        seen, taken = set[tuple[str, Any]](), list[str]()
+        folded = {index.field for index in self.resource.indexes if index.fold}
+        for number, record in enumerate(records):
+            item = exactjson.stored(record.body)
+            for name in sorted(self.resource.unique):
+                if isinstance(value := item.get(name), list | None):
+                    continue
+                key = name, value.lower() if name in folded else value
+                query = Query(filters=(Filter(name, Op.EQ, value),))
+                if key in seen or self.store.count(self.name, query, most=1):
+                    taken.append(f"{number}/{self.representation.name_of(name)}")
+                seen.add(key)
+        return taken
 
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""

@@ -1,15 +1,17 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 from flask import has_request_context
 
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
-from restkeeper.errors import Conflict
+from restkeeper.errors import Conflict, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 
@@ -21,9 +23,9 @@ _WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 class Unit:
     """Items of all collections in one transaction: each change with its event, all of them or none.
 
-    Items are dictionaries as they are stored; whose they are and who calls make no difference. Every method raises
-    RecordNotFound, ValidationFailed and other problems, which are those of the request. An item that is read is locked
-    until the end.
+    Items are dictionaries as they are stored; whose they are and who calls make no difference. An item that is read is
+    locked until the end. Every method raises Conflict if the item does not exist, or would not be valid, and other
+    problems; if they are not caught, they are the response.
     """
 
     def __init__(
@@ -43,13 +45,13 @@ class Unit:
 
     def read(self, collection: str, id: str) -> JsonObject:
         """An item, which is locked until the end."""
-        stored = self._stored(collection)
-        return item_of(stored, self._transaction.read(collection, id))
+        return item_of(self._stored(collection), self._read(collection, id))
 
     def create(self, collection: str, item: JsonObject) -> JsonObject:
         """Create an item; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
-        record = stored.create(changeable(item), id=uuid7(), now=now, limits=self._limits)
+        with valid(collection):
+            record = stored.create(changeable(item), id=uuid7(), now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
         return self._written(stored, None, record, now)
@@ -57,14 +59,16 @@ class Unit:
     def change(self, collection: str, id: str, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
         """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
-        before = self._transaction.read(collection, id)
-        after = stored.replace(before, changeable(change(item_of(stored, before))), now=now, limits=self._limits)
+        before = self._read(collection, id)
+        changed = changeable(change(item_of(stored, before)))
+        with valid(collection):
+            after = stored.replace(before, changed, now=now, limits=self._limits)
         return self._written(stored, before, after, now)
 
     def delete(self, collection: str, id: str) -> JsonObject:
         """Delete an item; return it as it last was."""
         stored = self._stored(collection)
-        before = self._transaction.read(collection, id)
+        before = self._read(collection, id)
         return self._written(stored, before, None, time_after(before.updated_at, rfc3339(self._clock.time())))
 
     def _written(
@@ -82,10 +86,25 @@ class Unit:
             )
         return item_of(stored, cast(Record, after or before))
 
+    def _read(self, collection: str, id: str) -> Record:
+        try:
+            return self._transaction.read(collection, id)
+        except RecordNotFound:
+            raise Conflict(f"{collection}: there is no item {shortened(id)!r}") from None
+
     def _stored(self, collection: str) -> StoredRepresentation:
         if (stored := self._representations.get(collection)) is None:
             raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
         return stored
+
+
+@contextmanager
+def valid(collection: str) -> Iterator[None]:
+    """Raises Conflict for ValidationFailed: it is no fault of the request's body."""
+    try:
+        yield
+    except ValidationFailed as error:
+        raise Conflict(f"{collection}: {error.detail}") from None
 
 
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:

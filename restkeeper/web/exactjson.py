@@ -251,6 +251,17 @@ def quality(offer: str) -> float:
     return next((ranges[each] for each in fitting if each in ranges), 0)
 
 
+def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_values: int) -> Any:
+    """As `read_object`; or the array that is the request's body, of 1 to so many objects."""
+    value = _read_value(types, max_body, max_depth, max_values)
+    several = value if isinstance(value, list) else [value]
+    if not 0 < len(several) <= most:
+        raise ValidationFailed(errors=[fault((), f"must have 1 to {most} items")])
+    wrong = (n for n, each in enumerate(several) if not isinstance(each, dict))
+    require_none(listed(fault((n,) if several is value else (), "must be an object") for n in wrong))
+    return value
+
+
 def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> dict[str, Any]:
     """The JSON object that is the request's body.
 
@@ -258,14 +269,18 @@ def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> 
     UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
     JSON is not an object.
     """
+    value = _read_value(types, max_body, max_depth, max_values)
+    if not isinstance(value, dict):
+        raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+    return value
+
+
+def _read_value(types: tuple[str, ...], max_body: int, max_depth: int, max_values: int) -> Any:
     require_media_type(*types)
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
-    value = loads(_read(max_body), max_depth, max_values)
-    if not isinstance(value, dict):
-        raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-    return value
+    return loads(_read(max_body), max_depth, max_values)
 
 
 def require_media_type(*types: str) -> None:

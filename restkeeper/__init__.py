@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from restkeeper.resources.evolution import Step as Step
     from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
+    from restkeeper.resources.unit import Unit as Unit
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import JsonObject as JsonObject
     from restkeeper.schemas.fields import Lifecycle as Lifecycle
@@ -60,6 +61,7 @@ _HOMES = {
     "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "ValidationFailed"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
+    "resources.unit": ["Unit"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
     "schemas.fields": [
         *("Email", "JsonObject", "Lifecycle", "ListOf", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")

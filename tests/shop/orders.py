@@ -1,0 +1,113 @@
+"""Orders, with actions, and functions before and after their writes."""
+
+from typing import Any
+
+from marshmallow import Schema, fields
+
+from restkeeper import Application, Config, Conflict, ItemSchema, Lifecycle, Resource, Status, Text, Unit, Whole
+from tests.shop import RESOURCES
+from tests.shop import create_app as create_shop
+
+Item = dict[str, Any]
+
+
+class OrderIsPaid(Conflict):
+    """An order that is paid cannot be changed any more."""
+
+
+class OrderSchema(ItemSchema):
+    """An order of one product."""
+
+    product = Text(1, 64, required=True)
+    note = Text(0, 100, load_default="")
+    paid_with = Text(0, 20, load_default="")
+    status = Status(Lifecycle("open", {"open": ("paid", "cancelled"), "paid": (), "cancelled": ()}))
+
+
+class PaymentSchema(Schema):
+    """How an order is paid."""
+
+    method = fields.String(required=True)
+
+
+class LogSchema(ItemSchema):
+    """What happened."""
+
+    text = Text(0, 100, required=True)
+    number = Whole(required=True)
+
+
+ORDERS = Resource("orders", "order", OrderSchema)
+LOGS = Resource("logs", "log", LogSchema)
+
+
+@ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")
+def pay(order: Item, payment: Item, store: Unit) -> Item:
+    """Pay an open order."""
+    if order["status"] == "paid":
+        raise OrderIsPaid("the order is paid already")
+    store.change("products", order["product"], lambda product: {**product, "stock": product["stock"] - 1})
+    return {**order, "status": "paid", "paid_with": payment["method"]}
+
+
+@ORDERS.action("break")
+def break_order(order: Item, store: Unit) -> Item:
+    """Change what cannot be changed, as the order's note says."""
+    match order["note"]:
+        case "invalid":
+            return {**order, "product": ""}
+        case "other":
+            store.create("products", {"name": ""})
+        case "collection":
+            store.read("colours", "red")
+        case "nothing":
+            return None  # type: ignore[return-value]
+        case "many":
+            for number in range(1001):
+                store.create("logs", {"text": "x", "number": number})
+        case "loop":
+            store.create("logs", {"text": "endless", "number": 0})
+    return "no item"  # type: ignore[return-value]
+
+
+@ORDERS.action("close-day", of="collection")
+def close_day(store: Unit) -> dict[str, Any]:
+    """Close the day: create a log, and delete it."""
+    made = store.create("logs", {"text": "closed", "number": 1})
+    assert store.read("logs", made["id"]) == made
+    return {"deleted": store.delete("logs", made["id"])["text"]}
+
+
+@ORDERS.before("create", "update")
+def fill_in(order: Item, before: Item | None) -> Item:
+    """Write the method in small letters; refuse what is not possible."""
+    if before and before["status"] == "paid":
+        raise OrderIsPaid("the order is paid already")
+    return {**order, "paid_with": order["paid_with"].lower()}
+
+
+@ORDERS.before("delete")
+def protect(order: None, before: Item) -> None:
+    """Leave paid orders."""
+    if before["status"] == "paid":
+        raise OrderIsPaid("a paid order stays")
+
+
+@ORDERS.after("create", "update", "delete")
+def log(order: Item | None, before: Item | None, store: Unit) -> None:
+    """Log each write, but refuse some."""
+    if order and order["note"] == "unlogged":
+        raise Conflict("this cannot be logged")
+    store.create("logs", {"text": "+" if before is None else "-" if order is None else "=", "number": 0})
+
+
+@LOGS.after("create")
+def repeat(entry: Item, before: None, store: Unit) -> None:
+    """Log a log for ever, if it says so."""
+    if entry["text"] == "endless":
+        store.create("logs", {"text": "endless", "number": 0})
+
+
+def create_app(config: Config | None = None, **options: Any) -> Application:
+    """The service with orders."""
+    return create_shop(config, [*RESOURCES, ORDERS, LOGS], **options)

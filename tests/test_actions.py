@@ -1,0 +1,227 @@
+"""Actions of items and collections, functions before and after writes, and several items in one request."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper import Config, Resource
+from tests.callers import ADMIN, ADMIN_KEY
+from tests.live import Gunicorn
+from tests.shop.orders import OrderSchema, PaymentSchema, create_app
+
+CARD = {"method": "CARD"}
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    """A client of the service with orders, open to all on this machine."""
+    return create_app(Config()).test_client()
+
+
+def new_order(client: FlaskClient, stock: int = 5, **fields: Any) -> tuple[str, str]:
+    """The paths of a new order and its product."""
+    product = client.post("/products", json={"name": "Lamp", "stock": stock}).json
+    order = client.post("/orders", json={"product": product["id"], **fields})
+    assert order.status_code == 200, order.json
+    return f"/orders/{order.json['id']}", f"/products/{product['id']}"
+
+
+def logs(client: FlaskClient) -> list[str]:
+    return [each["text"] for each in client.get("/logs").json]
+
+
+def events(client: FlaskClient) -> list[str]:
+    return [each["type"] for each in client.get("/api/v1/events").json]
+
+
+def test_an_action_changes_its_item_and_others(client: FlaskClient) -> None:
+    """In one transaction, each with its event, under the conditions of a change."""
+    order, product = new_order(client)
+    before = client.get(order)
+    stale = client.post(f"{order}/pay", json=CARD, headers={"If-Match": '"stale"'})
+    assert (stale.status_code, stale.headers["ETag"]) == (412, before.headers["ETag"])
+    paid = client.post(f"/api/v1{order}/pay", json=CARD, headers={"If-Match": before.headers["ETag"]})
+    assert paid.status_code == 200 and paid.json == client.get(order).json
+    assert paid.headers["ETag"] == client.get(order).headers["ETag"]
+    assert (paid.json["status"], paid.json["paid_with"], paid.json["version"]) == ("paid", "card", 2)
+    assert client.get(product).json["stock"] == 4
+    assert events(client)[-3:] == ["product.updated", "order.updated", "log.created"]
+    assert client.post("/orders/none/pay", json=CARD).status_code == 404
+
+
+def test_an_action_is_done_once_for_a_key(client: FlaskClient) -> None:
+    """Also one whose first attempt has failed, and that changes nothing when it is repeated."""
+    order, product = new_order(client, stock=0)
+    headers = {"Idempotency-Key": "one"}
+    assert client.post(f"{order}/pay", json=CARD, headers=headers).status_code == 409
+    client.patch(product, json={"stock": 3})
+    first, again = (client.post(f"{order}/pay", json=CARD, headers=headers) for _ in range(2))
+    assert (first.status_code, first.data) == (200, again.data)
+    assert again.headers["Idempotent-Replayed"] == "true" and client.get(product).json["stock"] == 2
+    other = client.post(f"{order}/pay", json={"method": "cash"}, headers=headers)
+    assert (other.status_code, other.json["title"]) == (422, "The idempotency key was used for something else")
+
+
+def test_twins_of_an_action(tmp_path: Path) -> None:
+    """Of the same request, sent sixteen times at once to two processes, one is executed; all get its response."""
+    with Gunicorn(tmp_path, app="tests.shop.orders:create_app()", RATE_LIMIT="off") as server:
+        product = server.post("/products", {"name": "Lamp", "stock": 100}).json()["id"]
+        for number in range(5):
+            order = server.post("/orders", {"product": product}).json()["id"]
+            for path, body in ((f"/orders/{order}/pay", CARD), ("/orders/close-day", None)):
+                headers = {"Idempotency-Key": f"{number} {order}"}
+                with ThreadPoolExecutor(16) as pool:
+                    twins = [pool.submit(server.post, path, body, headers) for _ in range(16)]
+                    responses = [each.result() for each in twins]
+                assert {each.status for each in responses} == {200}
+                assert len({each.body for each in responses}) == 1
+                assert sum("idempotent-replayed" not in each.headers for each in responses) == 1
+        assert server.get(f"/products/{product}").json()["stock"] == 95
+
+
+@pytest.mark.parametrize(
+    ("note", "status", "detail"),
+    [
+        ("invalid", 409, "orders: product must have 1 to 64 characters"),
+        ("other", 409, "products: name must have 1 to 200 characters"),
+        ("many", 409, "this would change more than 1000 items at once"),
+        ("collection", 500, None),
+        ("loop", 500, None),
+        ("", 500, None),
+    ],
+)
+def test_an_action_that_cannot_be_stored(client: FlaskClient, note: str, status: int, detail: str | None) -> None:
+    """Nothing of it is stored, and the response says why, unless it is a mistake of the code."""
+    client.application.testing = False
+    order, _ = new_order(client, note=note)
+    stored, before = client.get(order).data, (events(client), logs(client))
+    response = client.post(f"{order}/break")
+    assert (response.status_code, response.json.get("detail") if detail else None) == (status, detail)
+    assert (client.get(order).data, (events(client), logs(client))) == (stored, before)
+
+
+def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
+    """It returns the item as it is."""
+    order, _ = new_order(client, note="nothing")
+    count = len(events(client))
+    response = client.post(f"{order}/break")
+    assert (response.status_code, response.data) == (200, client.get(order).data) and len(events(client)) == count
+
+
+def test_an_action_of_a_collection(client: FlaskClient) -> None:
+    """It returns what its function returns; its path is that of no item."""
+    response = client.post("/orders/close-day")
+    assert (response.status_code, response.json) == (200, {"deleted": "closed"})
+    assert events(client) == ["log.created", "log.deleted"]
+    assert client.get("/orders/close-day").status_code == 404
+
+
+def test_the_body_of_an_action_is_validated(client: FlaskClient) -> None:
+    """By its schema, before the item is read."""
+    for body, status in (({"method": 1}, 422), ({}, 422), ({**CARD, "more": 1}, 422), ([CARD], 422)):
+        response = client.post("/orders/none/pay", json=body)
+        assert response.status_code == status and response.json["errors"][0]["pointer"].startswith("#")
+    assert client.post("/orders/none/pay", data="{", content_type="application/json").status_code == 400
+
+
+def test_an_action_has_a_scope_of_its_own() -> None:
+    """A key needs just this scope; without another one it is that of writing."""
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    product = client.post("/products", json={"name": "Lamp", "stock": 1}, headers=ADMIN).json["id"]
+    order = client.post("/orders", json={"product": product}, headers=ADMIN).json["id"]
+    headers = {}
+    for scope in ("orders:write", "orders:pay"):
+        made = client.post("/api/v1/keys", json={"name": "x", "scopes": [scope]}, headers=ADMIN)
+        headers[scope] = {"X-API-Key": made.json["secret"]}
+    refused = client.post(f"/orders/{order}/pay", json=CARD, headers=headers["orders:write"])
+    assert (refused.status_code, refused.json["detail"]) == (403, "this needs the scope orders:pay")
+    assert client.post("/orders/close-day", headers=headers["orders:pay"]).status_code == 403
+    assert client.post("/orders/close-day", headers=headers["orders:write"]).status_code == 200
+    assert client.post(f"/orders/{order}/pay", json=CARD, headers=headers["orders:pay"]).status_code == 200
+
+
+def test_functions_before_a_write_change_or_refuse_it(client: FlaskClient) -> None:
+    """Of each method, of actions, and of what an action creates."""
+    order, product = new_order(client, paid_with="CASH")
+    assert client.get(order).json["paid_with"] == "cash"
+    version = client.get(order).json["version"]
+    assert client.patch(order, json={"paid_with": "CASH"}).json["version"] == version  # it changes nothing
+    assert client.patch(order, json={"paid_with": "CARD"}).json["paid_with"] == "card"
+    replaced = client.put(order, json={"product": product[10:], "paid_with": "NONE"})
+    assert replaced.json["paid_with"] == "none"
+    assert client.post(f"{order}/pay", json=CARD).json["paid_with"] == "card"
+    for response in (client.patch(order, json={"note": "x"}), client.delete(order)):
+        assert (response.status_code, response.json["type"]) == (409, "http://localhost/problems/order-is-paid")
+    assert client.get(order).json["note"] == ""
+
+
+def test_functions_after_a_write_are_part_of_it(client: FlaskClient) -> None:
+    """What they write is stored with it; what they raise undoes it."""
+    order, _ = new_order(client)
+    client.patch(order, json={"note": "x"})
+    refused = client.patch(order, json={"note": "unlogged"})
+    assert (refused.status_code, refused.json["detail"]) == (409, "this cannot be logged")
+    assert client.get(order).json["note"] == "x"
+    client.delete(order)
+    assert logs(client) == ["+", "=", "-"]
+
+
+def test_actions_are_documented(client: FlaskClient) -> None:
+    """With their description, body, response and problems."""
+    document = client.get("/openapi.json").json
+    operation = document["paths"]["/api/v1/orders/{id}/pay"]["post"]
+    assert (operation["operationId"], operation["summary"]) == ("pay_order_v1", "Pay order")
+    assert operation["description"].startswith("Pay an open order.")
+    assert operation["requestBody"] == {"$ref": "#/components/requestBodies/Payment"}
+    assert operation["responses"]["200"] == {"$ref": "#/components/responses/OrderKept"}
+    assert {"200", "404", "409", "412", "422"} <= set(operation["responses"])
+    assert document["paths"]["/api/v1/orders/close-day"]["post"]["operationId"] == "close_day_orders_v1"
+
+
+def test_wrong_declarations() -> None:
+    """They are refused where they stand."""
+    resource = Resource("orders", "order", OrderSchema)
+    resource.action("pay", body=PaymentSchema)(lambda order, payment, store: None)
+    for declare, words in (
+        (lambda: resource.action("pay"), "orders: action('pay'): must be a new name"),
+        (lambda: resource.action("Pay now"), "orders: action('Pay now'): must be a new name"),
+        (lambda: resource.action("x", of="items"), "of='items'): must be 'item' or 'collection'"),
+        (lambda: resource.before("insert"), "orders: before('insert',): must be some of 'create', 'update', 'delete'"),
+        (lambda: resource.after(), "orders: after(): must be some of"),
+    ):
+        with pytest.raises(ValueError) as error:
+            declare()
+        assert words in str(error.value)
+
+
+def test_several_items_are_created_together(client: FlaskClient) -> None:
+    """All of an array, in its order, each with its event, at most once for a key."""
+    sent = [{"name": f"n{number}", "sku": f"s{number}"} for number in range(100)]
+    headers = {"Idempotency-Key": "many"}
+    made, again = (client.post("/products", json=sent, headers=headers) for _ in range(2))
+    assert (made.status_code, made.data) == (200, again.data) and again.headers["Idempotent-Replayed"] == "true"
+    assert [each["name"] for each in made.json] == [each["name"] for each in sent]
+    assert client.get("/products?limit=100&sort=created_at").json == made.json
+    assert len(client.get("/api/v1/events?limit=100").json) == 100
+
+
+def test_several_items_are_created_or_none(client: FlaskClient) -> None:
+    """Each fault points to its item."""
+    client.post("/products", json={"name": "a", "sku": "taken"})
+    good = {"name": "a", "sku": "s"}
+    for body, status, pointers in (
+        ([], 422, ["#"]),
+        ([good] * 101, 422, ["#"]),
+        ([good, 1, None], 422, ["#/1", "#/2"]),
+        ([good, {"name": "", "stock": -1}, {}], 422, ["#/1/name", "#/1/stock", "#/2/name"]),
+        ([good, {"name": "b", "sku": "taken"}, good], 409, ["#/1/sku", "#/2/sku"]),
+    ):
+        response = client.post("/products", json=body)
+        assert response.status_code == status
+        assert sorted(each["pointer"] for each in response.json["errors"]) == pointers
+    assert len(client.get("/products").json) == 1
+    refused = client.post("/orders", json=[{"product": "x"}, {"product": "x", "note": "unlogged"}])
+    assert refused.status_code == 409 and client.get("/orders").json == client.get("/logs").json == []

@@ -192,7 +192,7 @@ class Items:
                         break
             require_none(faults)
             body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
-            reply = Reply([body], headers=Headers([("Content-Type", JSON), ("Cache-Control", self._caching)]))
+            reply = Reply(body, content_type=JSON, headers={"Cache-Control": self._caching})
             return Prepared(reply, partial(self._insert, records), after=records)
 
         return self.add(self.hooks.idempotency(sent), prepare)

@@ -13,6 +13,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.features import (
+    batch,
     cors,
     dialects,
     events,
@@ -64,6 +65,7 @@ _FEATURES = {
     "idempotency": Feature(idempotency.install, settings=("idempotency",)),
     "dialects": Feature(dialects.install),
     "events": Feature(events.install),
+    "batch": Feature(batch.install),
     "webhooks": Feature(
         webhooks.install,
         webhooks.COLLECTIONS,
@@ -187,7 +189,7 @@ def _application(
     service.hooks.on_change.append(partial(run_after, service.hooks))
     for each in representations:
         mount(app, service, partial(_routes_of, service, each), unversioned=True)
-    install("webhooks", "health", "pages", "openapi")  # the last one documents what there is
+    install("batch", "webhooks", "health", "pages", "openapi")  # the last one documents what there is
     serve_blueprints(app, service, blueprints)
     guard.register(app)
     service.lookup.register(app)

@@ -12,6 +12,8 @@ from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
 from tests.shop.orders import OrderSchema, PaymentSchema, create_app
 
+pytestmark = pytest.mark.needs("events", "idempotency", "keys", "limits", "openapi")
+
 CARD = {"method": "CARD"}
 
 

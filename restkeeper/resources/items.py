@@ -217,31 +217,52 @@ class Items:
         Raises what its function raises, and as `change`.
         """
 
-        def work(transaction: Transaction) -> Reply:
-            unit = self.hooks.unit(transaction)
-            given = (loaded, unit) if action.body else (unit,)
-            if id is None:
-                return Reply(exactjson.dumps(action.function(*given)), content_type=JSON)
-            before = transaction.read(self.name, id)
-            self._require_changeable(before)
-            result = action.function(item_of(self.stored, before), *given)
-            after = before
-            if result is not None:
-                with valid(self.name):
-                    after = self.stored.replace(before, changeable(result), now=self.now(), limits=self._limits)
-                after = self._checked(before, after) or after
-            if after is not before:
-                self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
-            return self.represent(after)
+        work = partial(self.acted, action, loaded, id)
+        return write_together(self.store, self.hooks.idempotency(sent), work, self.clock)
 
-        once = self.hooks.idempotency(sent)
+    def acted(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Reply:
+        """As `act`, in a transaction that has more to do."""
+        unit = self.hooks.unit(transaction)
+        given = (loaded, unit) if action.body else (unit,)
+        if id is None:
+            return Reply(exactjson.dumps(action.function(*given)), content_type=JSON)
+        before = self._read_to_change(id, transaction)
+        after, result = before, action.function(item_of(self.stored, before), *given)
+        if result is not None:
+            with valid(self.name):
+                after = self.stored.replace(before, changeable(result), now=self.now(), limits=self._limits)
+        return self._updated(before, after, transaction)
 
-        def attempt(deadline: float) -> Reply:
-            if (stored := once.find(self.store)) is not None:
-                return stored
-            return self.store.write(partial(_claim_and_work, once, work), deadline=deadline)
+    def created(self, sent: JsonObject, transaction: Transaction) -> Reply:
+        """As `create`, in a transaction that has more to do."""
+        record = self._new(sent)
+        self._insert([record], transaction)
+        return self.represent(record)
 
-        return until_current(attempt, deadline_of(self.clock), self.clock)
+    def changed(self, id: str, change: Callable[..., Record], sent: JsonObject, transaction: Transaction) -> Reply:
+        """As `change`, in a transaction that has more to do."""
+        before = self._read_to_change(id, transaction)
+        return self._updated(before, change(before, sent, now=self.now(), limits=self._limits), transaction)
+
+    def deleted(self, id: str, transaction: Transaction) -> Reply:
+        """As `delete`, in a transaction that has more to do."""
+        before = self._read_to_change(id, transaction)
+        reply = self.represent(before)
+        self._checked(before, None)
+        at = time_after(before.updated_at, self.now())
+        self.hooks.apply(transaction, Change("deleted", self.stored, before, None, at))
+        return reply
+
+    def _read_to_change(self, id: str, transaction: Transaction) -> Record:
+        record = transaction.read(self.name, id)
+        self._require_changeable(record)
+        return record
+
+    def _updated(self, before: Record, after: Record, transaction: Transaction) -> Reply:
+        after = self._checked(before, after) or after
+        if after is not before:
+            self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
+        return self.represent(after)
 
     def add(self, once: IdempotencyRecord, prepare: Callable[[], Prepared]) -> Reply:
         """As `write_once`, for a new item: if the request is conditional, the list must match.
@@ -502,6 +523,22 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+def write_together(
+    store: Store, once: IdempotencyRecord, work: Callable[[Transaction], Reply], clock: Clock = time
+) -> Reply:
+    """The response of `work`, which is computed in one transaction, at most once; or the response that is stored.
+
+    It is computed again if the store had to end the transaction because of others.
+    """
+
+    def attempt(deadline: float) -> Reply:
+        if (stored := once.find(store)) is not None:
+            return stored
+        return store.write(partial(_claim_and_work, once, work), deadline=deadline)
+
+    return until_current(attempt, deadline_of(clock), clock)
 
 
 def _claim_and_work(once: IdempotencyRecord, work: Callable[[Transaction], Reply], transaction: Transaction) -> Reply:

@@ -1,0 +1,192 @@
+"""Several operations in one request: all of them in one transaction, or none."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from flask import Blueprint, request
+from marshmallow import Schema, fields, validate
+
+from restkeeper.errors import BodyTooLarge, NotFound, Problem, shortened
+from restkeeper.resources.items import Items, write_together
+from restkeeper.resources.representation import JsonObject
+from restkeeper.schemas.fields import JsonObject as AnyObject
+from restkeeper.schemas.fields import ListOf, Text
+from restkeeper.service import Service, mount
+from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.interface import Transaction
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.auth import KNOWN, caller, lacking, needs
+from restkeeper.web.exactjson import JSON, read_object, require_acceptable
+from restkeeper.web.operations import (
+    CHANGE_PROBLEMS,
+    COMPARED,
+    IDEMPOTENT,
+    WRITE_PROBLEMS,
+    Body,
+    Result,
+    returns,
+    takes,
+)
+from restkeeper.web.views import load
+
+MOST_OPERATIONS = 100
+_NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
+_REFERENCE = re.compile(r"(^|/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
+_PATH = re.compile(r"/(\w+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([a-z][a-z0-9-]*))?", re.ASCII)
+_CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
+
+
+def install(app: Application, service: Service) -> None:
+    """Serve POST /api/VERSION/batch."""
+    mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
+
+
+class OperationSchema(Schema):
+    """An operation: as a request to this path would be. Later ones can use its item's id as `$name`."""
+
+    method = fields.String(required=True, validate=validate.OneOf(("POST", "PUT", "PATCH", "DELETE")))
+    path = Text(2, 1000, required=True, metadata={"examples": ["/products"]})
+    body = AnyObject(load_default=None, allow_none=True)
+    if_match = Text(1, 200, metadata={"description": "As the header If-Match."})
+    name = fields.String(validate=validate.Regexp(_NAME, error="must be letters, digits and underscores"))
+
+
+class BatchSchema(Schema):
+    """Operations, which are done in this order."""
+
+    operations = ListOf(fields.Nested(OperationSchema), MOST_OPERATIONS, low=1, required=True)
+
+
+class ResultSchema(Schema):
+    """The response to an operation."""
+
+    status = fields.Integer(required=True)
+    headers = fields.Dict(keys=fields.String(), values=fields.String(), required=True)
+    body = fields.Raw(required=True)
+
+
+class ResultsSchema(Schema):
+    """The responses, in the order of the operations."""
+
+    results = fields.List(fields.Nested(ResultSchema), required=True)
+
+
+class BatchHandlers:
+    """The handler of batches, for the callers of a version of the API."""
+
+    name = "batch"
+
+    def __init__(self, service: Service, version: str) -> None:
+        self._service = service
+        self._items: Mapping[str, Items] = {
+            name: Items(
+                stored,
+                service.store,
+                service.config,
+                service.hooks,
+                representation=service.hooks.represent(stored, version),
+                clock=service.clock,
+            )
+            for name, stored in service.representations.items()
+        }
+
+    def blueprint(self) -> Blueprint:
+        """The route."""
+        routes = Blueprint(self.name, __name__)
+        routes.add_url_rule("", view_func=self.run_batch, methods=["POST"])
+        return routes
+
+    @needs(KNOWN)
+    @takes(IDEMPOTENT, COMPARED, body=Body(BatchSchema))
+    @returns(Result("The responses.", {JSON: ResultsSchema}), *CHANGE_PROBLEMS, *WRITE_PROBLEMS)
+    def run_batch(self) -> Reply:
+        """Do several operations in one transaction: all of them, or none.
+
+        A problem is that of the first operation that fails, whose number is the member `operation`, from 0.
+        """
+        require_acceptable(JSON)
+        config = self._service.config
+        sent = read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+        operations = load(BatchSchema(), sent)["operations"]
+        for condition in _CONDITIONS:  # each operation has its own
+            request.environ.pop(condition, None)
+        once = self._service.hooks.idempotency(sent)
+        return write_together(self._service.store, once, partial(self._run, operations), self._service.clock)
+
+    def _run(self, operations: list[JsonObject], transaction: Transaction) -> Reply:
+        ids: dict[str, str] = {}
+        results: list[bytes] = []
+        left = most = self._service.config.page_bytes
+        for number, operation in enumerate(operations):
+            try:
+                reply = self._one(operation, ids, transaction)
+                body = reply.get_data()
+                if (left := left - len(body)) < 0:
+                    raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
+            except RecordNotFound as error:
+                raise NotFound(error.detail, operation=number) from None
+            except Problem as problem:
+                problem.members |= {"operation": number}
+                for fault in problem.members.get("errors", ()):
+                    if pointer := fault.get("pointer"):
+                        fault["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
+                raise
+            headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
+            results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), body))
+            if name := operation.get("name"):
+                ids[name] = str(exactjson.loads(body)["id"])
+        whole = b'{"results":[%b]}' % b",".join(results)
+        return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
+
+    def _one(self, operation: JsonObject, ids: Mapping[str, str], transaction: Transaction) -> Reply:
+        """Do an operation. Raises what a request would raise, NotFound for an unknown path or method of it."""
+        path, body = _resolved(operation["path"], ids), _resolved(operation["body"], ids)
+        parts = _PATH.fullmatch(path)
+        items = self._items.get(parts[1]) if parts else None
+        found = _work(items, operation["method"], parts[2], parts[3], body) if items and parts else None
+        if found is None:
+            raise NotFound(f"{operation['method']} {shortened(path)}: there is no such operation")
+        work, scope = found
+        if not caller().may(scope):
+            raise lacking(scope)
+        request.environ.pop("HTTP_IF_MATCH", None)
+        if "if_match" in operation:
+            request.environ["HTTP_IF_MATCH"] = operation["if_match"]
+        return work(transaction)
+
+
+def _work(
+    items: Items, method: str, id: str | None, action: str | None, body: JsonObject | None
+) -> tuple[Callable[[Transaction], Reply], str] | None:
+    """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
+    scope, sent = f"{items.name}:write", body or {}
+    if method == "POST" and id is None:
+        return partial(items.created, sent), scope
+    if method == "POST":
+        declared = items.resource.actions.get(action or id or "")
+        if declared is None or declared.of_item != bool(action):
+            return None
+        loaded = declared.body and load(declared.body(), sent)
+        own = scope if declared.scope == "write" else declared.scope
+        return partial(items.acted, declared, loaded, id if action else None), own
+    if id is None or action:
+        return None
+    if method == "DELETE":
+        return partial(items.deleted, id), scope
+    change = items.representation.replace if method == "PUT" else items.representation.merge
+    return partial(items.changed, id, change, sent), scope
+
+
+def _resolved(value: Any, ids: Mapping[str, str]) -> Any:
+    """A value with the ids of named items: a text `$name`, and `/$name` in a path."""
+    match value:
+        case str():
+            return _REFERENCE.sub(lambda found: found[1] + ids.get(found[2], f"${found[2]}"), value)
+        case list():
+            return [_resolved(each, ids) for each in value]
+        case dict():
+            return {name: _resolved(each, ids) for name, each in value.items()}
+    return value

@@ -1,0 +1,118 @@
+"""Batches: several operations in one transaction."""
+
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from restkeeper import Config
+from tests.callers import ADMIN, ADMIN_KEY
+from tests.shop.orders import create_app
+
+pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys")
+
+LAMP = {"method": "POST", "path": "/products", "body": {"name": "Lamp", "stock": 3}, "name": "lamp"}
+ORDER = {"method": "POST", "path": "/orders", "body": {"product": "$lamp", "note": "costs $lamp"}, "name": "order"}
+PAY = {"method": "POST", "path": "/orders/$order/pay", "body": {"method": "card"}}
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    """A client of the service with orders, open to all on this machine."""
+    return create_app(Config()).test_client()
+
+
+def send(client: FlaskClient, *operations: dict[str, Any], **headers: str) -> TestResponse:
+    return client.post("/api/v1/batch", json={"operations": operations}, headers=headers)
+
+
+def count(client: FlaskClient) -> int:
+    """The number of events."""
+    return len(client.get("/api/v1/events?limit=100").json)
+
+
+def test_operations_follow_each_other(client: FlaskClient) -> None:
+    """A later one uses what an earlier one created; each has its result and its event."""
+    rename = {"method": "PATCH", "path": "/products/$lamp", "body": {"name": "Bulb"}}
+    replace = {"method": "PUT", "path": "/products/$lamp", "body": {"name": "Tube", "stock": 9}}
+    close = {"method": "POST", "path": "/orders/close-day"}
+    response = send(client, LAMP, ORDER, PAY, rename, replace, close)
+    assert response.status_code == 200
+    lamp, order, paid, renamed, replaced, closed = response.json["results"]
+    assert order["body"]["product"] == lamp["body"]["id"] and order["body"]["note"] == "costs $lamp"
+    assert (paid["body"]["id"], paid["body"]["status"]) == (order["body"]["id"], "paid")
+    assert (renamed["body"]["name"], renamed["body"]["stock"]) == ("Bulb", 2)
+    stored = client.get(f"/products/{lamp['body']['id']}")
+    assert (replaced["body"], replaced["headers"]) == (stored.json, {"ETag": stored.headers["ETag"]})
+    assert closed == {"status": 200, "headers": {}, "body": {"deleted": "closed"}}
+    deleted = send(client, {"method": "DELETE", "path": f"/products/{lamp['body']['id']}"})
+    assert deleted.json["results"][0]["body"] == stored.json
+    assert client.get(f"/products/{lamp['body']['id']}").status_code == 404
+
+
+def test_a_batch_is_done_once_for_a_key(client: FlaskClient) -> None:
+    first, again = (send(client, LAMP, ORDER, **{"Idempotency-Key": "one"}) for _ in range(2))
+    assert (first.status_code, first.data) == (200, again.data) and again.headers["Idempotent-Replayed"] == "true"
+    assert send(client, LAMP, **{"Idempotency-Key": "one"}).status_code == 422
+    assert len(client.get("/products").json) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "status", "pointers"),
+    [
+        ({"method": "DELETE", "path": "/products/none"}, 404, []),
+        ({"method": "PUT", "path": "/products/$lamb", "body": {"name": "x"}}, 404, []),
+        ({"method": "DELETE", "path": "/products/$lamp", "if_match": '"old"'}, 412, []),
+        ({"method": "PATCH", "path": "/products/$lamp", "body": {"stock": -1, "x": 1}}, 422, ["/stock", "/x"]),
+        ({"method": "POST", "path": "/products"}, 422, ["/name"]),
+        ({"method": "POST", "path": "/orders/$order/pay", "body": {}}, 422, ["/method"]),
+        ({"method": "POST", "path": "/orders/$order/steal"}, 404, []),
+        ({"method": "POST", "path": "/orders/pay"}, 404, []),
+        ({"method": "PATCH", "path": "/orders/$order/pay"}, 404, []),
+        ({"method": "DELETE", "path": "/products"}, 404, []),
+        ({"method": "POST", "path": "/keys", "body": {"name": "x"}}, 404, []),
+        ({"method": "POST", "path": "/../products"}, 404, []),
+        ({"method": "POST", "path": "products"}, 404, []),
+    ],
+)
+def test_a_batch_that_fails_changes_nothing(
+    client: FlaskClient, operation: dict[str, Any], status: int, pointers: list[str]
+) -> None:
+    """The problem has the number of the operation, and points into its body."""
+    response = send(client, LAMP, ORDER, operation)
+    assert (response.status_code, response.json["operation"]) == (status, 2)
+    found = sorted(each["pointer"] for each in response.json.get("errors", ()))
+    assert found == [f"#/operations/2/body{pointer}" for pointer in pointers]
+    assert count(client) == 0 and client.get("/products").json == []
+
+
+def test_a_taken_value_undoes_the_batch(client: FlaskClient) -> None:
+    """Also if the database reports it at the end only."""
+    taken = {**LAMP, "body": {"name": "Lamp", "sku": "one"}}
+    response = send(client, taken, {**taken, "name": "other"})
+    assert (response.status_code, response.json["title"]) == (409, "The value is taken")
+    assert count(client) == 0
+
+
+def test_a_batch_is_bounded(client: FlaskClient) -> None:
+    """In operations, and in bytes of all their items."""
+    for operations in ([], [LAMP] * 101, [{"method": "GET", "path": "/products"}]):
+        response = send(client, *operations)
+        assert response.status_code == 422 and response.json["errors"][0]["pointer"].startswith("#/operations")
+    large = client.post("/products", json={"name": "large", "attributes": {"text": "x" * 120_000}}).json["id"]
+    touch = [{"method": "PATCH", "path": f"/products/{large}", "body": {"stock": number}} for number in range(1, 10)]
+    assert send(client, *touch[:8]).status_code == 200
+    response = send(client, *touch)
+    assert (response.status_code, response.json["operation"]) == (413, 8)
+
+
+def test_each_operation_needs_its_scope() -> None:
+    """A caller does in a batch what it may do without; nobody else can."""
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    secret = client.post("/api/v1/keys", json={"name": "x", "scopes": ["products:write"]}, headers=ADMIN).json["secret"]
+    assert send(client, LAMP).status_code == 401
+    assert send(client, LAMP, **{"X-API-Key": secret}).status_code == 200
+    refused = send(client, LAMP, ORDER, **{"X-API-Key": secret})
+    assert (refused.status_code, refused.json["detail"]) == (403, "this needs the scope orders:write")
+    assert send(client, LAMP, ORDER, PAY, **ADMIN).status_code == 200

@@ -244,6 +244,10 @@ def _keywords(schema: Json, *, is_id: bool) -> Json:
             facts[keyword] = frozenset(value)
         elif keyword == "x-transitions":
             facts[keyword] = frozenset((_text(old), _text(new)) for old in value for new in value[old])
+        elif keyword == "x-writable-by":
+            facts[keyword] = value
+        elif keyword == "x-scopes":
+            facts[keyword] = frozenset(map(" by ".join, value.items()))
         elif keyword == "format" and value in BITS:
             facts["bits"] = BITS[value]
         elif keyword == "pattern" and is_id:

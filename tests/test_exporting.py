@@ -98,7 +98,7 @@ PLAIN: dict[str, tuple[fields.Field[Any], Any]] = {
     "string": (fields.String(**EMPTY), "2026"),
     "uuid": (fields.UUID(**EMPTY), "6b3c0f0e-0000-4000-8000-000000000000"),
     "day": (fields.Date(**EMPTY), "2026-01-31"),
-    "moment": (fields.DateTime(**EMPTY), "2026-01-31T12:00:00+00:00"),
+    "moment": (fields.DateTime(**EMPTY), "2026-01-31T12:00:00.000000Z"),
     "naive": (fields.NaiveDateTime(**EMPTY), "2026-01-31T12:00:00"),
     "clock": (fields.Time(**EMPTY), "12:00:00"),
     "address": (fields.IP(**EMPTY), "::1"),

@@ -208,14 +208,6 @@ def test_a_collection_by_another_name_is_refused(tmp_path: Path, monkeypatch: py
         find_resources(package)
 
 
-class Renamed(ItemSchema):
-    a = Text(load_default=None, allow_none=True, data_key="A")
-
-
-class Vague(ItemSchema):
-    a = Text()
-
-
 class Fine(ItemSchema):
     a = Text(required=True)
 
@@ -223,8 +215,6 @@ class Fine(ItemSchema):
 @pytest.mark.parametrize(
     ("declare", "expected"),
     [
-        (lambda: Resource("things", "thing", Renamed), "things.a: data_key is not supported"),
-        (lambda: Resource("things", "thing", Vague), "things.a: say required=True or what load_default is"),
         (lambda: Resource("my things", "thing", Fine), "'my things' is no name"),
         (lambda: Resource("things", "thing", Fine, (Index("b"),)), "things.b: cannot be indexed or searched"),
         (lambda: Resource("things", "thing", Fine, search=("b",)), "things.b: cannot be indexed or searched"),

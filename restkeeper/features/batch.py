@@ -176,7 +176,7 @@ def _work(
         return None
     if method == "DELETE":
         return partial(items.deleted, id), scope
-    change = items.representation.replace if method == "PUT" else items.representation.merge
+    change = items.replace if method == "PUT" else items.merge
     return partial(items.changed, id, change, sent), scope
 
 

@@ -136,14 +136,14 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        return self.items.change(id, self.items.representation.replace, self.items.body(JSON))
+        return self.items.change(id, self.items.replace, self.items.body(JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        return self.items.change(id, self.items.representation.merge, self.items.body(MERGE_PATCH, JSON))
+        return self.items.change(id, self.items.merge, self.items.body(MERGE_PATCH, JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)

@@ -18,10 +18,12 @@ from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitt
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import changeable, checked, item_of, valid
+from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Page, Query, Record, Store, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
+from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, read_object, read_objects, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
@@ -177,6 +179,45 @@ class Items:
 
         return self.add(self.hooks.idempotency(sent), prepare)
 
+    def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
+        """As `Representation.replace`, by a caller: a field that it may not change, and left out, stays as it is.
+
+        Raises Forbidden as `_require_scopes`.
+        """
+        foreign = {
+            self.representation.name_of(name)
+            for name, field in self.resource.newest.guarded.items()
+            if (scope := field.metadata.get(WRITABLE_BY)) and not caller().may(scope)
+        }
+        if foreign - sent.keys():
+            with suppress(NotConvertible):
+                members = exactjson.cut(self.representation.body(record))
+                sent = {name: exactjson.stored(members[name]) for name in foreign if name in members} | sent
+        return self._require_scopes(record, self.representation.replace(record, sent, **options), sent)
+
+    def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
+        """As `Representation.merge`, by a caller. Raises Forbidden as `_require_scopes`."""
+        return self._require_scopes(record, self.representation.merge(record, patch, **options), patch)
+
+    def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
+        """The item. Raises Forbidden for a value, or a state, that it did not have, and the caller may not set.
+
+        A new item had the defaults.
+        """
+        if not (guarded := self.resource.newest.guarded) or after is before:
+            return after
+        had = exactjson.cut(self.stored.present(before).body) if before else self.resource.newest.defaults
+        has = exactjson.cut(after.body)
+        for name, field in guarded.items():
+            known = self.representation.name_of(name)
+            if (before or known in sent) and not exactjson.equal(has[name], had.get(name, b"")):
+                value = exactjson.stored(has[name])
+                to = f" to {value}" if isinstance(field, Status) else ""
+                for scope in scopes_of(field, value):
+                    if not caller().may(scope):
+                        raise lacking(scope, f"a change of {known}{to}")
+        return after
+
     def create_together(self, sent: list[JsonObject]) -> Reply:
         """Create items from the array in the request's body, all or none; the response is the array of them."""
 
@@ -204,6 +245,7 @@ class Items:
     def _new(self, sent: JsonObject) -> Record:
         """A new item, which is not stored yet."""
         record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
+        self._require_scopes(None, record, sent)
         if (owner := self._access.owner_of_new()) is not None:
             record = record._replace(owner=owner)
         return self._checked(None, record) or record
@@ -230,7 +272,7 @@ class Items:
         after, result = before, action.function(item_of(self.stored, before), *given)
         if result is not None:
             with valid(self.name):
-                after = self.stored.replace(before, changeable(result), now=self.now(), limits=self._limits)
+                after = self.stored.revise(before, changeable(result), now=self.now(), limits=self._limits)
         return self._updated(before, after, transaction)
 
     def created(self, sent: JsonObject, transaction: Transaction) -> Reply:

@@ -1,6 +1,6 @@
 """The items of a collection as callers know them, and as they are stored: validated once, represented once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -127,9 +127,10 @@ class StoredRepresentation(Representation):
         self.fingerprint = own.fingerprint
         self.queryable = Queryable(own.fields, own.names)
         self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
-        self._schema = own.schema()
-        self._is_exact = all(map(is_exact, self._schema.fields.values()))
-        self._states = {name: each.lifecycle for name, each in self._schema.fields.items() if isinstance(each, Status)}
+        self._schema = own.loading()
+        self._is_exact = all(map(is_exact, own.definitions.values()))
+        self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
+        self._read_only = (*READ_ONLY, *own.read_only)
 
     @property
     def collection(self) -> Collection:
@@ -137,7 +138,7 @@ class StoredRepresentation(Representation):
         return replace(self.resource.collection, on_schemas=self.known.add)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        faults = [fault([name], "is set by the server") for name in READ_ONLY if name in sent]
+        faults = [fault([name], "is set by the server") for name in self._read_only if name in sent]
         text, more = self._load(sent)
         require_none(faults + more)
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
@@ -150,21 +151,29 @@ class StoredRepresentation(Representation):
             of_server = _SERVER_FIELDS.load(of_server)
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
-        text, more = self._load(sent)
+        text, more = self._load(sent, sent)
         require_none(faults + more)
         now = of_server.pop("updated_at")
         return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        return self._replaced(record, sent, {}, now, limits)
+
+    def revise(self, record: Record, item: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """As `replace`, by a function of the service: it also sets the read-only fields, but those of READ_ONLY."""
+        return self._replaced(record, item, item, now, limits)
+
+    def _replaced(self, record: Record, sent: JsonObject, given: JsonObject, now: str, limits: ItemLimits) -> Record:
+        """See `replace`. The service sets those read-only fields that are `given`."""
         present = self.present(record)  # the whole item is replaced: no value of it is needed
         current = exactjson.cut(present.body)
         unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in self.names}
         if unknown:  # the item is of a newer program, whose clients send them back
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
-        own = {name: exactjson.stored(current[name]) for name in READ_ONLY}
-        differing = [name for name in READ_ONLY if name in sent and not _is(sent[name], own[name])]
-        faults = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
-        text, more = self._load(sent)
+        own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
+        own |= {name: given[name] for name in self.revision.read_only if name in given}
+        differing = _differing(sent, own)
+        text, more = self._load(sent, own)
         members = exactjson.cut(text) if text else {}
         if (
             text
@@ -172,7 +181,7 @@ class StoredRepresentation(Representation):
             and all(_is_past(name, sent, own) for name in differing)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
-        require_none(faults + more)
+        require_none([*differing.values(), *more])
         self._require_transition(current, members)
         return self._next(present, current, text, now=now, limits=limits)
 
@@ -188,8 +197,11 @@ class StoredRepresentation(Representation):
         What the patch does not name is not made into values before it is clear that all of it together is no larger
         than an item may be.
         """
-        own = self.revision.definitions
-        current = {name: text for name, text in exactjson.cut(self.body(record)).items() if name in own}
+        own = self.revision.definitions.keys() - self.revision.read_only
+        shown = exactjson.cut(self.body(record))
+        read_only = {name: exactjson.stored(shown[name]) for name in self.revision.read_only if name in patch}
+        require_none([*_differing(patch, read_only).values()])
+        current = {name: text for name, text in shown.items() if name in own}
         refused = {name: None for name in patch if patch[name] is None and name not in own}
         try:
             merged = exactjson.dumps(merge_patch(current, patch) | refused)
@@ -238,10 +250,23 @@ class StoredRepresentation(Representation):
                 failure, (members, removed) = error, error.others
         completed = self.revision.completed({**members, **own})
         kept = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
+        if new := self.revision.computed - members.keys():
+            kept |= self._computed(kept, new)
+            kept = {name: kept[name] for name in self.names if name in kept}
         upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), removed=removed)
         if failure is None:
             return upgraded
         raise self._not_convertible(record, stored, upgraded, failure)
+
+    def _computed(self, members: Members, names: Set[str]) -> Members:
+        """The fields `names` of an item that another schema has stored; null if it is not valid in this one."""
+        item = {name: exactjson.stored(text) for name, text in members.items()}
+        try:
+            text, _ = self._load(item, item)
+        except Exception:  # the functions are of the service: one item must not end a whole list
+            text = b""
+        found = exactjson.cut(text) if text else {}
+        return {name: found.get(name, b"null") for name in names}
 
     def present(self, record: Record) -> Record:
         """As `upgraded`; of a record that is NotConvertible, the rest."""
@@ -266,9 +291,16 @@ class StoredRepresentation(Representation):
             errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
         )
 
-    def _load(self, sent: JsonObject) -> tuple[bytes, list[JsonObject]]:
-        """The JSON object of an item's fields and no faults, or an empty text and the faults."""
-        own = {name: value for name, value in sent.items() if name not in READ_ONLY}
+    def _load(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
+        """The JSON object of an item's fields and no faults, or an empty text and the faults.
+
+        Its read-only fields have the values that are `stored`, and those of a new item where there are none.
+        """
+        own = {name: value for name, value in sent.items() if name not in self._read_only}
+        if stored:
+            revision = self.revision
+            kept = [name for name in revision.read_only if name in stored and name not in revision.computed]
+            own |= {name: stored[name] for name in kept}
         try:
             values = self._schema.dump(self._schema.load(own))
         except ValidationError as error:
@@ -283,6 +315,9 @@ class StoredRepresentation(Representation):
             raise
         if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):
             return b"", faults
+        if len(values) < len(self.revision.definitions):
+            lost = ", ".join(self.revision.definitions.keys() - values)
+            raise TypeError(f"{self.name}: what the functions of the schema return is without {lost}")
         return text, []
 
     def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
@@ -316,11 +351,20 @@ class StoredRepresentation(Representation):
                 raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
-def _is(one: Any, other: Any) -> bool:
-    """Whether two values that are no arrays or objects are equal in JSON."""
-    return type(one) is type(other) and bool(one == other)
+def _differing(sent: JsonObject, own: JsonObject) -> dict[str, JsonObject]:
+    """The faults of read-only fields that are sent with other values than their `own`: 5.0 is 5, and true is not 1."""
+    return {
+        name: fault([name], f"is read-only; it is {exactjson.dumps(value).decode()}")
+        for name, value in own.items()
+        if name in sent and (isinstance(sent[name], bool) is not isinstance(value, bool) or sent[name] != value)
+    }
 
 
 def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
-    """Whether a read-only field may have had this value before the item last changed."""
-    return name in MOVING and type(sent[name]) is type(current[name]) and sent[name] < current[name]
+    """Whether a read-only field may have had this value before the item last changed, as all can that are declared."""
+    return (
+        name not in READ_ONLY
+        or name in MOVING
+        and type(sent[name]) is type(current[name])
+        and sent[name] < current[name]
+    )

@@ -22,10 +22,12 @@ from restkeeper.resources.evolution import (
     inside_of,
     steps_for,
 )
-from restkeeper.schemas.fields import Time, default_of
+from restkeeper.schemas.fields import Time, default_of, scopes_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
+from restkeeper.schemas.prepared import COMPUTED, ISO, fields_of, is_computed, prepared, refusals
 from restkeeper.storage.interface import Collection, Field, Index, Kind, StoredSchema
 from restkeeper.web import exactjson
+from restkeeper.web.auth import ADMIN, SCOPE
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
@@ -35,10 +37,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (Time, Kind.TIME),
-    (fields.String, Kind.TEXT),
+    (fields.NaiveDateTime, Kind.TEXT),
+    (fields.DateTime, Kind.TIME),
+    *((each, Kind.TEXT) for each in (fields.String, fields.UUID, fields.Date, fields.Time, fields.IP)),
+    (fields.IPInterface, Kind.TEXT),
     (fields.Integer, Kind.INTEGER),
-    (fields.Decimal, Kind.NUMBER),
-    (fields.Float, Kind.NUMBER),
+    *((each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
     (fields.Boolean, Kind.BOOLEAN),
     (fields.List, Kind.LIST),
 )
@@ -73,24 +77,30 @@ class Action:
 class Revision:
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
-    `definitions` are those of the fields that a client sets, `names` all fields in the order of an item, `fields` those
-    that queries can use, `texts` those whose values are texts, or null. The `fingerprint` has the number, if it is
+    `definitions` are those of all fields but READ_ONLY, `names` all fields in the order of an item, by their names in
+    JSON. `fields` are those that queries can use, `texts` those whose values are texts, or null. `read_only` are those
+    that no caller sets, `computed` those of them that follow from others; `guarded` need a scope to be changed, also
+    to some states. `defaults` are the texts of the values of a new item. The `fingerprint` has the number, if it is
     not the first, and 8 hex digits: they are of the fields, their order, types and defaults, and of the schemas inside
     them.
     """
 
     def __init__(self, number: int, schema: type[ItemSchema]) -> None:
-        made = schema()
+        made = prepared(schema)
         self.number = number
         self.schema = schema
-        self.definitions = {name: field for name, field in made.fields.items() if name not in READ_ONLY}
+        known = fields_of(made)
+        self.definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
         self.names = ("id", *self.definitions, *READ_ONLY[1:])
-        ordered = {name: made.fields[name] for name in self.names}
+        ordered = {name: known[name] for name in self.names}
         self.fields = {name: each for name, field in ordered.items() if (each := _queried(name, field))}
-        self.texts = frozenset(name for name, field in ordered.items() if isinstance(field, fields.String))
-        optional = {name: field for name, field in made.load_fields.items() if not field.required}
-        defaults: dict[str, Any] = made.dump({name: default_of(field) for name, field in optional.items()})
-        self._defaults = {name: exactjson.dumps(value) for name, value in defaults.items()}
+        self.texts = frozenset(name for name, each in self.fields.items() if each.kind in (Kind.TEXT, Kind.TIME))
+        own = self.definitions.items()
+        self.read_only = tuple(name for name, field in own if field.dump_only)
+        self.computed = frozenset(name for name, field in own if is_computed(field))
+        self.guarded = {name: field for name, field in own if any(scopes_of(field))}
+        defaults = {name: default_of(each) for name, each in own if not (each.required or name in self.computed)}
+        self.defaults = {name: exactjson.dumps(value) for name, value in defaults.items()}
         parts: list[Any] = []
         for name, field in ordered.items():
             inside = inside_of(field)
@@ -100,8 +110,17 @@ class Revision:
 
     def completed(self, members: Members) -> Members:
         """An item with exactly these fields, in their order: those that are missing have their defaults."""
-        had = {**self._defaults, **members}
+        had = {**self.defaults, **members}
         return {name: had[name] for name in self.names if name in had}
+
+    def loading(self) -> Schema:
+        """A schema that loads an item without READ_ONLY, and with what is stored of the other read-only fields."""
+        made = prepared(self.schema, exclude=READ_ONLY)
+        for name, field in made.fields.items():
+            if field.dump_only and not is_computed(field):
+                field.load_default = None if field.load_default is missing else field.load_default
+                made.load_fields[name] = field
+        return made
 
 
 @dataclass(frozen=True)
@@ -211,16 +230,21 @@ class Resource:
         for name in (self.name, self.singular, *revision.definitions):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
-        for name, field in revision.schema().load_fields.items():
-            if field.data_key not in (None, name):
-                raise ValueError(f"{self.name}.{name}: data_key is not supported; name the field as it is to be")
-            if not field.required and field.load_default is missing:
-                raise ValueError(f"{self.name}.{name}: say required=True or what load_default is")
+        if reason := next(refusals(prepared(revision.schema), is_newest=revision.number == self.revision), ""):
+            raise ValueError(f"{self.name}.{reason}")
+        for name, field in revision.guarded.items():
+            if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
+                raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
 
     @cached_property
     def unique(self) -> frozenset[str]:
         """The fields with unique values."""
         return frozenset(index.field for index in self.indexes if index.unique)
+
+    @cached_property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that its fields and states need."""
+        return tuple(scope for field in self.newest.guarded.values() for scope in scopes_of(field))
 
     @cached_property
     def kind(self) -> str:
@@ -304,10 +328,13 @@ class Resource:
 
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:
-    """A schema with the name and description of another one, and with other fields."""
+    """A schema with the name and description of another one, and with other fields, none of which is computed."""
     copies = {name: copy(field) for name, field in definitions.items()}
-    for field in copies.values():
-        field.name = field.parent = field.root = None  # it can have another name here
+    for name, field in copies.items():
+        if isinstance(field, COMPUTED):  # by a method that is not in this schema
+            copies[name] = fields.Raw(dump_only=field.dump_only, required=field.required, metadata=field.metadata)
+            copies[name].allow_none = True
+        field.name = field.parent = field.root = field.data_key = field.attribute = None  # it can have another name
     made = ItemSchema.from_dict(copies, name=schema.__name__)
     made.__doc__ = schema.__doc__
     return cast(type[ItemSchema], made)
@@ -315,13 +342,23 @@ def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field
 
 def _queried(name: str, field: fields.Field[Any]) -> Field | None:
     """A field as queries know it; None for one that they cannot use."""
-    kind = next((kind for of, kind in _KINDS if isinstance(field, of)), None)
+    kind = _kind_of(field)
     return Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field)) if kind else None
+
+
+def _kind_of(field: fields.Field[Any]) -> Kind | None:
+    if isinstance(field, fields.Enum):
+        values = [each.value if field.by_value else each.name for each in field.enum]
+        kinds = {str: Kind.TEXT, int: Kind.INTEGER}
+        return next((kind for of, kind in kinds.items() if all(type(each) is of for each in values)), None)
+    if getattr(field, "format", None) not in ISO:
+        return None
+    return next((kind for of, kind in _KINDS if isinstance(field, of)), None)
 
 
 def _is_short(field: fields.Field[Any]) -> bool:
     """Whether a value is short enough for a cursor, which is part of a URL."""
     if isinstance(field, fields.String) and not isinstance(field, Time) and not field.validators:
-        return field.dump_only
+        return field.dump_only and field.metadata.get("maxLength", LONGEST_KEY + 1) <= LONGEST_KEY
     most = [check.max for check in field.validators if isinstance(check, validate.Length)]
     return all(length is not None and length <= LONGEST_KEY for length in most)

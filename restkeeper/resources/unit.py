@@ -51,7 +51,7 @@ class Unit:
         """Create an item; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         with valid(collection):
-            record = stored.create(changeable(item), id=uuid7(), now=now, limits=self._limits)
+            record = stored.restore(changeable(item), id=uuid7(), now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
         return self._written(stored, None, record, now)
@@ -62,7 +62,7 @@ class Unit:
         before = self._read(collection, id)
         changed = changeable(change(item_of(stored, before)))
         with valid(collection):
-            after = stored.replace(before, changed, now=now, limits=self._limits)
+            after = stored.revise(before, changed, now=now, limits=self._limits)
         return self._written(stored, before, after, now)
 
     def delete(self, collection: str, id: str) -> JsonObject:
@@ -126,9 +126,9 @@ def checked(
         if after is None or result is None:
             continue
         if before is None:
-            made = stored.create(changeable(result), id=after.id, now=now, limits=limits)
+            made = stored.restore(changeable(result), id=after.id, now=now, limits=limits)
             after = made._replace(owner=after.owner, removed=after.removed)
-        elif (made := stored.replace(before, changeable(result), now=now, limits=limits)) is not before:
+        elif (made := stored.revise(before, changeable(result), now=now, limits=limits)) is not before:
             after = made._replace(removed=after.removed)
         else:
             after = before

@@ -1,8 +1,8 @@
 """Strict fields: no number from a string, no rounding, no silent conversion."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any
@@ -15,13 +15,33 @@ from restkeeper.clock import rfc3339
 TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not be null", "required": "is required"}
 
 
-_EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
+EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
+WRITABLE_BY = "x-writable-by"  # in the metadata of a field, and in the document
 
 
 def default_of(field: fields.Field[Any]) -> Any:
-    """The value of a field that is left out; None if it is required."""
+    """The value, as it is in JSON, of a field that is left out; None if it is required, or computed."""
     default = None if field.load_default is missing else field.load_default
-    return default() if callable(default) else default
+    value = default() if callable(default) else default
+    return value if isinstance(field, fields.Method | fields.Function) else field._serialize(value, None, None)
+
+
+def scopes_of(field: fields.Field[Any], *values: Any) -> Iterator[str]:
+    """The scopes that a caller needs to set a field to one of these values; without any, all that it names."""
+    if scope := field.metadata.get(WRITABLE_BY):
+        yield scope
+    states = field.lifecycle.scopes if isinstance(field, Status) else {}
+    yield from (scope for state, scope in states.items() if state in (values or states))
+
+
+class Guarded:
+    """Base of these fields. A caller can change the value only with the scope `writable_by`, if there is one."""
+
+    def __init__(
+        self, *args: Any, writable_by: str = "", metadata: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        options["metadata"] = {**(metadata or {}), **({WRITABLE_BY: writable_by} if writable_by else {})}
+        super().__init__(*args, **options)
 
 
 class Pattern(validate.Regexp):
@@ -33,7 +53,7 @@ class Pattern(validate.Regexp):
         return value
 
 
-class Text(fields.String):
+class Text(Guarded, fields.String):
     """A string of `low` to `high` characters."""
 
     default_error_messages = TEXT_ERRORS
@@ -75,7 +95,7 @@ def _require_url(text: str) -> None:
         raise ValidationError(Url._ERROR)
 
 
-class Whole(fields.Integer):
+class Whole(Guarded, fields.Integer):
     """A whole number from `low` to `high`; JSON has one kind of number, so 5.0 is 5."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be a whole number"}
@@ -91,7 +111,7 @@ class Whole(fields.Integer):
         return value
 
 
-class Money(fields.Decimal):
+class Money(Guarded, fields.Decimal):
     """An exact amount from 0 to 9999999999999.99, at most two decimals: 15 digits, which every JSON reader preserves.
 
     12.50 is stored as 12.5. JSON Schema has no exact form of "two decimals" (`multipleOf: 0.01` is a binary fraction),
@@ -107,7 +127,7 @@ class Money(fields.Decimal):
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> Decimal:
         if type(value) not in (int, Decimal):
             raise self.make_error("invalid")
-        amount = _EXACT.normalize(Decimal(value))
+        amount = EXACT.normalize(Decimal(value))
         exponent = amount.as_tuple().exponent
         if not isinstance(exponent, int) or exponent < -2:
             raise self.make_error("places")
@@ -115,11 +135,8 @@ class Money(fields.Decimal):
             amount = amount.quantize(Decimal(1))  # 1E+2 is 100
         return abs(amount) if amount == 0 else amount
 
-    def _serialize(self, value: Any, attr: str | None, obj: Any, **kwargs: Any) -> Any:
-        return value
 
-
-class ListOf(fields.List[Any]):
+class ListOf(Guarded, fields.List[Any]):
     """An array of `low` to `high` values."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
@@ -135,13 +152,13 @@ class ListOf(fields.List[Any]):
         return super()._deserialize(value, attr, data, **kwargs)
 
 
-class JsonObject(fields.Dict):
+class JsonObject(Guarded, fields.Dict):
     """Any JSON object, stored as it was sent."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an object"}
 
 
-class Time(fields.String):
+class Time(Guarded, fields.String):
     """A time (RFC 3339), stored in UTC with microseconds so that it sorts as text."""
 
     default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
@@ -163,17 +180,21 @@ class Time(fields.String):
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """The states of an item: the default, and the states that can follow each."""
+    """The states of an item: the default, and the states that can follow each.
+
+    `scopes` has the scope that a caller needs to set a state, where it needs one: by a change, or in a new item.
+    """
 
     initial: str
     moves: Mapping[str, tuple[str, ...]]
+    scopes: Mapping[str, str] = field(default_factory=dict)
 
     def allows(self, old: str, new: str) -> bool:
         """Whether the state may change from `old` to `new`, which can be equal."""
         return old == new or new in self.moves.get(old, ())
 
 
-class Status(fields.String):
+class Status(Guarded, fields.String):
     """A state of a lifecycle."""
 
     default_error_messages = TEXT_ERRORS

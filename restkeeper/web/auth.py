@@ -287,10 +287,10 @@ class Guard:
         raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self.schemes else ""), authorization)
 
 
-def lacking(scope: str) -> Forbidden:
-    """A refusal for a missing scope (RFC 6750, section 3.1)."""
+def lacking(scope: str, what: str = "this") -> Forbidden:
+    """A refusal for a missing scope, which `what` needs (RFC 6750, section 3.1)."""
     challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{scope}"'
-    return Forbidden(f"this needs the scope {scope}", headers={"WWW-Authenticate": challenge})
+    return Forbidden(f"{what} needs the scope {scope}", headers={"WWW-Authenticate": challenge})
 
 
 def _is_of_here(environ: dict[str, Any]) -> bool:

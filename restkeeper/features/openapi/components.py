@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
-from restkeeper.schemas.fields import Status
+from restkeeper.schemas.fields import Status, default_of
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
+from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import MAX_VALUES, OPERATORS
@@ -42,18 +43,21 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     # What clients depend on beside the schema of a field that they send.
     unique = map(representation.name_of, items.resource.unique)
     extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
-    for name, declared in representation.schema().fields.items():
+    for name, declared in fields_of(representation.schema()).items():
         if isinstance(declared, Status):
-            extensions[name] = {**extensions.get(name, {}), "x-transitions": dict(declared.lifecycle.moves)}
+            scopes = {"x-scopes": dict(declared.lifecycle.scopes)} if declared.lifecycle.scopes else {}
+            moves = {"x-transitions": dict(declared.lifecycle.moves)}
+            extensions[name] = {**extensions.get(name, {}), **moves, **scopes}
     own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
+    sent = CLOSED if whole.get("additionalProperties") is False else {"type": "object"}  # or Meta.unknown is EXCLUDE
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
     sortable = [field.name for field in representation.queryable.fields.values() if field.sortable]
     return {
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
-        "Input": CLOSED | {"properties": own, "required": whole.get("required", [])},
-        "Patch": CLOSED | {"description": texts["Patch"], "properties": patch},
+        "Input": sent | {"properties": own, "required": whole.get("required", [])},
+        "Patch": sent | {"description": texts["Patch"], "properties": patch},
         "Field": {"type": "string", "enum": list(properties)},
         "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},
     }
@@ -99,14 +103,13 @@ def example_of(representation: Representation, *, whole: bool = False) -> JsonSc
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
-    for name, field in representation.schema().fields.items():
-        if found := field.metadata.get("examples"):
+    for name, field in fields_of(representation.schema()).items():
+        if (found := field.metadata.get("examples")) and (whole or not field.dump_only):
             made[name] = found[0]
-        elif field.required:
+        elif field.required and not field.dump_only:
             return None
         elif whole and name not in READ_ONLY:
-            default = None if field.dump_only else field.load_default
-            made[name] = default() if callable(default) else default
+            made[name] = default_of(field)
     return {name: made[name] for name in representation.names if name in made and (whole or name not in READ_ONLY)}
 
 

@@ -11,7 +11,8 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
-from restkeeper.schemas.fields import Time
+from restkeeper.schemas.fields import WRITABLE_BY, Time
+from restkeeper.schemas.prepared import prepared
 from restkeeper.service import NAME
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
@@ -28,6 +29,17 @@ def _called_default(converter: object, field: fields.Field[Any], **options: Any)
     if not callable(make) or is_time or "default" in field.metadata or (made := make()) != make():
         return {}
     return {"default": field._serialize(made, None, None)}  # as apispec does with other ones
+
+
+def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> JsonSchema:
+    """What apispec does not know of a field, or does not say in JSON Schema."""
+    for name in [name for name in ("format", "pattern", "min") if name in ret]:
+        if ret[name] is None or name == "min" or isinstance(field, fields.NaiveDateTime):
+            del ret[name]  # a time without an offset is no date-time (RFC 3339)
+    if scope := field.metadata.get(WRITABLE_BY):
+        about = f"Only callers with the scope `{scope}` can change it."
+        return {"description": " ".join([*ret.get("description", "").split(" "), about]).strip()}
+    return {"const": field.constant} if isinstance(field, fields.Constant) else {}
 
 
 class Spec(APISpec):
@@ -53,6 +65,7 @@ class Spec(APISpec):
         super().__init__(title, __version__, "3.1.0", [plugin], **options)
         self._converter = cast(Any, plugin.converter)  # set by APISpec
         self._converter.add_attribute_function(_called_default)
+        self._converter.add_attribute_function(_in_items)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}
         self.operations = {name: text for each in contributions for name, text in each.operations.items()}
@@ -96,7 +109,7 @@ class Spec(APISpec):
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
         """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""
-        instance = schema()
+        instance = prepared(schema)
         self._converter.refs[make_schema_key(instance)] = name
         for field in instance.fields.values() if nullable else ():
             field.allow_none = field.allow_none or not field.required

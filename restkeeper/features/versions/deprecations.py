@@ -17,6 +17,7 @@ from restkeeper.errors import Problem
 from restkeeper.resources.representation import JsonObject, Representation, StoredRepresentation
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
+from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
@@ -196,9 +197,9 @@ def require_known(
         stored = service.representations.values() if each.field else ()
         shown = {one.name: represent(one, each.version) for one in stored}
         fault = "" if each.is_over(now) else _missing(each, shown, routes)
-        if not fault and (one := shown.get(each.collection)) and (field := one.schema().fields.get(each.member)):
+        if not fault and (one := shown.get(each.collection)) and (field := fields_of(one.schema()).get(each.member)):
             unique = set(map(one.name_of, service.representations[one.name].resource.unique))
-            if field.required:
+            if field.required and not field.dump_only:
                 fault = "the field is required: give it a load_default, as it will not be sent any more"
             elif default_of(field) is not None and each.member in unique:
                 fault = "the field is unique and has a default: make that null, as all new items will have it"

@@ -23,6 +23,7 @@ from restkeeper.resources.representation import (
 )
 from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.item import READ_ONLY
+from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Page, Query, Record
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
@@ -71,7 +72,7 @@ class OlderRepresentation(Representation):
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         made = self._older.create(sent, id=id, now=now, limits=limits)
-        return self._to_newest(made, partial(self._newest.create, id=id, now=now, limits=limits))
+        return self._to_newest(made, lambda own: self._newest.create(self._sent(own), id=id, now=now, limits=limits))
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         made = self._older.restore(sent, id=id, now=now, limits=limits)
@@ -94,7 +95,7 @@ class OlderRepresentation(Representation):
         current = self._newest.present(record)
 
         def store(own: JsonObject) -> Record:
-            made = self._newest.replace(current, own, now=now, limits=limits)
+            made = self._newest.replace(current, self._sent(own), now=now, limits=limits)
             if made is current:  # only what older versions show has changed
                 return self._newest.touched(made, now=after.updated_at)
             return made
@@ -110,6 +111,10 @@ class OlderRepresentation(Representation):
         if changed.removed and changed.removed != current.removed:
             limits.require(changed.removed)
         return changed
+
+    def _sent(self, own: JsonObject) -> JsonObject:
+        """What callers can send of an item of the newest revision."""
+        return {name: value for name, value in own.items() if name not in self._newest.revision.read_only}
 
     def _to_newest(
         self,
@@ -142,7 +147,8 @@ class OlderRepresentation(Representation):
             detail = f"{known}{error.detail.removeprefix(error.field)}"
             raise IllegalTransition(detail, field=known, **error.members) from None
         kept = self._chain.down(exactjson.cut(record.body), removed)
-        changed = {name for name in own if name not in self._same and not (shown and shown[name] == own[name])}
+        sent = own.keys() - self._same - set(self._older.revision.read_only)
+        changed = {name for name in sent if not (shown and shown[name] == own[name])}
         require_none(
             [
                 fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
@@ -199,7 +205,7 @@ class ReducedRepresentation(Representation):
         self.texts = whole.texts - self._gone.keys()
         self.changed_at = rfc3339(max(seconds_of(each.sunset) for each in gone))
         self.fingerprint = "-".join([whole.fingerprint, *sorted(self._gone)])
-        fields = whole.schema().fields
+        fields = fields_of(whole.schema())
         left = {name: fields[name] for name in self.names if name not in READ_ONLY}
         self.schema = schema_with(whole.schema, left)
         before = whole.queryable

@@ -1,0 +1,176 @@
+"""Schemas as items have them: nothing is rounded or lost, each value has one form, and what cannot work is refused."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import Any
+
+from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
+from marshmallow.exceptions import RegistryError
+
+from restkeeper.clock import rfc3339
+from restkeeper.schemas.fields import EXACT, WRITABLE_BY, Lifecycle, Status, default_of
+from restkeeper.schemas.item import READ_ONLY
+
+Field = fields.Field[Any]
+Above = tuple[tuple[type[Schema], frozenset[str]], ...]  # the schemas around a field, each with its fields
+
+COMPUTED = (fields.Method, fields.Function)
+ISO = (None, "iso", "iso8601")  # the formats of dates and times that sort as texts
+# Characters: of a number in JSON; of an address (RFC 5321, section 4.5.3.1); of a URL, as long as one of a request.
+LONGEST = {fields.Decimal: 100, fields.Email: 254, fields.Url: 8192}
+_NAMES = (fields.String, fields.UUID, fields.Date, fields.Time, fields.DateTime, fields.Enum, fields.IP)
+_DESERIALIZE = fields.Number._deserialize  # a subclass with another one is exact by itself
+
+
+def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
+    """An instance of a schema. Its fields, and those inside them, are exact. Raises ValueError as marshmallow does.
+
+    The default of what no caller sets is always its `load_default`.
+    """
+    try:
+        made = schema(exclude=exclude)
+        for _, field, _ in _fields_in(made):
+            _make_exact(field)
+            if field.dump_only:
+                field.required = False
+                field.load_default = field.load_default if field.dump_default is missing else field.dump_default
+    except (RegistryError, ValueError) as error:
+        raise ValueError(f"{schema.__name__}: {error}") from None
+    return made
+
+
+def fields_of(schema: Schema) -> dict[str, Field]:
+    """The fields of a schema by their names in JSON."""
+    return {field.data_key or name: field for name, field in schema.fields.items()}
+
+
+def is_computed(field: Field) -> bool:
+    """Whether the value of a field follows from others: it is computed when the item is written."""
+    return field.dump_only and (isinstance(field, (*COMPUTED, fields.Constant)) or field.attribute is not None)
+
+
+def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
+    """What cannot work in the schema of an item: the name of each field, and what to write instead.
+
+    In an older schema, read-only fields need no default: what is stored is of the newest one.
+    """
+    found = [(path, field, above) for path, field, above in _fields_in(schema) if path not in READ_ONLY]
+    schemas = [("Meta", schema, schema.unknown)]
+    for path, field, above in found:
+        wrong = _wrong_in(field, is_inside=field.parent is not schema, is_newest=is_newest)
+        yield from (f"{path}: {reason}" for reason, is_wrong in wrong.items() if is_wrong)
+        if isinstance(field, fields.Nested):
+            schemas.append((path, field.schema, field.unknown or field.schema.unknown))
+            if _key(field.schema) in above and (lenient := [path for path, each, _ in found if _make_exact(each)]):
+                yield f"{lenient[0]}: not exact in a schema that is inside itself: use Whole, Money or Time"
+    for path, each, unknown in schemas:
+        hooks = each._hooks  # there is no public way to ask for them
+        if hooks["pre_dump"] or hooks["post_dump"]:
+            yield f"{path}: @pre_dump and @post_dump change what is stored: use @post_load, or a Method field"
+        if unknown == INCLUDE:
+            yield f"{path}: unknown=INCLUDE: what no field names is not stored: use JsonObject for it"
+
+
+def _key(schema: Schema) -> tuple[type[Schema], frozenset[str]]:
+    return type(schema), frozenset(schema.fields)
+
+
+def _fields_in(schema: Schema, path: str = "", above: Above = ()) -> Iterator[tuple[str, Field, Above]]:
+    """All fields with their paths, also those inside others; of a schema that is inside itself, those of the first."""
+    above = (*above, _key(schema))
+    found = [(path + name, field) for name, field in fields_of(schema).items()]
+    for name, field in found:  # which grows
+        yield name, field, above
+        inner = (getattr(field, each, None) for each in ("inner", "key_field", "value_field", "field"))
+        found += [
+            (name, each) for each in (*inner, *getattr(field, "tuple_fields", ())) if isinstance(each, fields.Field)
+        ]
+        if isinstance(field, fields.Nested) and _key(field.schema) not in above:
+            yield from _fields_in(field.schema, f"{name}.", above)
+
+
+def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bool]:
+    """What a field of an item, or one inside another, cannot have: each reason, and whether this one has it."""
+    makes = getattr(field, "serialize_func", None) or getattr(field, "serialize_method_name", None)
+    is_made, has_default = isinstance(field, COMPUTED), field.load_default is not missing
+    keys = field.key_field if isinstance(field, fields.Mapping) else None
+    is_own = field.dump_only and not is_inside  # it is no caller's
+    is_guarded, is_status = WRITABLE_BY in field.metadata, isinstance(field, Status)
+    needs_default = is_own and is_newest and not field.allow_none and not is_computed(field)
+    lifecycle = field.lifecycle if isinstance(field, Status) else Lifecycle("", {})
+    states = [state for state in lifecycle.scopes if state not in lifecycle.moves]
+    is_vague = not field.dump_only and not field.required and not has_default
+    inside = "dump_only inside another field could not be sent back: exclude it, or use Schema and not ItemSchema"
+    default = "dump_only: say what dump_default is, the value of new items, or allow_none=True"
+    return {
+        "load_only: what is sent would be lost: take it in the body of an action": field.load_only,
+        "say what serialize is": is_made and not makes and not field.load_only,
+        "load_default: what is made by a function has none: say required=True": is_made and has_default,
+        "as_string: numbers are exact as they are: leave it out": getattr(field, "as_string", False),
+        "allow_nan: JSON has no such number: leave it out": getattr(field, "allow_nan", False),
+        "keys: names in JSON are texts: use keys=String()": keys is not None and not isinstance(keys, _NAMES),
+        inside: is_inside and field.dump_only,
+        "Status: only the item has a lifecycle: use String with OneOf": is_inside and is_status,
+        "writable_by is for the fields of the item itself": is_inside and is_guarded,
+        "say required=True or what load_default is": is_vague and not is_inside,
+        default: needs_default and default_of(field) is None,
+        "writable_by: nobody can write what is dump_only": is_own and is_guarded,
+        f"scopes: {states} are no states": bool(states),
+    }
+
+
+def _make_exact(field: Field) -> bool:
+    """Make a field of marshmallow refuse what it would round, and store times in one form; False if it is so."""
+    if isinstance(field, fields.DateTime):
+        if isinstance(field, fields.NaiveDateTime) or field.format not in ISO:
+            return False
+        field.SERIALIZATION_FUNCS = {**field.SERIALIZATION_FUNCS, "iso": _format, "iso8601": _format}
+        field.post_load = [_in_utc, *field.post_load]
+        return True
+    if most := next((most for of, most in LONGEST.items() if isinstance(field, of)), None):
+        field.pre_load = [partial(_bounded, most), *field.pre_load]  # before an expression searches it
+    if not isinstance(field, fields.Integer | fields.Decimal) or type(field)._deserialize is not _DESERIALIZE:
+        return False
+    check = partial(_in_places, field.places) if isinstance(field, fields.Decimal) else _whole
+    field.pre_load = [*field.pre_load, check]
+    return True
+
+
+def _whole(value: Any) -> Any:
+    """A whole number; JSON has one kind of number, so 5.0 is 5."""
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)
+    if value is not None and not isinstance(value, int):
+        raise ValidationError("must be a whole number")
+    return value
+
+
+def _bounded(most: int, value: Any) -> Any:
+    if isinstance(value, str) and len(value) > most:
+        raise ValidationError(f"must have at most {most} characters")
+    return value
+
+
+def _in_places(places: Decimal | None, value: Any) -> Any:
+    """A number, or a text with one, that is not to be rounded."""
+    if places is not None and isinstance(value, str | int | Decimal):
+        try:
+            if EXACT.quantize(Decimal(value), places) != Decimal(value):
+                raise ValidationError(f"must be a multiple of {places}")
+        except InvalidOperation:
+            pass  # it is no number, or too large: the field refuses it
+    return value
+
+
+def _in_utc(value: datetime) -> datetime:
+    """A time in UTC; without an offset it is in UTC already, as in filters."""
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise ValidationError("must be in the years 1 to 9999 in UTC") from None
+
+
+def _format(value: datetime) -> str:
+    return rfc3339(_in_utc(value))

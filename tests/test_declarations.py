@@ -1,0 +1,422 @@
+"""What options and functions of marshmallow mean in requests, queries and the document; what is refused at start."""
+
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import (
+    EXCLUDE,
+    INCLUDE,
+    Schema,
+    ValidationError,
+    fields,
+    post_dump,
+    post_load,
+    pre_load,
+    validate,
+    validates,
+    validates_schema,
+)
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from restkeeper import (
+    Add,
+    Deprecation,
+    Index,
+    ItemSchema,
+    Lifecycle,
+    ListOf,
+    Money,
+    Rename,
+    Resource,
+    Status,
+    Text,
+    Version,
+    Versions,
+    Whole,
+)
+from restkeeper.config import Config
+from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.storage.interface import Record
+from restkeeper.web import exactjson
+from tests.callers import ADMIN_KEY, make_key
+from tests.shop import create_app
+from tests.test_openapi import fits
+
+
+class LineSchema(Schema):
+    """A line of an order."""
+
+    sku = fields.String(required=True, data_key="stockNumber")
+    count = fields.Integer(load_default=1, validate=validate.Range(1, 100))
+
+
+class OrderSchema(ItemSchema):
+    """An order, with what marshmallow can do."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+    number = fields.String(required=True, data_key="orderNumber", validate=validate.Length(max=20))
+    email = fields.Email(load_default=None)
+    lines = fields.List(fields.Nested(LineSchema), load_default=list)
+    count = fields.Integer(dump_only=True, dump_default=0)
+    label = fields.Method("describe", metadata={"type": "string"})
+    copy = fields.String(attribute="number", dump_only=True)
+    kind = fields.Constant("order", dump_only=True)
+    paid_with = fields.String(dump_only=True, allow_none=True)
+    status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}), dump_only=True)
+
+    def describe(self, item: dict[str, Any]) -> str:
+        """The number and the count."""
+        return f"{item['number']} × {item['count']}"
+
+    @pre_load
+    def strip(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Remove blanks around an address."""
+        return {**data, "email": email.strip()} if isinstance(email := data.get("email"), str) else data
+
+    @validates("email")
+    def is_ours(self, value: str | None, data_key: str) -> None:
+        """Refuse other domains."""
+        if value and not value.endswith("@example.org"):
+            raise ValidationError("must be of example.org")
+
+    @validates_schema
+    def has_few(self, data: dict[str, Any], **_: Any) -> None:
+        """Refuse more than 100 pieces."""
+        if sum(line["count"] for line in data.get("lines", [])) > 100:
+            raise ValidationError("has more than 100 pieces")
+
+    @post_load
+    def add(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Count the pieces."""
+        return {**data, "count": sum(line["count"] for line in data["lines"])}
+
+
+ORDERS = Resource("orders", "order", OrderSchema, (Index("orderNumber", unique=True), Index("count")), ("orderNumber",))
+READ_ONLY = {"count": 5, "label": "x", "copy": "x", "kind": "x", "paid_with": "card", "status": "paid"}
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    return create_app(Config(), [ORDERS]).test_client()
+
+
+@pytest.fixture
+def order(client: FlaskClient) -> Any:
+    """A stored order."""
+    sent = {"orderNumber": "A-1", "email": " a@example.org ", "lines": [{"stockNumber": "s"}], "unknown": 1}
+    made = client.post("/orders", json=sent)
+    assert made.status_code == 200, made.text
+    return made.json
+
+
+def where(order: Any) -> str:
+    """The path of an order."""
+    return f"/orders/{order['id']}"
+
+
+def test_a_new_item_has_what_its_schema_makes(order: Any) -> None:
+    """Functions have run, computed fields have values, and names are those of JSON; unknown fields are ignored."""
+    expected = {
+        "orderNumber": "A-1",
+        "email": "a@example.org",
+        "lines": [{"stockNumber": "s", "count": 1}],
+        **{"count": 1, "label": "A-1 × 1", "copy": "A-1", "kind": "order", "paid_with": None, "status": "open"},
+    }
+    assert {
+        name: order[name] for name in order if name not in ("id", "created_at", "updated_at", "version")
+    } == expected
+
+
+def test_what_was_read_can_be_sent_back(client: FlaskClient, order: Any) -> None:
+    """A PUT and a PATCH of the whole item change nothing; with a change, what is computed changes with it."""
+    for send in (client.put, client.patch):
+        assert send(where(order), json=order).json == order
+    changed = {**order, "orderNumber": "A-2", "lines": [{"stockNumber": "s", "count": 3}]}
+    for _ in range(2):  # the second one is a repetition, and what it has of computed fields is of the past
+        found = client.put(where(order), json=changed).json
+        assert (found["count"], found["label"], found["copy"], found["version"]) == (3, "A-2 × 3", "A-2", 2)
+    assert client.patch(where(order), json={"orderNumber": "A-3"}).json["label"] == "A-3 × 3"
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_no_caller_sets_a_read_only_field(client: FlaskClient, order: Any, name: str) -> None:
+    """In a new item it is refused, also with its default; in a change with any other value than the present one."""
+    value = {name: READ_ONLY[name]}
+    created = client.post("/orders", json={"orderNumber": "B-1", **value})
+    replaced = client.put(where(order), json={**order, "orderNumber": "B-1", **value})
+    patched = client.patch(where(order), json=value)
+    assert [each.status_code for each in (created, replaced, patched)] == [422, 422, 422]
+    assert {each.json["errors"][0]["pointer"] for each in (created, replaced, patched)} == {f"#/{name}"}
+    assert client.get(where(order)).json == order
+
+
+@pytest.mark.parametrize(
+    ("sent", "pointer"),
+    [
+        ({"email": "a@example.com"}, "#/email"),
+        ({"lines": [{"stockNumber": "s", "count": 101}]}, "#/lines/0/count"),
+        ({"lines": [{"stockNumber": "s", "count": 1.5}]}, "#/lines/0/count"),
+        ({"lines": [{"stockNumber": "s", "count": 60}] * 2}, "#"),
+        ({"lines": [{"sku": "s"}]}, "#/lines/0/sku"),
+        ({"orderNumber": None}, "#/orderNumber"),
+        ({"orderNumber": "x" * 21}, "#/orderNumber"),
+    ],
+)
+def test_functions_refuse_in_every_write(client: FlaskClient, order: Any, sent: Any, pointer: str) -> None:
+    """Validators of fields and of the whole item, by the names of JSON."""
+    created = client.post("/orders", json={"orderNumber": "B-1"} | sent)
+    replaced, patched = client.put(where(order), json=order | sent), client.patch(where(order), json=sent)
+    for each in (created, replaced, patched):
+        assert (each.status_code, pointer in [fault["pointer"] for fault in each.json["errors"]]) == (422, True)
+
+
+def test_queries_have_the_names_of_json(client: FlaskClient, order: Any) -> None:
+    """Also read-only fields can be used; one that a function returns cannot."""
+    assert client.get("/orders?orderNumber=A-1&count[gte]=1&status=open&sort=-count,orderNumber").json == [order]
+    assert client.get("/orders?q=a-1&fields=orderNumber,label").json == [{"orderNumber": "A-1", "label": "A-1 × 1"}]
+    assert client.post("/orders", json={"orderNumber": "A-1"}).json["errors"][0]["pointer"] == "#/orderNumber"
+    assert [client.get(f"/orders?{name}=x").status_code for name in ("number", "label")] == [400, 400]
+
+
+@pytest.mark.needs("openapi")
+def test_the_document_has_them(client: FlaskClient, order: Any) -> None:
+    """Read-only fields are in responses alone; the document is valid, and so is the item by it."""
+    document: Any = client.get("/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    schemas = document["components"]["schemas"]
+    fits(document, schemas["Order"], order)
+    assert set(schemas["OrderInput"]["properties"]) == set(schemas["OrderPatch"]["properties"])
+    assert set(schemas["OrderInput"]["properties"]) == {"orderNumber", "email", "lines"}
+    assert schemas["OrderInput"]["required"] == ["orderNumber"]
+    assert "additionalProperties" not in schemas["OrderPatch"] or schemas["OrderPatch"]["additionalProperties"]
+    assert schemas["Order"]["properties"]["kind"]["const"] == "order"
+
+
+def test_an_import_keeps_what_is_read_only() -> None:
+    """What the service has set is restored as it was; what is computed is computed. Both must be valid."""
+    stored = StoredRepresentation(ORDERS)
+    sent = {"orderNumber": "A-1", "paid_with": "card", "status": "paid", "count": 9, "label": "x"}
+    made = exactjson.loads(stored.restore(sent, id="1", now="2026-01-01T00:00:00.000000Z").body)
+    assert [made[name] for name in ("paid_with", "status", "count", "label")] == ["card", "paid", 0, "A-1 × 0"]
+
+
+def test_what_the_service_has_set_stays() -> None:
+    """A change by a caller keeps the read-only fields, and functions see them."""
+    stored, now = StoredRepresentation(ORDERS), "2026-01-01T00:00:00.000000Z"
+    record = stored.restore({"orderNumber": "A-1", "paid_with": "card", "status": "paid"}, id="1", now=now)
+    for change, sent in ((stored.replace, {"orderNumber": "A-2"}), (stored.merge, {"orderNumber": "A-3"})):
+        made = exactjson.loads(change(record, sent, now=now).body)
+        assert (made["paid_with"], made["status"], made["version"]) == ("card", "paid", 2)
+
+
+def test_an_item_from_before_gets_what_is_computed() -> None:
+    """It is computed as soon as the item is read with the new schema; if the item is not valid in it, it is null."""
+    before = ItemSchema.from_dict({"orderNumber": Text(required=True), "email": Text(load_default=None)})
+    older, now = StoredRepresentation(Resource("orders", "order", before)), "2026-01-01T00:00:00.000000Z"  # type: ignore[arg-type]
+    stored = StoredRepresentation(ORDERS)
+
+    def read(email: str | None) -> Any:
+        record: Record = older.create({"orderNumber": "A-1", "email": email}, id="1", now=now)
+        return exactjson.loads(stored.body(record))
+
+    assert (read(None)["label"], read(None)["kind"], list(read(None))) == ("A-1 × 0", "order", list(stored.names))
+    assert (read("other")["label"], read("other")["status"]) == (None, "open")
+
+
+@pytest.mark.needs("versions")
+def test_older_versions_have_read_only_fields() -> None:
+    """Their callers send back what they read, and cannot set them either."""
+    options: dict[str, Any] = {"upgrades": {2: [Rename("no", "orderNumber"), Add("email")]}}
+    resource = Resource("orders", "order", OrderSchema, **options)
+    versions = Versions(Version("v1", revisions={"orders": 1}), Version("v2"), unversioned="v2")
+    client = create_app(Config(), [resource], versions=versions).test_client()
+    made = client.post("/api/v1/orders", json={"no": "A-1"})
+    assert (made.status_code, made.json["label"], made.json["copy"]) == (200, "A-1 × 0", "A-1"), made.text
+    path = made.headers["Location"]
+    assert client.put(path, json=made.json).json == made.json
+    assert client.patch(path, json={"no": "A-2"}).json["label"] == "A-2 × 0"
+    assert client.patch(path, json={"label": "x"}).status_code == 422
+    assert client.post("/api/v1/orders", json={"no": "A-3", "label": "x"}).status_code == 422
+
+
+@pytest.mark.needs("versions", "openapi")
+def test_fields_can_be_deprecated_by_their_names() -> None:
+    """A field with a sunset has the name of JSON, and can be one that no caller sets."""
+    names, day = ("email", "label", "paid_with"), date(2020, 1, 1)
+    until = {"version": "v1", "since": day, "sunset": day.replace(year=2021)}
+    gone = [Deprecation(field=f"orders.{name}", **until) for name in names]
+    versions = Versions(Version("v1"), unversioned="v1", deprecations=gone)
+    client = create_app(Config(), [ORDERS], versions=versions).test_client()
+    made = client.post("/orders", json={"orderNumber": "A-1"})
+    assert not {*names, "number"} & made.json.keys()
+    assert client.put(made.headers["Location"], json=made.json).json == made.json
+    assert client.put(made.headers["Location"], json={"orderNumber": "A-2"}).json["copy"] == "A-2"
+    assert set(names).isdisjoint(client.get("/openapi.json").json["components"]["schemas"]["Order"]["properties"])
+
+
+class Tree(Schema):
+    """A schema that is inside itself."""
+
+    weight = fields.Integer()
+    trees = fields.List(fields.Nested(lambda: Tree()))
+
+
+class Included(Schema):
+    """A schema that takes what it does not name."""
+
+    class Meta:
+        unknown = INCLUDE
+
+
+class Dumped(Schema):
+    """A schema with a function for its output."""
+
+    @post_dump
+    def add(self, data: Any, **_: Any) -> Any:
+        """Do nothing."""
+        return data
+
+
+STATES = {"a": ("b",), "b": ()}
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: Text(), "say required=True or what load_default is"),
+    (lambda: fields.String(dump_only=True), "dump_only: say what dump_default is, the value of new items"),
+    (lambda: fields.String(load_only=True, load_default=""), "load_only: what is sent would be lost"),
+    (lambda: fields.Function(deserialize=str, load_default=""), "load_only: what is sent would be lost"),
+    (lambda: fields.Function(len, str, load_default=""), "load_default: what is made by a function has none: say req"),
+    (lambda: fields.Method(load_default=""), "say what serialize is"),
+    (lambda: fields.Decimal(as_string=True, required=True), "as_string: numbers are exact as they are"),
+    (lambda: fields.Float(allow_nan=True, required=True), "allow_nan: JSON has no such number"),
+    (lambda: fields.Dict(keys=fields.Integer(), required=True), "keys: names in JSON are texts: use keys=String()"),
+    (lambda: fields.Nested(Included, required=True), "unknown=INCLUDE: what no field names is not stored"),
+    (lambda: fields.Nested(LineSchema, unknown=INCLUDE, required=True), "x: unknown=INCLUDE: what no field names"),
+    (lambda: fields.Nested(Dumped, required=True), "@pre_dump and @post_dump change what is stored: use @post_load"),
+    (lambda: fields.Nested(Tree, required=True), "x.weight: not exact in a schema that is inside itself: use Whole"),
+    (lambda: fields.Nested(ItemSchema, required=True), "x.id: dump_only inside another field could not be sent back"),
+    (lambda: fields.Nested("NoSuchSchema", required=True), "Class with name 'NoSuchSchema' was not found"),
+    (lambda: fields.List(Text(writable_by="a:b"), required=True), "writable_by is for the fields of the item itself"),
+    (lambda: fields.List(Status(Lifecycle("a", STATES)), required=True), "Status: only the item has a lifecycle"),
+    (lambda: Text(writable_by="a:b", dump_only=True, dump_default=""), "writable_by: nobody can write what is dump_"),
+    (lambda: Text(writable_by="manage", required=True), "'manage' is no scope: write one like orders:manage"),
+    (lambda: Status(Lifecycle("a", STATES, scopes={"b": "pay it"})), "'pay it' is no scope"),
+    (lambda: Status(Lifecycle("a", STATES, scopes={"c": "a:b"})), "scopes: ['c'] are no states"),
+    (lambda: Text(required=True, data_key="first name"), "'first name' is no name"),
+    (lambda: Text(required=True, data_key="version"), "collides with another field's name"),
+]
+
+
+@pytest.mark.parametrize(("field", "expected"), REFUSED, ids=[expected for _, expected in REFUSED])
+def test_what_cannot_work_is_refused(field: Callable[[], Any], expected: str) -> None:
+    """At start, with the names of the collection and the field, and what to write instead."""
+    with pytest.raises(ValueError, match=rf"^[tT]hings?(Schema)?\b.*{re.escape(expected)}"):
+        Resource("things", "thing", ItemSchema.from_dict({"x": field()}, name="ThingSchema"))  # type: ignore[arg-type]
+
+
+def test_functions_that_lose_a_field_are_found() -> None:
+    """What they return is stored only if it has every field."""
+
+    class Losing(ItemSchema):
+        x = Text(required=True)
+
+        @post_load
+        def lose(self, data: Any, **_: Any) -> Any:
+            return {}
+
+    with pytest.raises(TypeError, match="what the functions of the schema return is without x"):
+        StoredRepresentation(Resource("things", "thing", Losing)).create({"x": "a"}, id="1", now="")
+
+
+class GuardedSchema(ItemSchema):
+    """An offer, of which callers with other scopes change other parts."""
+
+    name = Text(required=True)
+    price = Money(load_default=None, allow_none=True, writable_by="offers:manage")
+    rank = fields.Integer(load_default=0, metadata={"x-writable-by": "admin"})
+    tags = ListOf(Text(), load_default=list, writable_by="offers:manage")
+    status = Status(
+        Lifecycle(
+            "draft", {"draft": ("open", "gone"), "open": ("gone",), "gone": ()}, scopes={"open": "offers:publish"}
+        )
+    )
+    stock = Whole(load_default=0)
+    code = fields.UUID(load_default=uuid4, metadata={"x-writable-by": "offers:manage"})
+
+
+OFFERS = Resource("offers", "offer", GuardedSchema)
+
+
+@pytest.mark.needs("keys")
+class TestScopes:
+    """What a caller may set depends on its scopes."""
+
+    @pytest.fixture
+    def client(self) -> FlaskClient:
+        config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
+        return create_app(config, [OFFERS]).test_client()
+
+    @pytest.fixture
+    def writer(self, client: FlaskClient) -> Any:
+        return {"X-API-Key": make_key(client, "offers:write")["secret"]}
+
+    @pytest.fixture
+    def manager(self, client: FlaskClient) -> Any:
+        return {"X-API-Key": make_key(client, "offers:write", "offers:manage")["secret"]}
+
+    def test_a_field_needs_its_scope(self, client: FlaskClient, writer: Any, manager: Any) -> None:
+        """403 names the field and the scope; the value as it is can be sent by all, and left out of a PUT it stays."""
+        made = client.post("/offers", json={"name": "a", "price": 5, "tags": ["x"]}, headers=manager)
+        assert made.status_code == 200, made.text
+        path = made.headers["Location"]
+        for reply in (
+            client.post("/offers", json={"name": "b", "price": 5}, headers=writer),
+            client.put(path, json={"name": "b", "price": 6}, headers=writer),
+            client.patch(path, json={"price": None}, headers=writer),
+        ):
+            assert (reply.status_code, reply.json["detail"]) == (403, "a change of price needs the scope offers:manage")
+            assert 'scope="offers:manage"' in reply.headers["WWW-Authenticate"]
+        assert client.post("/offers", json={"name": "b", "price": None, "tags": []}, headers=writer).status_code == 200
+        assert client.patch(path, json={"price": 5.0, "stock": 1}, headers=writer).json["stock"] == 1
+        assert client.put(path, json=client.get(path, headers=made_by_admin()).json, headers=writer).status_code == 200
+        replaced = client.put(path, json={"name": "c"}, headers=writer)
+        assert (replaced.json["price"], replaced.json["tags"], replaced.json["stock"]) == (5, ["x"], 0)
+        assert client.put(path, json={"name": "c"}, headers=manager).json["price"] is None
+        assert client.patch(path, json={"rank": 1}, headers=manager).status_code == 403
+        assert client.patch(path, json={"rank": 1}, headers=made_by_admin()).status_code == 200
+
+    def test_a_state_needs_its_scope(self, client: FlaskClient, writer: Any) -> None:
+        """Whether it is set by a change or in a new item; other moves need none, and a wrong move is a 409 first."""
+        made = client.post("/offers", json={"name": "a"}, headers=writer)
+        path, key = made.headers["Location"], make_key(client, "offers:write", "offers:publish")["secret"]
+        for reply in (
+            client.patch(path, json={"status": "open"}, headers=writer),
+            client.post("/offers", json={"name": "a", "status": "open"}, headers=writer),
+        ):
+            expected = "a change of status to open needs the scope offers:publish"
+            assert (reply.status_code, reply.json["detail"]) == (403, expected)
+        assert client.patch(path, json={"status": "open"}, headers={"X-API-Key": key}).status_code == 200
+        assert client.patch(path, json={"status": "open", "stock": 1}, headers=writer).status_code == 200
+        assert client.patch(path, json={"status": "draft"}, headers=writer).status_code == 409
+        assert client.put(path, json={"name": "a"}, headers=writer).status_code == 409  # the default is draft
+        assert client.patch(path, json={"status": "gone"}, headers=writer).status_code == 200
+
+    @pytest.mark.needs("openapi")
+    def test_the_document_names_the_scopes(self, client: FlaskClient) -> None:
+        """Those of fields and states; keys can have them."""
+        schemas = client.get("/openapi.json").json["components"]["schemas"]
+        own = schemas["OfferInput"]["properties"]
+        assert own["price"]["x-writable-by"] == "offers:manage"
+        assert "Only callers with the scope `offers:manage` can change it." in own["price"]["description"]
+        assert own["status"]["x-scopes"] == {"open": "offers:publish"}
+        assert "offers:publish" in schemas["KeyInput"]["properties"]["scopes"]["items"]["enum"]
+
+
+def made_by_admin() -> dict[str, str]:
+    """The credentials of the first key."""
+    return {"X-API-Key": ADMIN_KEY}

@@ -284,6 +284,14 @@ class Dumped(Schema):
         return data
 
 
+class Misnamed(Schema):
+    """A schema with a function for a field that it does not have."""
+
+    @validates("nothing")
+    def check(self, value: Any, data_key: str) -> None:
+        """Do nothing."""
+
+
 STATES = {"a": ("b",), "b": ()}
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Text(), "say required=True or what load_default is"),
@@ -298,6 +306,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: fields.Nested(Included, required=True), "unknown=INCLUDE: what no field names is not stored"),
     (lambda: fields.Nested(LineSchema, unknown=INCLUDE, required=True), "x: unknown=INCLUDE: what no field names"),
     (lambda: fields.Nested(Dumped, required=True), "@pre_dump and @post_dump change what is stored: use @post_load"),
+    (lambda: fields.Nested(Misnamed, required=True), "x: @validates('nothing'): there is no such field"),
+    (lambda: fields.Method("nothing"), "has no attribute 'nothing'"),
     (lambda: fields.Nested(Tree, required=True), "x.weight: not exact in a schema that is inside itself: use Whole"),
     (lambda: fields.Nested(ItemSchema, required=True), "x.id: dump_only inside another field could not be sent back"),
     (lambda: fields.Nested("NoSuchSchema", required=True), "Class with name 'NoSuchSchema' was not found"),

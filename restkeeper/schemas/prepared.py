@@ -36,7 +36,7 @@ def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
             if field.dump_only:
                 field.required = False
                 field.load_default = field.load_default if field.dump_default is missing else field.dump_default
-    except (RegistryError, ValueError) as error:
+    except (AttributeError, RegistryError, ValueError) as error:  # of a Method, of a Nested, of names
         raise ValueError(f"{schema.__name__}: {error}") from None
     return made
 
@@ -57,7 +57,7 @@ def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
     In an older schema, read-only fields need no default: what is stored is of the newest one.
     """
     found = [(path, field, above) for path, field, above in _fields_in(schema) if path not in READ_ONLY]
-    schemas = [("Meta", schema, schema.unknown)]
+    schemas = [("schema", schema, schema.unknown)]
     for path, field, above in found:
         wrong = _wrong_in(field, is_inside=field.parent is not schema, is_newest=is_newest)
         yield from (f"{path}: {reason}" for reason, is_wrong in wrong.items() if is_wrong)
@@ -69,6 +69,9 @@ def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
         hooks = each._hooks  # there is no public way to ask for them
         if hooks["pre_dump"] or hooks["post_dump"]:
             yield f"{path}: @pre_dump and @post_dump change what is stored: use @post_load, or a Method field"
+        named = {name for *_, options in hooks["validates"] for name in options["field_names"]}
+        if absent := sorted(named - each.declared_fields.keys()):
+            yield f"{path}: @validates({absent[0]!r}): there is no such field"
         if unknown == INCLUDE:
             yield f"{path}: unknown=INCLUDE: what no field names is not stored: use JsonObject for it"
 

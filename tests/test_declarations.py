@@ -35,6 +35,7 @@ from restkeeper import (
     Resource,
     Status,
     Text,
+    Unit,
     Version,
     Versions,
     Whole,
@@ -214,6 +215,30 @@ def test_what_the_service_has_set_stays() -> None:
     for change, sent in ((stored.replace, {"orderNumber": "A-2"}), (stored.merge, {"orderNumber": "A-3"})):
         made = exactjson.loads(change(record, sent, now=now).body)
         assert (made["paid_with"], made["status"], made["version"]) == ("card", "paid", 2)
+
+
+def test_functions_of_the_service_set_what_no_caller_can() -> None:
+    """An action, and functions before a write, set read-only fields and states without the scopes of callers."""
+    resource = Resource("orders", "order", OrderSchema)
+
+    @resource.action("pay")
+    def pay(item: dict[str, Any], store: Unit) -> dict[str, Any]:
+        """Pay an order."""
+        store.create("orders", {"orderNumber": "B-1", "paid_with": "cash"})
+        return {**item, "status": "paid", "paid_with": "card", "orderNumber": "A-2"}
+
+    @resource.before("create", "update")
+    def note(item: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+        return item if item["paid_with"] else {**item, "paid_with": "nothing"}
+
+    client = create_app(Config(), [resource]).test_client()
+    made = client.post("/orders", json={"orderNumber": "A-1"})
+    assert (made.status_code, made.json["paid_with"], made.json["label"]) == (200, "nothing", "A-1 × 0"), made.text
+    paid = client.post(f"{where(made.json)}/pay").json
+    assert (paid["status"], paid["paid_with"], paid["label"], paid["version"]) == ("paid", "card", "A-2 × 0", 2)
+    assert client.patch(where(paid), json={"email": "a@example.org"}).json["paid_with"] == "card"
+    assert client.patch(where(paid), json={"paid_with": "cash"}).status_code == 422
+    assert [each["paid_with"] for each in client.get("/orders?orderNumber=B-1").json] == ["cash"]
 
 
 def test_an_item_from_before_gets_what_is_computed() -> None:
@@ -415,6 +440,17 @@ class TestScopes:
         assert client.patch(path, json={"status": "draft"}, headers=writer).status_code == 409
         assert client.put(path, json={"name": "a"}, headers=writer).status_code == 409  # the default is draft
         assert client.patch(path, json={"status": "gone"}, headers=writer).status_code == 200
+
+    @pytest.mark.needs("batch")
+    def test_batches_and_arrays_need_them_too(self, client: FlaskClient, writer: Any) -> None:
+        """Each of their items is one that the caller sends."""
+        refused = client.post("/offers", json=[{"name": "a"}, {"name": "b", "price": 5}], headers=writer)
+        assert (refused.status_code, refused.json["detail"]) == (403, "a change of price needs the scope offers:manage")
+        path = client.post("/offers", json={"name": "a", "price": 5}, headers=made_by_admin()).headers["Location"]
+        for method, sent in (("PATCH", {"price": 6}), ("PUT", {"name": "b", "price": 6})):
+            operation = {"method": method, "path": path, "body": sent}
+            assert client.post("/api/v1/batch", json={"operations": [operation]}, headers=writer).status_code == 403
+        assert client.get(path, headers=made_by_admin()).json["price"] == 5
 
     @pytest.mark.needs("openapi")
     def test_the_document_names_the_scopes(self, client: FlaskClient) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import ListOf as ListOf
     from restkeeper.schemas.fields import Money as Money
     from restkeeper.schemas.fields import Pattern as Pattern
+    from restkeeper.schemas.fields import Reference as Reference
     from restkeeper.schemas.fields import Status as Status
     from restkeeper.schemas.fields import Text as Text
     from restkeeper.schemas.fields import Time as Time
@@ -64,7 +65,20 @@ _HOMES = {
     "resources.unit": ["Unit"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
     "schemas.fields": [
-        *("Email", "JsonObject", "Lifecycle", "ListOf", "Money", "Pattern", "Status", "Text", "Time", "Url", "Whole")
+        *(
+            "Email",
+            "JsonObject",
+            "Lifecycle",
+            "ListOf",
+            "Money",
+            "Pattern",
+            "Reference",
+            "Status",
+            "Text",
+            "Time",
+            "Url",
+            "Whole",
+        )
     ],
     "schemas.item": ["ItemSchema"],
     "cli.serve": ["serve"],

@@ -31,6 +31,7 @@ from restkeeper.features import (
 from restkeeper.features import versions as versioning
 from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.items import Items
+from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import run_after
@@ -186,7 +187,9 @@ def _application(
     install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
-    service.hooks.on_change.append(partial(run_after, service.hooks))
+    references = References(service.representations, service.hooks, clock)
+    service.hooks.before_change.append(references.check)
+    service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for each in representations:
         mount(app, service, partial(_routes_of, service, each), unversioned=True)
     install("batch", "webhooks", "health", "pages", "openapi")  # the last one documents what there is

@@ -79,13 +79,14 @@ class Access:
 class Hooks:
     """The hooks of a service.
 
-    `on_change` are called with every change, in its transaction. `idempotency` returns the record of the current
-    request, given the JSON value of its body and whether the response holds a `secret`. `access` returns what callers
-    may do with a collection's items. `before_list` are called before a list of items is read, with how callers
-    know these. `on_body` are called with the JSON object that a request has sent. `represent` returns how the callers
-    of a version of the API know the items of a collection. `unit` returns the `Unit` of a transaction.
+    `before_change` and `on_change` are called with every change, in its transaction. `idempotency` returns the record
+    of the current request, given the JSON value of its body and whether the response holds a `secret`. `access` returns
+    what callers may do with a collection's items. `before_list` are called before a list of items is read, with how
+    callers know these. `on_body` are called with each JSON object that a request has sent. `represent` returns how the
+    callers of a version of the API know the items of a collection. `unit` returns the `Unit` of a transaction.
     """
 
+    before_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()
@@ -101,6 +102,8 @@ class Hooks:
         that is not there.
         """
         name, after = change.representation.name, change.after
+        for check in self.before_change:
+            check(transaction, change)
         if after is not None and change.representation.resource.unique:
             _require_unique(change.representation, change.before, after, transaction)
         if after is None:

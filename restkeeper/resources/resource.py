@@ -22,7 +22,7 @@ from restkeeper.resources.evolution import (
     inside_of,
     steps_for,
 )
-from restkeeper.schemas.fields import Time, default_of, scopes_of
+from restkeeper.schemas.fields import Reference, Time, default_of, scopes_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import COMPUTED, ISO, fields_of, is_computed, prepared, refusals
 from restkeeper.storage.interface import Collection, Field, Index, Kind, StoredSchema
@@ -300,10 +300,12 @@ class Resource:
         newest, oldest = self.newest, self.revision
         while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
             oldest -= 1  # code of that revision can work with the items, too
+        of_references = [name for name, field in newest.definitions.items() if isinstance(field, Reference)]
+        own = {index.field for index in self.indexes if not index.unique}
         return Collection(
             self.name,
             newest.fields,
-            self.indexes,
+            (*self.indexes, *(Index(name) for name in of_references if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
             schema=StoredSchema(newest.fingerprint, self.revision, oldest, describe(newest.definitions)),

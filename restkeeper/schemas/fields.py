@@ -178,6 +178,21 @@ class Time(Guarded, fields.String):
             raise self.make_error("time") from None
 
 
+class Reference(Text):
+    """The id of an item of the collection `to`, which exists.
+
+    When that is deleted: "restrict" refuses it, "cascade" deletes this item too, "null" sets the field to null.
+    """
+
+    def __init__(self, to: str, *, on_delete: str = "restrict", **options: Any) -> None:
+        if on_delete not in ("restrict", "cascade", "null"):
+            raise ValueError(f"Reference({to!r}, on_delete={on_delete!r}): must be 'restrict', 'cascade' or 'null'")
+        self.to = to
+        self.on_delete = on_delete
+        about = {"description": f"The id of an item of {to}.", "x-references": to}
+        super().__init__(1, 64, metadata={**about, **options.pop("metadata", {})}, **options)
+
+
 @dataclass(frozen=True)
 class Lifecycle:
     """The states of an item: the default, and the states that can follow each.

@@ -21,6 +21,14 @@ class DuplicateValue(StoreError):
         self.fields = fields
 
 
+class ReferenceMissing(StoreError):
+    """The `field` of a record refers to a record that does not exist."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(detail)
+        self.field = field
+
+
 class RecordChanged(StoreError):
     """The record is not the one (any more) that a change was computed from; nothing was changed."""
 

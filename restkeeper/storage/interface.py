@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
+from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
 
 T = TypeVar("T")
@@ -211,6 +212,12 @@ class ItemTransaction(Protocol):
 
     def require(self, collection: str, record: Record) -> None:
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
+
+    def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
+        """Lock a record against deletion until this transaction ends; raises `missing` if it does not exist."""
+
+    def find(self, collection: str, query: Query, limit: int) -> list[str]:
+        """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
 
     def change_token(self, collection: str) -> str:
         """As `ItemStore.change_token`, with the changes of this transaction.

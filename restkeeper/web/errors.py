@@ -19,6 +19,7 @@ from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
+    ReferenceMissing,
     StoreError,
     StoreFull,
     StoreGone,
@@ -56,6 +57,9 @@ _BY_STATUS: dict[int, type[Problem]] = {
 # ResponseStored have none: the feed handles the one, and a request that is repeated the other.
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
+    ReferenceMissing: lambda error: errors.ValidationFailed(
+        error.detail, errors=[{"pointer": f"#/{error.field.replace('.', '/')}", "detail": error.detail}]
+    ),
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]
     ),

@@ -11,16 +11,18 @@ from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
     RecordNotFound,
+    ReferenceMissing,
     ResponseStored,
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Record, StoredResponse
+from restkeeper.storage.interface import Query, Record, StoredResponse
 from restkeeper.storage.postgresql.counters import Counters, change_token_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, clean, fields_of
 from restkeeper.storage.postgresql.expressions import field_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
+from restkeeper.storage.postgresql.queries import select_ids
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import select_other_fingerprints
@@ -37,6 +39,8 @@ FROM items
 WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
     AND owner IS NOT DISTINCT FROM %s AND removed IS NOT DISTINCT FROM %s
 FOR UPDATE"""
+
+_PRESENT = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR KEY SHARE"
 
 _INSERT = """\
 INSERT INTO items
@@ -102,6 +106,14 @@ class PostgresTransaction(Outbox):
         same = (collection, clean(record.id), *_columns(record)[:6])
         self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
+
+    def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
+        if (collection, id) not in self._locked:
+            self._session.queue(_PRESENT, (collection, clean(id)), refusal=missing)
+
+    def find(self, collection: str, query: Query, limit: int) -> list[str]:
+        statement, parameters = select_ids(self._registry.collections[collection], query)
+        return [id for (id,) in self._session.rows(statement, {**parameters, "limit": limit})]
 
     def change_token(self, collection: str) -> str:
         self._counters.lock(collection)

@@ -132,6 +132,12 @@ def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, A
     return _count_statement(collection, outline(counted, _length)), _parameters(collection, query)
 
 
+def select_ids(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
+    """The statement of the ids of a query, and its parameters without `limit`."""
+    where = conditions(collection, outline(query, _length), PostgresColumn)
+    return f"SELECT id FROM items WHERE {where} LIMIT %(limit)s", _parameters(collection, query)  # noqa: S608 - likewise
+
+
 @lru_cache(maxsize=64)
 def _count_statement(collection: Collection, query: Query) -> str:
     counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, PostgresColumn)} LIMIT %(most)s"  # noqa: S608

@@ -8,14 +8,21 @@ from math import inf
 from typing import Any
 
 from restkeeper.storage.deliveries import Deliveries
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, StoreError
-from restkeeper.storage.interface import Record, StoredResponse
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordChanged,
+    RecordNotFound,
+    ReferenceMissing,
+    ResponseStored,
+    StoreError,
+)
+from restkeeper.storage.interface import Query, Record, StoredResponse
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.schemas import Registry, find_others
 from restkeeper.storage.sql import change_token, select_other_fingerprints
 from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.indexes import field_of
-from restkeeper.storage.sqlite.queries import COLUMNS
+from restkeeper.storage.sqlite.queries import COLUMNS, find_ids
 
 _READ = f"""\
 SELECT
@@ -41,6 +48,8 @@ WHERE collection = ? AND id = ?"""
 _DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
+
+_EXISTS = "SELECT 1 FROM items WHERE collection = ? AND id = ?"
 
 _INSERT_RESPONSE = "INSERT INTO responses (id, stored_at, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
 
@@ -104,6 +113,13 @@ class SqliteTransaction(Deliveries):
     def require(self, collection: str, record: Record) -> None:
         if self._database.execute(_READ, (collection, record.id)).fetchone() != record:
             raise self._failed(RecordChanged("the item was changed meanwhile"))
+
+    def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
+        if self._database.execute(_EXISTS, (collection, id)).fetchone() is None:
+            raise self._failed(missing)
+
+    def find(self, collection: str, query: Query, limit: int) -> list[str]:
+        return find_ids(self._database, self._registry.collections[collection], query, limit)
 
     def change_token(self, collection: str) -> str:
         statement = "SELECT changes FROM counters WHERE collection = ?"

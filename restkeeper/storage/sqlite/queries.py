@@ -155,6 +155,13 @@ def count_items(connection: sqlite3.Connection, collection: Collection, query: Q
     return int(connection.execute(f"SELECT count(*) FROM ({counted})", parameters).fetchone()[0])  # noqa: S608 - likewise
 
 
+def find_ids(connection: sqlite3.Connection, collection: Collection, query: Query, limit: int) -> list[str]:
+    """See `interface.ItemTransaction.find`."""
+    query = _exact(collection, query)
+    statement = f"SELECT id FROM items WHERE {conditions(collection, query, SqliteColumn)} LIMIT :limit"  # noqa: S608 - declared names only
+    return [id for (id,) in connection.execute(statement, {**_parameters(query), "limit": limit})]
+
+
 def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:
     """The conditions for rows after `query.after`, the nearest first, each with the number of equal keys.
 

@@ -1,0 +1,111 @@
+"""References: what they refer to exists, in every transaction; and what follows when it is deleted."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from marshmallow import Schema, fields
+
+from restkeeper.clock import Clock, rfc3339, time_after
+from restkeeper.errors import Conflict, shortened
+from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.unit import changeable, item_of
+from restkeeper.schemas.fields import Reference
+from restkeeper.storage.errors import ReferenceMissing
+from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction
+from restkeeper.web import exactjson
+
+MOST_FOLLOWING = 1000  # items that are changed or deleted with another one
+
+
+class StillReferenced(Conflict):
+    """Other items refer to this one, so that it cannot be deleted. Change or delete them first."""
+
+
+class _Referring(NamedTuple):
+    """A field that refers to items."""
+
+    stored: StoredRepresentation
+    path: str
+    on_delete: str
+
+
+class References:
+    """The references between the collections of a service.
+
+    Raises ValueError for one to a collection that does not exist, or whose rule cannot work.
+    """
+
+    def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks, clock: Clock) -> None:
+        self._hooks = hooks
+        self._clock = clock
+        self._of: dict[str, list[tuple[str, Reference]]] = {}
+        self._to: dict[str, list[_Referring]] = {}
+        self._followed: WeakKeyDictionary[Transaction, int] = WeakKeyDictionary()
+        for name, stored in representations.items():
+            for path, field in references_in(stored.schema()):
+                if field.to not in representations:
+                    known = ", ".join(representations)
+                    raise ValueError(f"{name}.{path}: Reference({field.to!r}): there is no such collection in {known}")
+                if field.on_delete == "null" and not field.allow_none:
+                    raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True")
+                self._of.setdefault(name, []).append((path, field))
+                self._to.setdefault(field.to, []).append(_Referring(stored, path, field.on_delete))
+
+    def check(self, transaction: Transaction, change: Change) -> None:
+        """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction."""
+        if change.after is None or not (own := self._of.get(change.representation.name)):
+            return
+        after = exactjson.stored(change.after.body)
+        before = exactjson.stored(change.before.body) if change.before else {}
+        for path, field in own:
+            for id in set(_values(after, path)).difference(_values(before, path)):
+                missing = ReferenceMissing(path, f"{path}: there is no item {shortened(id)!r} in {field.to}")
+                transaction.require_present(field.to, id, missing)
+
+    def follow(self, transaction: Transaction, change: Change) -> None:
+        """Do what a deletion means for the items that refer to the deleted one.
+
+        Raises StillReferenced, and Conflict for more than MOST_FOLLOWING.
+        """
+        if change.after is not None:
+            return
+        for stored, path, on_delete in self._to.get(change.representation.name, ()):
+            query = Query(filters=(Filter(path, Op.EQ, change.record.id),))
+            ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_FOLLOWING + 1)
+            if ids and on_delete == "restrict":
+                raise StillReferenced(f"{path} of {stored.name} refers to it")
+            followed = self._followed[transaction] = self._followed.get(transaction, 0) + len(ids)
+            if followed > MOST_FOLLOWING:
+                raise Conflict(f"more than {MOST_FOLLOWING} items would change with it: change or delete these first")
+            for id in ids:
+                self._hooks.apply(transaction, self._next(stored, transaction.read(stored.name, id), path, on_delete))
+
+    def _next(self, stored: StoredRepresentation, before: Record, path: str, on_delete: str) -> Change:
+        now = time_after(before.updated_at, rfc3339(self._clock.time()))
+        if on_delete == "cascade":
+            return Change("deleted", stored, before, None, now)
+        item = changeable(item_of(stored, before))
+        after = stored.replace(before, {**item, path: None}, now=now, limits=NO_LIMITS)
+        return Change("updated", stored, before, after, after.updated_at)
+
+
+def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Reference]]:
+    """The references of a schema by their paths, also those inside nested schemas."""
+    for name, field in schema.fields.items():
+        inner: Any = field.inner if isinstance(field, fields.List) else field
+        if isinstance(inner, Reference):
+            yield f"{around}{name}", inner
+        elif isinstance(inner, fields.Nested):
+            yield from references_in(inner.schema, f"{around}{name}.")
+
+
+def _values(value: Any, path: str) -> list[str]:
+    """The texts at a path; a list stands for each of its elements."""
+    if isinstance(value, list):
+        return [found for each in value for found in _values(each, path)]
+    name, _, rest = path.partition(".")
+    if not path:
+        return [value] if isinstance(value, str) else []
+    return _values(value.get(name), rest) if isinstance(value, dict) else []

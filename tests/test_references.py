@@ -1,0 +1,166 @@
+"""References between collections: what they refer to exists, and what follows when it is deleted."""
+
+import json
+import random
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper import Config, ItemSchema, Reference, Resource
+from restkeeper.storage.interface import Index
+from tests import stores
+from tests.live import Gunicorn
+from tests.shop import create_app as create_shop
+from tests.shop.references import OWNERS, THINGS, create_app
+
+pytestmark = pytest.mark.needs("events")
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    """A client of the service with references, open to all on this machine."""
+    return create_app(Config()).test_client()
+
+
+def new(client: FlaskClient, path: str, **fields: str | None) -> str:
+    """The id of a new item."""
+    response = client.post(path, json=fields)
+    assert response.status_code == 200, response.json
+    return str(response.json["id"])
+
+
+def events(client: FlaskClient) -> list[str]:
+    return [each["type"] for each in client.get("/api/v1/events?limit=100").json]
+
+
+def test_a_reference_has_to_exist(client: FlaskClient) -> None:
+    """In each way of writing; one that stays is not looked for again."""
+    owner = new(client, "/owners")
+    thing = new(client, "/things", owner=owner)
+    path = f"/things/{thing}"
+    for response in (
+        client.post("/things", json={"owner": "none"}),
+        client.put(path, json={"owner": "none"}),
+        client.patch(path, json={"owner": "none"}),
+        client.patch(path, json={"owner": thing}),  # of another collection
+    ):
+        assert response.status_code == 422
+        assert [each["pointer"] for each in response.json["errors"]] == ["#/owner"]
+    assert client.post("/things", json={"owner": ""}).json["errors"][0]["detail"] == "must have 1 to 64 characters"
+    assert client.patch(path, json={"part_of": thing}).status_code == 200  # itself
+    assert events(client) == ["owner.created", "thing.created", "thing.updated"]
+
+
+def test_what_is_referred_to_is_not_deleted(client: FlaskClient) -> None:
+    """Until nothing refers to it any more."""
+    owner, other = new(client, "/owners"), new(client, "/owners")
+    thing = new(client, "/things", owner=owner)
+    refused = client.delete(f"/owners/{owner}")
+    assert (refused.status_code, refused.json["type"]) == (409, "http://localhost/problems/still-referenced")
+    assert refused.json["detail"] == "owner of things refers to it"
+    assert client.get(f"/owners/{owner}").status_code == 200 and "owner.deleted" not in events(client)
+    client.patch(f"/things/{thing}", json={"owner": other})
+    assert client.delete(f"/owners/{owner}").status_code == 200
+
+
+def test_a_deletion_follows_references(client: FlaskClient) -> None:
+    """Parts go with their whole, through all levels, and a field is set to null; each with its event."""
+    owner, seer = new(client, "/owners"), new(client, "/owners")
+    whole = new(client, "/things", owner=owner, seen_by=seer)
+    part = new(client, "/things", owner=owner, part_of=whole)
+    new(client, "/things", owner=owner, part_of=part)
+    client.patch(f"/things/{whole}", json={"part_of": part})  # a circle
+    count = len(events(client))
+    assert client.delete(f"/owners/{seer}").status_code == 200
+    seen = client.get(f"/things/{whole}").json
+    assert (seen["seen_by"], seen["version"]) == (None, 3)
+    assert client.delete(f"/things/{part}").status_code == 200
+    assert client.get("/things").json == []
+    expected = {"owner.deleted": 1, "thing.updated": 1, "thing.deleted": 3}
+    assert Counter(events(client)[count:]) == expected
+
+
+def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
+    """More than a thousand items in all are refused, and nothing is deleted."""
+    owner = new(client, "/owners")
+    whole = new(client, "/things", owner=owner)
+    for level in (whole, new(client, "/things", owner=owner, part_of=whole)):
+        for _ in range(5):
+            assert client.post("/things", json=[{"owner": owner, "part_of": level}] * 100).status_code == 200
+    refused = client.delete(f"/things/{whole}")
+    assert (refused.status_code, refused.json["title"]) == (409, "Conflict with the present state")
+    assert client.get("/things?limit=1").headers["X-Total-Count"] == "1002"
+
+
+def test_nothing_refers_to_nothing(tmp_path: Path) -> None:
+    """Two processes create, move and delete at once: at the end each reference has its item."""
+    with Gunicorn(tmp_path, app="tests.shop.references:create_app()", RATE_LIMIT="off") as server:
+        owners = [server.post("/owners", {}).json()["id"] for _ in range(6)]
+        things: list[str] = []
+        statuses: Counter[tuple[str, int]] = Counter()
+        lock = threading.Lock()
+
+        def work(seed: int) -> None:
+            chance = random.Random(seed)  # noqa: S311
+            for _ in range(60):
+                with lock:
+                    owner, thing = chance.choice(owners), chance.choice([*things, "none"])
+                match chance.randrange(5):
+                    case 0:
+                        name, response = "delete owner", server.request("DELETE", f"/owners/{owner}")
+                        if response.status == 200:
+                            with lock:
+                                owners[owners.index(owner)] = server.post("/owners", {}).json()["id"]
+                    case 1:
+                        name, response = "delete thing", server.request("DELETE", f"/things/{thing}")
+                    case 2:
+                        fields = {"owner": owner, "part_of": None if thing == "none" else thing}
+                        name, response = "move", server.request("PATCH", f"/things/{thing}", fields)
+                    case _:
+                        fields = {"owner": owner, "part_of": None if thing == "none" else thing, "seen_by": owner}
+                        name, response = "create", server.post("/things", fields)
+                        if response.status == 200:
+                            with lock:
+                                things.append(response.json()["id"])
+                with lock:
+                    statuses[name, response.status] += 1
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+        assert {status for _, status in statuses} <= {200, 404, 409, 422}, statuses
+        assert statuses["create", 200] and statuses["delete owner", 200] and statuses["delete owner", 409]
+        rows = stores.execute(
+            f"sqlite:///{tmp_path}/restkeeper.db", "SELECT collection, id, CAST(body AS TEXT) FROM items"
+        )
+    known = {(collection, id) for collection, id, _ in rows}
+    for collection, _, body in rows:
+        if collection == "things":
+            item = json.loads(body)
+            for to, id in (("owners", item["owner"]), ("owners", item["seen_by"]), ("things", item["part_of"])):
+                assert id is None or (to, id) in known
+
+
+def test_references_are_indexed_and_documented(client: FlaskClient) -> None:
+    """So lists can be filtered by them quickly."""
+    assert {Index("owner"), Index("part_of"), Index("seen_by")} <= set(THINGS.collection.indexes)
+    properties = client.get("/openapi.json").json["components"]["schemas"]["ThingInput"]["properties"]
+    assert properties["owner"]["x-references"] == "owners"
+
+
+def test_wrong_declarations() -> None:
+    """They stop the start, and name the collection and the field."""
+    with pytest.raises(ValueError) as error:
+        Reference("owners", on_delete="delete")
+    assert str(error.value).endswith("must be 'restrict', 'cascade' or 'null'")
+    for field, words in (
+        (Reference("nobody", required=True), "a.to: Reference('nobody'): there is no such collection in owners, a"),
+        (Reference("owners", on_delete="null", required=True), "a.to: on_delete='null' needs allow_none=True"),
+    ):
+        schema = ItemSchema.from_dict({"to": field}, name="ASchema")
+        with pytest.raises(ValueError) as error:
+            create_shop(Config(), [OWNERS, Resource("a", "a", schema)])  # type: ignore[arg-type]
+        assert str(error.value) == words

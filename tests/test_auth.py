@@ -101,7 +101,7 @@ def test_a_secret_is_shown_once_and_never_stored(client: FlaskClient) -> None:
     """Only the response that creates the key has its secret; the store has only a hash."""
     key = make_key(client)
     assert key["secret"].startswith(f"rk_{key['id']}_")
-    own = {"id", "name", "scopes", "expires_at", "last_used_at", "created_at", "updated_at", "version"}
+    own = {"id", "name", "scopes", "owner", "expires_at", "last_used_at", "created_at", "updated_at", "version"}
     assert key.keys() == own | {"secret"}
     assert "secret" not in client.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json
     assert key["secret"] not in client.get("/api/v1/keys", headers=ADMIN).text

@@ -1,12 +1,14 @@
 """Ownership: access to the items of other callers, in collections that declare it."""
 
-from restkeeper.errors import Forbidden, NotFound
+from flask import request
+
+from restkeeper.errors import Forbidden, InvalidQuery, NotFound
 from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
-from restkeeper.web.auth import ADMIN, caller
+from restkeeper.web.auth import ADMIN, LONGEST_OWNER, caller
 
 
 def install(app: Application, service: Service) -> None:
@@ -26,11 +28,17 @@ class _OwnedAccess(Access):
         self._sees_others = ownership is Ownership.CHANGES
 
     def owner_of_new(self) -> str | None:
-        return caller().id
+        if (owner := request.args.get("owner")) is None:
+            return caller().owner_id
+        if not caller().may(ADMIN):
+            raise Forbidden("only admins create items for others (owner)")
+        if not 0 < len(owner) <= LONGEST_OWNER or "\0" in owner:
+            raise InvalidQuery(errors=[{"parameter": "owner", "detail": f"must have 1 to {LONGEST_OWNER} characters"}])
+        return owner
 
     def visible_owner(self) -> str | None:
         who = caller()
-        return None if self._sees_others or who.may(ADMIN) else who.id
+        return None if self._sees_others or who.may(ADMIN) else who.owner_id
 
     def require_sight(self, record: Record) -> None:
         if self.visible_owner() not in (None, record.owner):
@@ -38,5 +46,5 @@ class _OwnedAccess(Access):
 
     def require_change(self, record: Record) -> None:
         self.require_sight(record)
-        if record.owner != caller().id and not caller().may(ADMIN):
+        if record.owner != caller().owner_id and not caller().may(ADMIN):
             raise Forbidden("only its owner may change this item")

@@ -113,7 +113,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
+    @takes(*CONDITIONS, "{}Owner", IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item.

@@ -24,10 +24,16 @@ ADMIN = "admin"  # the scope that holds all others
 
 
 class Caller(NamedTuple):
-    """A caller: `id` identifies it, also in logs; `scopes` are its permissions."""
+    """A caller: `id` identifies it, also in logs; `scopes` are its permissions. Callers can have one `owner`."""
 
     id: str
     scopes: frozenset[str]
+    owner: str = ""
+
+    @property
+    def owner_id(self) -> str:
+        """The owner of the items that it creates."""
+        return self.owner or self.id
 
     def may(self, scope: str) -> bool:
         """Whether the caller holds a scope."""
@@ -98,6 +104,7 @@ UNLIMITED = (PROBE, OWN)
 _NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
 SCOPE = "[A-Za-z][A-Za-z0-9_]*:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
 
+LONGEST_OWNER = 200  # characters
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
 _REALM = 'realm="restkeeper"'

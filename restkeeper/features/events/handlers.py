@@ -194,7 +194,7 @@ class EventHandlers:
             raise Forbidden("this needs the scope to read a collection")
         names = [name for name in allowed if name in (params.collections or allowed)]
         own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
-        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.id)
+        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.owner_id)
 
 
 def _link(last: str) -> str:

@@ -37,11 +37,12 @@ _NO_DIGEST = "0" * 64  # of no token
 
 
 class Credential(NamedTuple):
-    """The SHA-256 of a key's token, the key's scopes, and when it expires (RFC 3339, or None)."""
+    """The SHA-256 of a key's token, the key's scopes, when it expires (RFC 3339, or None), and its owner, if any."""
 
     digest: str
     scopes: tuple[str, ...]
     expires_at: str | None
+    owner: str | None = None
 
     def record(self, id: str) -> Record:
         """The record to store, of a key not yet used."""
@@ -116,6 +117,6 @@ class KeyResolver:
 
 @lru_cache(maxsize=4096)
 def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
-    digest, scopes, expires_at = orjson.loads(body)
+    digest, scopes, expires_at, owner = orjson.loads(body)
     expires = datetime.fromisoformat(expires_at).timestamp() if expires_at else inf
-    return digest, Caller(f"key:{id}", frozenset(scopes)), expires
+    return digest, Caller(f"key:{id}", frozenset(scopes), owner or ""), expires

@@ -27,7 +27,7 @@ from restkeeper.service import Service
 from restkeeper.storage.interface import Index, Record, Store, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.auth import ADMIN, SCOPE, digest_of
+from restkeeper.web.auth import ADMIN, LONGEST_OWNER, SCOPE, digest_of
 from restkeeper.web.exactjson import require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -53,6 +53,13 @@ class KeySchema(ItemSchema):
             "`admin` for everything.",
             "examples": [["products:read", "products:write"]],
         },
+    )
+    owner = Text(
+        1,
+        LONGEST_OWNER,
+        load_default=None,
+        allow_none=True,
+        metadata={"description": "Whose items it creates and changes: keys can have one owner. Null: its own."},
     )
     expires_at = Time(
         load_default=None, allow_none=True, metadata={"description": "When it expires; null if it does not."}
@@ -127,7 +134,7 @@ def note_use(store: Store, id: str, now: str) -> None:
 
 def _credential(record: Record, token: str) -> Credential:
     key = exactjson.loads(record.body)
-    return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"])
+    return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
 
 
 class KeyHandlers(SecretItemHandlers):

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
+from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Status, default_of
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Kind, Op
+from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import MAX_VALUES, OPERATORS
 
@@ -25,6 +27,7 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     for name, part in (*_parameters(spec, items, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
     spec.groups |= {f"{kind}Filters": list(filters)} | ({} if items.resource.search else {f"{kind}Search": []})
+    spec.groups |= {f"{kind}Owner": []} if items.resource.ownership is Ownership.NONE else {}
     spec.examples[kind] = example_of(representation, whole=True)
     spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Patch")}
 
@@ -73,6 +76,8 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     yield f"{kind}Id", parameter("id", id, texts["Id"], location="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
+    owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
+    yield f"{kind}Owner", parameter("owner", owner, "Whose the item is, if an admin creates it for another caller.")
     search = {"type": "string", "x-search": [name for name in searched if name in representation.names]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 

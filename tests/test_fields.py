@@ -58,6 +58,7 @@ OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "Url": (restkeeper.Url(300, **OPTIONAL), [('"https://a.org/"', '"https://a.org/"'), ('"a"', None)]),
     "ListOf": (restkeeper.ListOf(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
     "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [('{"a":1.10}', '{"a":1.10}'), ("[]", None)]),
+    "Reference": (restkeeper.Reference("things0", **OPTIONAL), [("5", None), ('""', None)]),
     "Status": (restkeeper.Status(restkeeper.Lifecycle("a", {"a": ()})), [('"a"', '"a"'), ('"b"', None)]),
 }
 MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {

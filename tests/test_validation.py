@@ -160,10 +160,10 @@ def test_invalid_text_in_a_read_only_field(client: FlaskClient) -> None:
 
 
 def test_a_body_is_an_object(client: FlaskClient) -> None:
-    """JSON that is not an object is 422."""
-    for body in ("[]", '"x"', "5", "null", "true"):
+    """JSON that is neither an object nor an array of some is 422."""
+    for body, path in (('"x"', "#"), ("5", "#"), ("null", "#"), ("true", "#"), ("[[]]", "#/0")):
         found = post(client, body)
-        assert (found.status_code, found.json["errors"]) == (422, [{"pointer": "#", "detail": "must be an object"}])
+        assert (found.status_code, found.json["errors"]) == (422, [{"pointer": path, "detail": "must be an object"}])
 
 
 def test_other_media_types_return_415(client: FlaskClient) -> None:

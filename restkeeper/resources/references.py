@@ -12,6 +12,7 @@ from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.unit import changeable, item_of
 from restkeeper.schemas.fields import Reference
+from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction
 from restkeeper.web import exactjson
@@ -87,13 +88,13 @@ class References:
         if on_delete == "cascade":
             return Change("deleted", stored, before, None, now)
         item = changeable(item_of(stored, before))
-        after = stored.replace(before, {**item, path: None}, now=now, limits=NO_LIMITS)
+        after = stored.revise(before, {**item, path: None}, now=now, limits=NO_LIMITS)
         return Change("updated", stored, before, after, after.updated_at)
 
 
 def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Reference]]:
     """The references of a schema by their paths, also those inside nested schemas."""
-    for name, field in schema.fields.items():
+    for name, field in fields_of(schema).items():
         inner: Any = field.inner if isinstance(field, fields.List) else field
         if isinstance(inner, Reference):
             yield f"{around}{name}", inner

@@ -85,6 +85,7 @@ SCHEMAS: list[tuple[str, Any, Any, str, str]] = [
     ("enum removed", STATES, TEXT, C, B),
     ("enum fewer", STATES, {**TEXT, "const": "a"}, B, C),
     ("enum more", {**TEXT, "const": "a"}, STATES, C, B),
+    ("enum of x-extensible added", TEXT, {**STATES, **OPEN}, J, C),
     ("enum of x-extensible fewer", {**STATES, **OPEN}, {**TEXT, "enum": ["a"], **OPEN}, B, C),
     ("enum of x-extensible more", {**TEXT, "enum": ["a"], **OPEN}, {**STATES, **OPEN}, C, C),
     ("choice added", TEXT, {"anyOf": [TEXT, WHOLE]}, B, B),

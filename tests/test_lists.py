@@ -12,6 +12,7 @@ from werkzeug.test import TestResponse
 
 from restkeeper.resources import items
 from restkeeper.resources.items import PAGES_BYTES
+from restkeeper.storage.interface import Query, Sort
 from restkeeper.web import pagination
 from restkeeper.web.pagination import Cache
 
@@ -127,7 +128,13 @@ def test_a_cursor_without_a_position_in_the_list_is_refused(client: FlaskClient)
     for query, position in (*(({}, each) for each in wrong), *(({"sort": "stock"}, [False, key, "x"]) for key in keys)):
         payload = orjson.dumps(position)
         token = pagination._token(
-            pagination._checksum(payload, pagination._bound("/products", MultiDict(query))) + payload
+            pagination._checksum(
+                payload,
+                pagination._bound(
+                    "/products", MultiDict(query), Query(sort=tuple(Sort(name) for name in query.values()))
+                ),
+            )
+            + payload
         )
         response = client.get("/products", query_string={**query, "cursor": token})
         assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "cursor"), position

@@ -94,6 +94,8 @@ class _Comparison:
         elif isinstance(was, frozenset) and isinstance(now, frozenset):
             yield from self._values(key, was, now)
         elif row != "x-extensible" and not (row in UNCOUNTED and None not in enums):
+            if f"{row} {how}" == "enum added" and key._replace(row="x-extensible") in self._after.facts:
+                row = "enum of x-extensible"
             if how == "changed" and row in BOUNDS:
                 how = "raised" if now > was else "lowered"
             yield self._change(key, row, how, _what(row, how, was, now))

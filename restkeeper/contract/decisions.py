@@ -73,7 +73,7 @@ TABLE: dict[str, Row] = {
     "type": VALUES,
     "never null": FLAG,
     "enum": VALUES,
-    "enum of x-extensible": {"fewer": NARROWED, "more": HARMLESS},
+    "enum of x-extensible": {"added": (J, C), "fewer": NARROWED, "more": HARMLESS},
     "$ref": OTHER,  # generated clients name their types by it
     "choice": {"added": CHANGED, "removed": CHANGED},  # whether there are alternatives
     "closed": {"added": NARROWED, "removed": LOOSER},  # fields that are not declared are forbidden

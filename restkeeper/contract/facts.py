@@ -185,6 +185,8 @@ class Facts:
             if isinstance(inner := plain.get(keyword), dict):
                 self._schema(inner, about._replace(name=f"{about.name}{end}"))
         for each in (*plain.get("anyOf", ()), *plain.get("oneOf", ())):
+            if "x-only-with" in each:  # a parameter, without which no client gets it
+                continue
             branch = about._replace(name=f"{about.name}|{each.get('$ref', '').rpartition('/')[2] or _text(each)}")
             self._note(branch, {"alternative": True})
             self._schema(each, branch)

@@ -14,7 +14,7 @@ from restkeeper.resources.representation import Representation, StoredRepresenta
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.errors import DuplicateValue
-from restkeeper.storage.interface import ItemStore, ItemTransaction, Query, Record, Store, Transaction
+from restkeeper.storage.interface import ItemStore, ItemTransaction, Query, Record, Store, Transaction, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 
@@ -123,7 +123,7 @@ def omitted_by(
 
     Raises Unavailable if such a field has another form in further items of the `others`, see `interface.Page`.
     """
-    fields = {filter.field for filter in query.filters} | {key.field for key in query.sort}
+    fields = {root_of(filter.field) for filter in query.filters} | {key.field for key in query.sort}
     fields.update(representation.resource.search if query.search else ())
     if not (differing := _differing(representation, fields, others)):
         return []

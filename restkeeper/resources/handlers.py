@@ -37,6 +37,7 @@ from restkeeper.web.operations import (
     WRITE_PROBLEMS,
     Body,
     Result,
+    returned,
     returns,
     takes,
 )
@@ -48,7 +49,9 @@ from restkeeper.web.views import load
 SOME = ("{}", "{}Part")
 PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count", "Cache-Control")
 ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
-PAGE = Result("The page.", {JSON: SOME}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
+VALUE = {"type": ["string", "number", "boolean", "null"]}
+GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}}) | {"x-only-with": "count"}
+PAGE = Result("The page.", {JSON: (*SOME, GROUP)}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
 READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
 RESULT = Result("What the action returns.", {JSON: {}})
@@ -62,7 +65,8 @@ INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 
 
-LIST = ("Limit", "Offset", "Cursor", "{}Sort", "{}Fields", "{}Search", "{}Filters", *CONDITIONS)
+PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
+LIST = ("{}Limit", "Offset", "Cursor", *PARTS, *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition, NotConvertible)
 
 

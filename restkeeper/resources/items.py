@@ -13,21 +13,21 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after, uuid7
 from restkeeper.config import Config
-from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
+from restkeeper.errors import MOST_FAULTS, InvalidQuery, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import changeable, checked, item_of, valid
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
-from restkeeper.storage.interface import Filter, Op, Page, Query, Record, Store, Transaction
+from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Record, Sort, Store, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, read_object, read_objects, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
-from restkeeper.web.queries import ListRequest, parse, parse_fields
+from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_fields
 
 T = TypeVar("T")
 
@@ -107,6 +107,7 @@ class Items:
         self.clock = clock
         self.choices = choices or {}
         self.defaults = dict(defaults or {})
+        self.page_limit = min(stored.resource.page_limit or config.page_limit, config.page_limit_max)
         self._access = hooks.access(stored.resource)
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
@@ -146,8 +147,9 @@ class Items:
         if page is None or page.change_token != change_token:
             args = request.args if request.query_string else NO_ARGS
             queryable, config = self.representation.queryable, self.config
-            list_request = parse(args, queryable, config.page_limit, config.page_limit_max)
-            query = self.representation.query(resolve(list_request, request.path, args))
+            list_request = parse(args, queryable, self.page_limit, config.page_limit_max)
+            query = self.representation.query(list_request.query)
+            query = resolve(list_request, replace(query, sort=query.sort or self.resource.order), request.path, args)
             if owner is None and conditional and change_token:
                 if unchanged := self._not_modified(self._list_tag(change_token, list_request.limit)):
                     return unchanged  # without reading the page
@@ -319,8 +321,8 @@ class Items:
     def _compared(self, prepare: Callable[[], Prepared], owner: str | None) -> Prepared:
         prepared, seen = prepare(), None
         if owner is not None:
-            query = Query(limit=self.config.page_limit, owner=owner)
-            seen = self._list_page(ListRequest(query, self.config.page_limit), query)
+            query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
+            seen = self._list_page(ListRequest(query, self.page_limit), query)
         return prepared._replace(work=partial(self._work_if_match, seen, prepared.work))
 
     def _work_if_match(
@@ -330,7 +332,7 @@ class Items:
         change_token = transaction.change_token(self.name)
         if seen is not None and seen.change_token != change_token:
             raise RecordChanged("the list was changed meanwhile")
-        require_match(seen.tag if seen else self._list_tag(change_token, self.config.page_limit))
+        require_match(seen.tag if seen else self._list_tag(change_token, self.page_limit))
         work(transaction)
 
     def change(
@@ -513,11 +515,12 @@ class Items:
 
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""
-        page, omitted = self.store.page(self.name, query, self.config.page_bytes), 0
+        shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
+        page, omitted = self.store.page(self.name, shown, self.config.page_bytes), 0
         if page.others and (refused := omitted_by(self.stored, query, page.others, self.store)):
             without = tuple(Filter("id", Op.NE, each.id) for each in refused)
-            query = replace(query, filters=(*query.filters, *without))
-            page, omitted = self.store.page(self.name, query, self.config.page_bytes), len(refused)
+            query, shown = (replace(each, filters=(*each.filters, *without)) for each in (query, shown))
+            page, omitted = self.store.page(self.name, shown, self.config.page_bytes), len(refused)
         require_whole(list_request, page)
         tag = self._list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)
@@ -526,6 +529,8 @@ class Items:
             bodies = [self.representation.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
+        if list_request.is_count:
+            body = self._groups(query, total)
         if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
             tag = digest(b"%d %b" % (-1 if total is None else total, body))
         headers = [
@@ -534,13 +539,24 @@ class Items:
             ("ETag", f'"{tag}"'),
             ("Cache-Control", self._caching),
         ]
-        if link := links(list_request, query, page, total, request.path, request.args):
+        if not list_request.is_count and (link := links(list_request, query, page, total, request.path, request.args)):
             headers.append(("Link", link))
         if total is not None:
             headers.append(("X-Total-Count", str(total)))
         if omitted:
             headers.append(("X-Omitted-Count", str(omitted)))
         return _ListPage(page.change_token, tag, body, headers)
+
+    def _groups(self, query: Query, total: int | None) -> bytes:
+        """The values of the field that a query is sorted by, each with the number of its items."""
+        few = total is not None and total <= MOST_COUNTED
+        groups = self.store.groups(self.name, query, MAX_VALUES + 1) if few else []
+        if not few or len(groups) > MAX_VALUES:
+            detail = f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
+            raise InvalidQuery(f"count {detail}", errors=[{"parameter": "count", "detail": detail}])
+        if self.stored.revision.fields[query.sort[0].field].kind is Kind.BOOLEAN:
+            groups = [(None if value is None else bool(value), count) for value, count in groups]
+        return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
 
     def _total(self, query: Query, page: Page) -> int | None:
         """The number of items of a query, if it is not too large to be counted.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
@@ -25,9 +25,10 @@ from restkeeper.resources.evolution import (
 from restkeeper.schemas.fields import Reference, Time, default_of, scopes_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import COMPUTED, ISO, fields_of, is_computed, prepared, refusals
-from restkeeper.storage.interface import Collection, Field, Index, Kind, StoredSchema
+from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, SCOPE
+from restkeeper.web.queries import MOST_NAMES
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
@@ -47,7 +48,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (fields.List, Kind.LIST),
 )
 
-_PARTS = {"name": str, "singular": str, "schema": type, "indexes": Sequence, "search": Sequence, "upgrades": Mapping}
+_PARTS = dict(name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str)
 
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
@@ -93,8 +94,9 @@ class Revision:
         self.definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
         self.names = ("id", *self.definitions, *READ_ONLY[1:])
         ordered = {name: known[name] for name in self.names}
-        self.fields = {name: each for name, field in ordered.items() if (each := _queried(name, field))}
-        self.texts = frozenset(name for name, each in self.fields.items() if each.kind in (Kind.TEXT, Kind.TIME))
+        self.fields = {each.name: each for name, field in ordered.items() for each in _queried(name, field)}
+        texts = (name for name, each in self.fields.items() if each.kind in (Kind.TEXT, Kind.TIME))
+        self.texts = frozenset(name for name in texts if name == root_of(name))
         own = self.definitions.items()
         self.read_only = tuple(name for name, field in own if field.dump_only)
         self.computed = frozenset(name for name, field in own if is_computed(field))
@@ -130,7 +132,8 @@ class Resource:
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
     but admins. With `events`, every change of an item is an event. `upgrades` has the steps that lead to each revision
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
-    revision is 1.
+    revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
+    number of items of its pages.
     """
 
     name: str
@@ -141,6 +144,8 @@ class Resource:
     ownership: Ownership = Ownership.NONE
     events: bool = True
     upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=dict)
+    sort: str = ""
+    page_limit: int | None = None
     actions: dict[str, Action] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
     _own: list[tuple[str, Callable[..., Any]]] = dataclasses.field(
         default_factory=list, init=False, repr=False, compare=False
@@ -219,8 +224,17 @@ class Resource:
             self._require_sound(each)
         known = self.newest.fields
         for name in (*(index.field for index in self.indexes), *self.search):
-            if name not in known:
+            if not field_in(known, name) or ("." in name and name in self.search):
                 raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
+        for index in self.indexes:
+            if (index.unique or index.fold) and ("." in index.field or known[index.field].is_many):
+                raise ValueError(f"{self.name}.{index.field}: can have several values: write Index({index.field!r})")
+        sortable = [name for name, field in known.items() if field.sortable]
+        for key in self.order:
+            if key.field not in sortable:
+                raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
+        if self.page_limit is not None and not (type(self.page_limit) is int and self.page_limit > 0):
+            raise ValueError(f"{self.name}: page_limit={self.page_limit!r}: must be a whole number from 1")
         added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
@@ -235,6 +249,11 @@ class Resource:
         for name, field in revision.guarded.items():
             if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
+
+    @cached_property
+    def order(self) -> tuple[Sort, ...]:
+        """The sort keys of a list that no request sorts."""
+        return tuple(Sort(name.removeprefix("-"), name.startswith("-")) for name in self.sort.split(",") if name)
 
     @cached_property
     def unique(self) -> frozenset[str]:
@@ -342,17 +361,35 @@ def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field
     return cast(type[ItemSchema], made)
 
 
-def _queried(name: str, field: fields.Field[Any]) -> Field | None:
-    """A field as queries know it; None for one that they cannot use."""
-    kind = _kind_of(field)
-    return Field(name, kind, field.allow_none, kind is not Kind.LIST and _is_short(field)) if kind else None
+def _queried(name: str, field: fields.Field[Any], around: tuple[type, ...] = ()) -> Iterator[Field]:
+    """A field as queries know it, or those inside it; none that they cannot use. `around` are the schemas around it."""
+    inner = field.inner if isinstance(field, fields.List) else field
+    is_deep = name.count(".") == MOST_NAMES - 1
+    if isinstance(inner, fields.Nested) and not isinstance(inner, fields.Pluck):
+        schema = inner.schema
+        if type(schema) not in around and not is_deep:
+            for key, each in fields_of(schema).items():
+                if _NAME.fullmatch(key) and not each.load_only:
+                    yield from _queried(f"{name}.{key}", each, (*around, type(schema)))
+    elif isinstance(inner, fields.Dict):
+        yield from () if is_deep else (Field(f"{name}.*", Kind.JSON, nullable=True, sortable=False),)
+    elif kind := _kind_of(field):
+        is_inside, is_list = "." in name, kind is Kind.LIST
+        is_sortable = not (is_inside or is_list) and _is_short(field)
+        yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner))
+
+
+def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:
+    """The only values of a field; none if there are others."""
+    if isinstance(field, fields.Enum):
+        return tuple(each.value if field.by_value else each.name for each in field.enum)
+    return next((tuple(check.choices) for check in field.validators if isinstance(check, validate.OneOf)), ())
 
 
 def _kind_of(field: fields.Field[Any]) -> Kind | None:
     if isinstance(field, fields.Enum):
-        values = [each.value if field.by_value else each.name for each in field.enum]
         kinds = {str: Kind.TEXT, int: Kind.INTEGER}
-        return next((kind for of, kind in kinds.items() if all(type(each) is of for each in values)), None)
+        return next((kind for of, kind in kinds.items() if all(type(each) is of for each in _choices(field))), None)
     if getattr(field, "format", None) not in ISO:
         return None
     return next((kind for of, kind in _KINDS if isinstance(field, of)), None)

@@ -45,23 +45,36 @@ class Kind(Enum):
     NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
     LIST = "list"  # of texts; EQ and IN compare its elements
+    JSON = "json"  # of any kind; EQ, NE and IN compare it with a text, with numbers, and with a boolean and its text
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A top-level field that queries can use."""
+    """A field that queries can use. If it has `choices`, it has no other values.
+
+    The name of one inside others is a path, such as "lines.sku". On a path, a list stands for each of its elements: the
+    field can have several values, and a filter needs one that satisfies it. Of kind JSON, "attributes.*" stands for
+    all paths that begin so.
+    """
 
     name: str
     kind: Kind
     nullable: bool = False
     sortable: bool = True
+    choices: tuple[Scalar, ...] = ()
+
+    @property
+    def is_many(self) -> bool:
+        """Whether it can have several values."""
+        return self.kind is Kind.LIST or "." in self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
     """An index: queries on its field do not read the whole collection.
 
-    In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case.
+    In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case. A field that can
+    have several values has neither, and its index serves EQ and IN.
     """
 
     field: str
@@ -103,9 +116,29 @@ class Collection:
     conflict: Callable[[StoredSchema], str] = lambda schema: ""
     on_schemas: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
 
+    def field(self, name: str) -> Field:
+        """The field with this name, or at this path. Raises KeyError."""
+        if (found := field_in(self.fields, name)) is None:
+            raise KeyError(name)
+        return found
+
+
+def root_of(field: str) -> str:
+    """The field of the item that a field is, or is inside."""
+    return field.partition(".")[0]
+
+
+def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
+    """The one of some fields with this name, or at this path, if there is one."""
+    if name in fields and "*" not in name:
+        return fields[name]
+    names = name.removesuffix(".*").split(".")
+    is_free = any(f"{'.'.join(names[:end])}.*" in fields for end in range(1, len(names)))
+    return Field(name, Kind.JSON, nullable=True, sortable=False) if is_free else None
+
 
 class Op(StrEnum):
-    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only."""
+    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only, and IS."""
 
     EQ = "eq"
     NE = "ne"
@@ -115,14 +148,21 @@ class Op(StrEnum):
     LTE = "lte"
     IN = "in"
     LIKE = "like"
+    STARTS = "starts"
+    IS = "is"
 
 
 class Filter(NamedTuple):
-    """A comparison. `value` has the field's type; for IN it is a tuple of such values."""
+    """A comparison. `value` has the field's type; for IN it is a tuple of such values, for IS whether it is null.
+
+    If the field can have several values, it can be a tuple for NE, too: none of them equals one of it.
+    Of the filters with the same `group`, which is not 0, one is enough.
+    """
 
     field: str
     op: Op
     value: Scalar | tuple[Scalar, ...]
+    group: int = 0
 
 
 class Sort(NamedTuple):
@@ -263,6 +303,12 @@ class ItemStore(Protocol):
         The cost depends on the number of those that are counted, but not for a query that selects all.
         """
 
+    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
+        """Return the values of the field that the query is sorted by, and how many of its records have each.
+
+        They are at most so many, the most frequent first.
+        """
+
     def change_token(self, collection: str) -> str:
         """Return a token that changes with each change of the collection. Two stores never have the same token.
 
@@ -357,7 +403,8 @@ class Store(ItemStore, OutboxStore, Protocol):
     def tidy(self) -> list[str]:
         """Delete the indexes of these collections that are not declared (any more), and return their names.
 
-        Until then they serve older programs that use the same store, and unique ones refuse duplicates.
+        Until then they serve older programs that use the same store, and unique ones refuse duplicates. After it such a
+        program can have StoreUnavailable for filters of a field with several values.
         """
 
     def backup(self, target: Path) -> None:

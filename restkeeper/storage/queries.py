@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from restkeeper.storage.interface import Collection, Field, Filter, Kind, Page, Query, Scalar, Sort
+from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
 from restkeeper.storage.sql import Row, literal
 
 _OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body
@@ -24,6 +24,7 @@ class Column:
     """
 
     field: Field
+    collection: str
     folds: bool
     is_indexed: bool
     is_unique: bool
@@ -36,7 +37,8 @@ class Column:
         """The column of a field."""
         of_field = [index for index in collection.indexes if index.field == name]
         return cls(
-            collection.fields[name],
+            collection.field(name),
+            collection.name,
             folds=any(index.fold for index in of_field),
             is_indexed=any(not index.unique for index in of_field),
             is_unique=any(index.unique for index in of_field),
@@ -46,6 +48,11 @@ class Column:
     def is_own(self) -> bool:
         """Whether the table has a column for it."""
         return self.field.name in _OWN_COLUMN
+
+    @property
+    def order(self) -> str:
+        """What an index and an order have."""
+        return self.key
 
     @property
     @abstractmethod
@@ -65,7 +72,14 @@ class Column:
 
     @abstractmethod
     def condition(self, filter: Filter, given: str) -> str:
-        """The condition of a filter of this field, whose value is the parameter `given`. Null satisfies NE only."""
+        """The condition of a filter of this field, whose value is the parameter `given`. See `interface.Op`."""
+
+    def is_null(self, filter: Filter) -> str:
+        """The condition of a filter by IS. An index has null as the lowest key, which of a text is also the empty."""
+        if not filter.value:
+            return f"{self.value} IS NOT NULL"
+        lowest = self.lowest.get(self.field.kind, "''")
+        return f"({self.order} = {lowest} AND {self.value} IS NULL)"
 
     @classmethod
     @abstractmethod
@@ -81,12 +95,22 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
     found = [f"collection = {literal(collection.name)}"]
     if query.owner is not None:
         found.append(f"owner = {kind.parameter.format('owner')}")
+    groups: dict[int, list[str]] = {}
     for n, each in enumerate(query.filters):
-        found.append(kind.of(collection, each.field).condition(each, kind.parameter.format(f"f{n}")))
+        condition = kind.of(collection, each.field).condition(each, kind.parameter.format(f"f{n}"))
+        groups.setdefault(each.group or -n - 1, []).append(condition)
+    found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:
         searched = [kind.of(collection, name) for name in collection.search]
         found.append(kind.found(searched, kind.parameter.format("search")))
     return " AND ".join(found)
+
+
+def groups(collection: Collection, query: Query, kind: type[Column]) -> str:
+    """The statement of the groups of a query's items, with `most` as its limit. See `interface.ItemStore.groups`."""
+    value, where = kind.of(collection, query.sort[0].field).value, conditions(collection, query, kind)
+    order = f"GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {kind.parameter.format('most')}"
+    return f"SELECT {value}, count(*) FROM items WHERE {where} {order}"  # noqa: S608 - declared names only
 
 
 def order_of(query: Query) -> list[Sort]:
@@ -103,7 +127,7 @@ def outline(
 
     `value`, `limit` and `offset` are what the statement depends on.
     """
-    filters = tuple(Filter(each.field, each.op, value(each)) for each in query.filters)
+    filters = tuple(each._replace(value=each.value if each.op is Op.IS else value(each)) for each in query.filters)
     owner = None if query.owner is None else "?"
     return Query(
         filters, query.search and "?", query.sort, limit, offset, query.after and ("?",), query.backward, owner

@@ -51,6 +51,14 @@ def literal(name: str) -> str:
     return f"'{name}'"
 
 
+def path_of(name: str) -> list[str]:
+    """The names on the path of a field, each checked."""
+    names = name.split(".")
+    for each in names:
+        literal(each.replace("-", "_"))
+    return names
+
+
 def of_other_revision(collection: Collection) -> str:
     """The condition for items of another revision than the collection's; an empty text if it has no schema.
 
@@ -85,10 +93,12 @@ def change_token(epoch: str, changes: int) -> str:
     return f"{epoch}-{changes:x}"
 
 
-def is_sorted(query: Query) -> bool:
+def is_sorted(collection: Collection, query: Query) -> bool:
     """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
     order = query.sort[0].field if query.sort else "id"
-    return any(each.op is not Op.EQ and each.field != order for each in query.filters)
+    return any(
+        (each.op is not Op.EQ or collection.field(each.field).is_many) and each.field != order for each in query.filters
+    )
 
 
 def is_search(collection: Collection, query: Query, *, reads_all: bool = False) -> bool:
@@ -96,8 +106,8 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
 
     If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
     """
-    operators = {each.op for each in query.filters}
-    if query.search or query.offset > SKIPPED or Op.LIKE in operators:
+    operators = {Op.NE if each[1:3] == (Op.IS, False) else each.op for each in query.filters}
+    if query.search or query.offset > SKIPPED or Op.LIKE in operators or any(each.group for each in query.filters):
         return True
     unique = {index.field for index in collection.indexes if index.unique} | {"id"}
     if any(each.op in (Op.EQ, Op.IN) and each.field in unique for each in query.filters):

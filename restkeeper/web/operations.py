@@ -51,7 +51,7 @@ from restkeeper.web.views import dumped, given, read_body, read_query
 
 JsonSchema = dict[str, Any]
 AnySchema = type[Schema] | Schema
-SchemaOf = str | tuple[str, ...] | AnySchema | JsonSchema
+SchemaOf = str | tuple[str | JsonSchema, ...] | AnySchema | JsonSchema
 View = TypeVar("View", bound=Callable[..., Any])
 
 # Parameters and problems that many operations have in common.

@@ -34,22 +34,22 @@ _LEFT_OUT = ("last", "first", "prev")  # if there is no room, in this order; a w
 _PAGING = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 
-def resolve(listing: ListRequest, path: str, args: MultiDict[str, str]) -> Query:
+def resolve(listing: ListRequest, query: Query, path: str, args: MultiDict[str, str]) -> Query:
     """The query with its cursor read. Raises InvalidQuery for a cursor that is malformed or of another list."""
     if listing.cursor is None:
-        return listing.query
+        return query
     try:
         token = urlsafe_b64decode(listing.cursor.encode("ascii") + b"=" * (-len(listing.cursor) % 4))
         checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
-        if checksum != _checksum(payload, _bound(path, args)) or _token(token) != listing.cursor:
+        if checksum != _checksum(payload, _bound(path, args, query)) or _token(token) != listing.cursor:
             raise ValueError
         backward, *after = orjson.loads(payload)
-        if type(backward) is not bool or not _fits(after, listing.query):
+        if type(backward) is not bool or not _fits(after, query):
             raise ValueError
     except (ValueError, TypeError):
         detail = "is not one that this list gave for this sort and these filters: begin again without it"
         raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
-    return replace(listing.query, after=tuple(after), backward=backward)
+    return replace(query, after=tuple(after), backward=backward)
 
 
 def _fits(after: list[object], query: Query) -> bool:
@@ -71,7 +71,7 @@ def links(
     if listing.by_offset:
         positions = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total)}
     else:
-        bound = _bound(path, args)
+        bound = _bound(path, args, query)
         positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in _by_cursor(query, page)}
     others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
     return link_header({rel: _target(path, "&".join(filter(None, (others, end)))) for rel, end in positions.items()})
@@ -149,9 +149,10 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
     return blake2b(bound + payload, digest_size=_CHECKSUM).digest()
 
 
-def _bound(path: str, args: MultiDict[str, str]) -> bytes:
+def _bound(path: str, args: MultiDict[str, str], query: Query) -> bytes:
     """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
-    bound = orjson.dumps([path, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PAGING)])
+    sort = [list(key) for key in query.sort]  # which can be the list's own
+    bound = orjson.dumps([path, sort, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PAGING)])
     return blake2b(bound, digest_size=16).digest()
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from werkzeug.datastructures import MultiDict
@@ -12,25 +14,35 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
-from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort
+from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of
 
-RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q")
+RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "count")
+NEWER = ("or", "count")  # of these, those that a field may be called
 
 OPERATORS = {
-    Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.LIKE),
+    Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.LIKE, Op.STARTS),
     Kind.TIME: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE),
     Kind.INTEGER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
     Kind.NUMBER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
     Kind.BOOLEAN: (Op.EQ, Op.NE),
     Kind.LIST: (Op.EQ, Op.IN),
+    Kind.JSON: (Op.EQ, Op.NE, Op.IN),
 }
 
 MAX_OFFSET = 2**31 - 1
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
 MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 KiB has room for
 
-FILTER = re.compile(r"(\w+)(?:\[(\w+)\])?")
+MOST_NAMES = 5  # on a path
+MOST_CHARACTERS = 100  # of a path
+MOST_CHOICES = 50  # values that a fault lists
+
+NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
+TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the text "null"
+
+FILTER = re.compile(r"(\w+(?:\.[\w-]+)*)(?:\[(\w+)\])?", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
+_TERM = re.compile(r"""([^=,"]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)(?:,|$)""", re.DOTALL)
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
 
 
@@ -45,16 +57,30 @@ class Queryable:
     names: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def reserved(self) -> list[str]:
+        """The parameters that are no filters: a field that is called so has its filters."""
+        return [name for name in RESERVED if name not in NEWER or name not in self.fields]
+
+    @property
+    def sortable(self) -> list[str]:
+        """The fields to sort by, whose values can also be counted."""
+        return [name for name, field in self.fields.items() if field.sortable]
+
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet."""
+    """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet.
+
+    With `is_count`, the items are counted for each value of the field that the query is sorted by.
+    """
 
     query: Query
     limit: int
     fields: tuple[str, ...] | None = None
     cursor: str | None = None
     by_offset: bool = False
+    is_count: bool = False
 
 
 def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int) -> ListRequest:
@@ -67,12 +93,18 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
         return ListRequest(Query(limit=limit), limit)
     reader = Reader(args)
     filters = _filters(reader, queryable)
-    limit = next((len(ids) for field, _, ids in filters if field == "id" and isinstance(ids, tuple)), limit)
+    limit = next((len(each.value) for each in filters if each.field == "id" and isinstance(each.value, tuple)), limit)
+    is_count = "count" in args and "count" in queryable.reserved
+    sort = reader.one("count" if is_count else "sort", lambda text: _sort(text, queryable, is_count=is_count), ())
+    if is_count:
+        for name in ("limit", "offset", "cursor", "sort", "fields"):
+            if name in args:
+                reader.fault(name, "does not go with count, which has no pages")
     listing = ListRequest(
         Query(
             filters=filters,
             search=reader.one("q", _text, ""),
-            sort=reader.one("sort", lambda text: _sort(text, queryable), ()),
+            sort=sort,
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
             offset=reader.one("offset", whole(0, MAX_OFFSET), 0),
         ),
@@ -80,6 +112,7 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
         reader.one("fields", lambda text: _names(text, queryable), None),
         reader.one("cursor", str, None),
         by_offset="offset" in args,
+        is_count=is_count,
     )
     if "cursor" in args and "offset" in args:
         reader.fault("offset", "does not go with cursor: page by one or the other")
@@ -103,7 +136,7 @@ class Reader:
 
     def __init__(self, args: MultiDict[str, str]) -> None:
         self.args = args
-        self._faults: list[dict[str, str]] = []
+        self.faults: list[dict[str, str]] = []
         self._unknown = 0
 
     def one(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
@@ -143,57 +176,112 @@ class Reader:
             return default
 
     def fault(self, parameter: str, detail: str) -> None:
-        if len(self._faults) < MOST_FAULTS:
-            self._faults.append({"parameter": shortened(parameter), "detail": detail})
+        fault = {"parameter": shortened(parameter), "detail": detail}
+        if len(self.faults) < MOST_FAULTS and fault not in self.faults:
+            self.faults.append(fault)
 
     def finish(self) -> None:
-        if self._faults:
-            summary = "; ".join(f"{fault['parameter']} {fault['detail']}" for fault in self._faults[:3])
-            raise InvalidQuery(summary, errors=self._faults)
+        if self.faults:
+            summary = "; ".join(f"{fault['parameter']} {fault['detail']}" for fault in self.faults[:3])
+            raise InvalidQuery(summary, errors=self.faults)
 
 
 def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     """The filters of all parameters that are not reserved. Beyond the limit the rest is ignored."""
     found: list[Filter] = []
     values = 0
-    names = [name for name in reader.args if name not in RESERVED]
+    reserved = queryable.reserved
+    names = [name for name in reader.args if name == "or" or name not in reserved]
     for count, name in enumerate(names, start=1):
         texts = reader.args.getlist(name)
-        values += sum(text.count(",") + 1 for text in texts) if name.endswith("[in]") else len(texts)
+        is_group = name == "or" and name in reserved
+        is_several = is_group or name.endswith("[in]")
+        values += sum(text.count(",") + 1 for text in texts) if is_several else len(texts)
         if count > MAX_FILTERS or values > MAX_VALUES:
             what = f"one filter too many: a list takes {MAX_FILTERS}"
             if values > MAX_VALUES:
                 what = f"one value too many: all filters of a list together take {MAX_VALUES}"
             reader.fault(name, f"is {what}")
             break
-        found += _filter(reader, name, texts, queryable)
+        if not is_group:
+            found += _filter(reader, name, texts, queryable, group=len(found) + 1)
+        for text in texts if is_group else ():
+            found += [each._replace(group=len(found) + 1) for each in _any_of(reader, text, queryable)]
         if len(found) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
     return tuple(found)
 
 
-def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable) -> list[Filter]:
-    """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others."""
+def _any_of(reader: Reader, text: str, queryable: Queryable) -> list[Filter]:
+    """The filters of which one is enough: (status=open,total[gte]=100). A value with a comma is in double quotes."""
+    terms, end = [], 1
+    while text.startswith("(") and (term := _TERM.match(text[:-1], end)):
+        terms.append((term[1], re.sub(r"\\(.)", r"\1", term[2][1:-1]) if term[2].startswith('"') else term[2]))
+        end = term.end()
+    if len(terms) < 2 or text[end:] != ")" or text[end - 1] == ",":
+        reader.fault("or", "must be filters like (status=open,total[gte]=100), a value with a comma in double quotes")
+        return []
+    inner, found = Reader(MultiDict()), list[Filter]()
+    for name, value in terms:
+        found += _filter(inner, name, [value], queryable)
+    for fault in inner.faults:
+        reader.fault("or", f"has {fault['parameter']}, which {fault['detail']}")
+    return found
+
+
+def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *, group: int = 0) -> list[Filter]:
+    """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others.
+
+    `group` is a number that no other filters have.
+    """
     parts = FILTER.fullmatch(name)
-    field = queryable.fields.get(parts[1]) if parts else None
-    if parts and (reason := queryable.refused.get(parts[1])):
+    if parts and (reason := queryable.refused.get(root_of(parts[1]))):
         reader.fault(name, reason)
         return []
-    if parts is None or field is None:
-        reader.unknown(name, "this list", (*RESERVED, *queryable.fields, "and field[operator]"))
+    if parts and (len(parts[1]) > MOST_CHARACTERS or parts[1].count(".") >= MOST_NAMES):
+        reader.fault(name, f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters")
         return []
-    operators = OPERATORS[field.kind]
+    field = field_in(queryable.fields, parts[1]) if parts else None
+    if not parts or not field:
+        reader.unknown(name, "this list", (*queryable.reserved, *queryable.fields, "and field[operator]"))
+        return []
+    operators = operators_of(field)
     if (parts[2] or "eq") not in operators:
         reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
         return []
     op = Op(parts[2] or "eq")
     if op is Op.IN:
         texts = [text for given in texts for text in given.split(",")]
-    values = tuple(reader.value(name, lambda text: value_of(text, field), text) for text in texts)
-    if op is Op.IN or (op is Op.EQ and len(values) > 1):
-        return [Filter(field.name, Op.IN, values)]
-    return [Filter(field.name, op, value) for value in values]
+    found = [reader.value(name, partial(_condition, op=op, field=field), text) for text in texts]
+    found = [each for each in found if each]
+    if op is Op.EQ and len(found) > 1 and any(each.op is Op.IS for each in found):
+        return [each._replace(group=group) for each in found]
+    if op is Op.IN or (op is Op.EQ and (len(found) > 1 or field.kind is Kind.JSON)):
+        values = (each.value if isinstance(each.value, tuple) else (each.value,) for each in found)
+        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(values)))]
+    return found
+
+
+def operators_of(field: Field) -> list[Op]:
+    """The operators of the filters of a field."""
+    known = [*OPERATORS[field.kind], *([Op.IS] if field.nullable else [])]
+    return [op for op in known if not ("." in field.name and op is Op.LIKE)]
+
+
+def _condition(text: str, op: Op, field: Field) -> Filter:
+    """The filter of a field by one value. Raises ValueError with what would be right."""
+    if op is Op.IS:
+        if text not in NULLS:
+            raise ValueError(f"must be {' or '.join(NULLS)}")
+        return Filter(field.name, op, NULLS[text])
+    if text == "null" and field.nullable and op in (Op.EQ, Op.NE) and field.kind not in TEXTS:
+        return Filter(field.name, Op.IS, op is Op.EQ)
+    value = value_of(text, field)
+    if field.choices and op in (Op.EQ, Op.NE, Op.IN) and value not in field.choices:
+        more = ", …" if len(field.choices) > MOST_CHOICES else ""
+        raise ValueError(f"must be one of: {', '.join(map(str, field.choices[:MOST_CHOICES]))}{more}")
+    return Filter(field.name, op, value)
 
 
 def value_of(text: str, field: Field) -> Any:
@@ -211,6 +299,9 @@ def value_of(text: str, field: Field) -> Any:
             if text not in ("true", "false"):
                 raise ValueError("must be true or false")
             return text == "true"
+        case Kind.JSON:  # a value of any kind that is written so
+            numbers = [Decimal(text)] if _NUMBER.fullmatch(text) else []
+            return (_text(text), *numbers, *([text == "true"] if text in ("true", "false") else []))
         case _:
             return _text(text)
 
@@ -231,15 +322,16 @@ def _time(text: str) -> str:
         raise ValueError("must be a time like 2026-01-31T12:00:00Z") from None
 
 
-def _sort(text: str, queryable: Queryable) -> tuple[Sort, ...]:
+def _sort(text: str, queryable: Queryable, *, is_count: bool) -> tuple[Sort, ...]:
     keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
-    sortable = [name for name, field in queryable.fields.items() if field.sortable]
+    if is_count:  # by one field
+        keys = [Sort(text)]
+    sortable = queryable.sortable
     if refused := [key.field for key in keys if key.field in queryable.refused]:
         raise ValueError(f"cannot be {refused[0]!r}, which {queryable.refused[refused[0]]}")
     if unknown := [key.field for key in keys if key.field not in sortable]:
-        raise ValueError(
-            f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(sortable)}, each also with - before it"
-        )
+        ways = "" if is_count else ", each also with - before it"
+        raise ValueError(f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(sortable)}{ways}")
     if len({key.field for key in keys}) < len(keys):
         raise ValueError("names a field twice")
     return tuple(keys)

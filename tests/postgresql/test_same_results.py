@@ -8,12 +8,14 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pytest
 
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
-from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Sort, Store
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Page, Query, Sort, Store
+from restkeeper.storage.postgresql.queries import select_page
 from tests.shop import create_app
 from tests.things import FIELDS, THINGS, insert, record
 
@@ -79,11 +81,12 @@ def query(chance: random.Random, items: list[dict[str, Any]]) -> Query:
     for name in chance.sample(sorted(FIELDS), chance.choice([0, 1, 1, 2])):
         kind = FIELDS[name].kind
         ops = [Op.EQ, Op.NE, Op.IN] if kind in (Kind.LIST, Kind.BOOLEAN) else [*Op]
-        ops = [op for op in ops if op is not Op.LIKE or kind is Kind.TEXT]
+        ops = [op for op in ops if op not in (Op.LIKE, Op.STARTS) or kind is Kind.TEXT]
         ops = [op for op in ops if not (kind is Kind.LIST and op is Op.NE)]
         op = chance.choice(ops)
         given = tuple(value(chance, items, name) for _ in range(3)) if op is Op.IN else value(chance, items, name)
-        filters.append(Filter(name, op, given))
+        given = chance.random() < 0.5 if op is Op.IS else given
+        filters.append(Filter(name, op, given, chance.choice([0, 1])))
     sortable = [name for name in sorted(FIELDS) if FIELDS[name].kind is not Kind.LIST]
     sort = tuple(Sort(name, chance.random() < 0.5) for name in chance.sample(sortable, chance.randint(0, 2)))
     search = text(chance, 2) if chance.random() < 0.2 else ""
@@ -175,3 +178,18 @@ def test_strange_values_get_the_same_responses(url: str, name: str) -> None:
             assert len(found[0].json) == len(found[1].json), value
     for client in clients:
         service_of(client.application).store.close()  # type: ignore[arg-type]
+
+
+def test_an_index_of_several_values_serves_filters(url: str) -> None:
+    """In the plan of a page, also where no item or every item has the value."""
+    fields = {**FIELDS, "lines.sku": Field("lines.sku", Kind.TEXT, nullable=True)}
+    declared = Collection("things", fields, (Index("lines.sku"), Index("tags")))
+    store = open_store(url, [declared])
+    insert(store, *(record(f"{n:04}", tags=["x"], lines=[{"sku": "x"}, {"sku": f"{n}"}]) for n in range(2000)))
+    with psycopg.connect(url) as connection:
+        connection.execute("ANALYZE items")
+        for field, value in [("lines.sku", "x"), ("lines.sku", "7"), ("lines.sku", "none"), ("tags", "x")]:
+            statement, parameters = select_page(declared, Query((Filter(field, Op.EQ, value),), limit=1))
+            explained = connection.execute(f"EXPLAIN {statement}", {**parameters, "most_bytes": 1}).fetchall()
+            assert f"items.things.{field}." in str(explained), (field, value)
+    store.close()

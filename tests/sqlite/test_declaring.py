@@ -14,15 +14,17 @@ from restkeeper.storage.interface import (
     MOST_SCHEMAS,
     Collection,
     Field,
+    Filter,
     Index,
     Kind,
+    Op,
     Record,
     Store,
     StoredSchema,
 )
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.sql import select_other_fingerprints
-from tests.things import FIELDS, insert, record
+from tests.things import FIELDS, ids, insert, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
 NEW = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True), Index("mail", unique=True, fold=True)))
@@ -221,3 +223,29 @@ def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
     opened(tmp_path, schemas.collection("last")).close()
     assert registered(store) == [*(str(n) for n in range(MOST_SCHEMAS - 1)), "last"]
     store.close()
+
+
+def test_an_index_of_several_values_follows_every_program(tmp_path: Path) -> None:
+    """It is filled when it is declared, a program without it maintains it, and `tidy` deletes it."""
+    fields = {**FIELDS, "lines.sku": Field("lines.sku", Kind.TEXT, nullable=True)}
+    without, declared = Collection("things", fields), Collection("things", fields, (Index("lines.sku"), Index("tags")))
+    old = opened(tmp_path, without)
+    insert(old, record("a", lines=[{"sku": "x"}, {"sku": "y"}, {"sku": "x"}]), record("b", tags=["x"]))
+    new = opened(tmp_path, declared)
+    insert(old, record("c", lines={"sku": ["y", "z"]}))
+    found = partial(ids_by, new, "lines.sku")
+    assert [found(sku) for sku in "xyz"] == [["a"], ["a", "c"], ["c"]] and ids_by(new, "tags", "x") == ["b"]
+    old.write(lambda transaction: transaction.update("things", record("c", 2, lines=[{"sku": "x"}])))
+    old.write(lambda transaction: transaction.delete("things", "a"))
+    assert [found(sku) for sku in "xyz"] == [["c"], [], []]
+    assert suffixes(old.tidy()) == ["lines", "tags"] and old.tidy() == []
+    insert(old, record("d", lines=[{"sku": "x"}]))
+    new.close()
+    new = opened(tmp_path, declared)
+    assert ids_by(new, "lines.sku", "x") == ["c", "d"]
+    for each in (old, new):
+        each.close()
+
+
+def ids_by(store: Store, field: str, value: str) -> list[str]:
+    return ids(store, filters=(Filter(field, Op.EQ, value),))

@@ -1,12 +1,19 @@
 """Filters and search: each operator on each kind of field, compared exactly."""
 
+from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Filter, Op, Query, Record, Store, Transaction
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Record, Store, Transaction
+from restkeeper.web import exactjson
+from restkeeper.web.queries import value_of
+from tests.store_suite.conftest import KINDS, stores
 from tests.things import SAMPLE, ids, insert, record
 
 FOUND = {
@@ -135,3 +142,154 @@ def test_numbers_that_no_item_has(store: Store) -> None:
     }
     found = {(op, number): ids(store, filters=(Filter("price", op, Decimal(number)),)) for op, number in expected}
     assert found == {each: list(items) for each, items in expected.items()}
+
+
+SHOP_FIELDS = {
+    name: Field(name, kind, nullable=True)
+    for name, kind in {
+        "id": Kind.TEXT,
+        "note": Kind.TEXT,
+        "total": Kind.NUMBER,
+        "paid_at": Kind.TIME,
+        "tags": Kind.LIST,
+        "lines.sku": Kind.TEXT,
+        "lines.price": Kind.NUMBER,
+        "lines.count": Kind.INTEGER,
+        "lines.gift": Kind.BOOLEAN,
+        "lines.parts.sku": Kind.TEXT,
+        "attributes.*": Kind.JSON,
+    }.items()
+}
+PATHS = ("tags", "lines.sku", "lines.price", "lines.count", "lines.gift", "lines.parts.sku", "attributes.colour")
+PLAIN = Collection("plain", SHOP_FIELDS)
+INDEXED = Collection("indexed", SHOP_FIELDS, tuple(map(Index, (*PATHS, "note", "total", "paid_at", "attributes.a.b"))))
+
+TEXTS = st.text("aAz\uffff\U0001f600'\"%_\\,.é", max_size=3) | st.sampled_from(["null", "true", "5", "1e3", ""])
+NUMBERS = st.integers(-3, 3) | st.sampled_from([Decimal("0.1"), Decimal("12.5"), 1000, 5, Decimal("5.0")])
+TIMES = st.sampled_from(["2026-01-01T00:00:00.000000Z", "2026-02-01T00:00:00.000000Z"])
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "colour"]), inner),
+    max_leaves=6,
+)
+LINES = st.fixed_dictionaries(
+    {},
+    optional={
+        "sku": st.none() | TEXTS,
+        "price": st.none() | NUMBERS,
+        "count": st.integers(-3, 3),
+        "gift": st.none() | st.booleans(),
+        "parts": st.lists(st.fixed_dictionaries({"sku": TEXTS}), max_size=2),
+    },
+)
+BODIES = st.fixed_dictionaries(
+    {"lines": st.lists(LINES, max_size=3), "attributes": st.dictionaries(st.sampled_from(["colour", "a"]), JSON)},
+    optional={
+        "note": st.none() | TEXTS,
+        "total": st.none() | NUMBERS,
+        "paid_at": st.none() | TIMES,
+        "tags": st.lists(TEXTS, max_size=3),
+    },
+)
+WRITTEN = TEXTS | NUMBERS.map(str) | st.sampled_from(["true", "false"])
+EQUALITY = [Op.EQ, Op.NE, Op.IN]
+ORDERED = [*EQUALITY, Op.GT, Op.GTE, Op.LT, Op.LTE]
+OPERATORS_OF = {
+    "note": [*ORDERED, Op.STARTS],
+    "total": ORDERED,
+    "paid_at": ORDERED,
+    "tags": [Op.EQ, Op.IN],
+    "lines.sku": [*ORDERED, Op.STARTS],
+    "lines.parts.sku": [*ORDERED, Op.STARTS],
+    "lines.price": ORDERED,
+    "lines.count": ORDERED,
+    "lines.gift": [Op.EQ, Op.NE],
+    "attributes.colour": EQUALITY,
+    "attributes.a.b": EQUALITY,
+}
+VALUES = {Kind.TEXT: TEXTS, Kind.LIST: TEXTS, Kind.NUMBER: NUMBERS, Kind.TIME: TIMES, Kind.BOOLEAN: st.booleans()}
+
+
+@st.composite
+def filters(draw: st.DrawFn) -> Filter:
+    """A filter of any field by any of its operators, perhaps one of a group."""
+    name = draw(st.sampled_from(list(OPERATORS_OF)))
+    kind = INDEXED.field(name).kind
+    group = draw(st.sampled_from([0, 0, 1, 2]))
+    if draw(st.integers(0, 4)) == 0:
+        return Filter(name, Op.IS, draw(st.booleans()), group)
+    op = draw(st.sampled_from(OPERATORS_OF[name]))
+    if kind is Kind.JSON:  # as a request has it: all that is written so
+        return Filter(name, Op.IN if op is Op.EQ else op, value_of(draw(WRITTEN), INDEXED.field(name)), group)
+    values = {Kind.INTEGER: st.integers(-3, 3), **VALUES}[kind]
+    if op is Op.IN:
+        return Filter(name, op, tuple(draw(st.lists(values, min_size=1, max_size=3))), group)
+    return Filter(name, op, draw(values), group)
+
+
+def values_at(item: Any, path: str) -> list[Any]:
+    """The values at a path, where a list stands for each of its elements."""
+    found = [item]
+    for name in path.split("."):
+        inner = [each[name] for each in found if isinstance(each, dict) and name in each]
+        found = [element for each in inner for element in (each if isinstance(each, list) else [each])]
+    return found
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def satisfies(item: Any, filter: Filter) -> bool:
+    """Whether an item satisfies a filter, in Python."""
+    found, given = values_at(item, filter.field), filter.value
+    values = given if isinstance(given, tuple) else (given,)
+    if filter.op is Op.IS:
+        return all(value is None for value in found) == given
+    if filter.op in EQUALITY:
+        has = any(is_equal(value, each) for value in found for each in values)
+        return not has if filter.op is Op.NE else has
+    if filter.op is Op.STARTS:
+        return any(isinstance(value, str) and value.startswith(str(given)) for value in found)
+    return any(OPERATORS[filter.op](value, given) for value in found if value is not None)
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with a collection that has indexes, and one that has none."""
+    with stores(request, tmp_path_factory.mktemp("shop")) as open_with:
+        yield open_with(PLAIN, INDEXED)
+
+
+@settings(max_examples=400, deadline=None)
+@given(bodies=st.lists(BODIES, min_size=1, max_size=4), queries=st.lists(st.lists(filters(), max_size=4), max_size=6))
+def test_filters_find_what_python_finds(shop: Store, bodies: list[Any], queries: list[list[Filter]]) -> None:
+    """By each operator, at any path, in any groups, with an index and without: also after changes of the items."""
+    items = {f"{n}": {"id": f"{n}", **body} for n, body in enumerate(bodies)}
+    for name in ("plain", "indexed"):
+        shop.write(partial(replace_all, name, items))
+    for query in queries:
+        groups = [[each for each in query if each.group == number] for number in (1, 2)]
+        groups = [*filter(None, groups), *([each] for each in query if not each.group)]
+        expected = [id for id, item in items.items() if all(any(satisfies(item, each) for each in g) for g in groups)]
+        for name in ("plain", "indexed"):
+            page = shop.page(name, Query(tuple(query)))
+            assert [exactjson.loads(body)["id"] for body in page.bodies] == expected, (name, query)
+            assert shop.count(name, Query(tuple(query))) == len(expected)
+
+
+def replace_all(collection: str, items: dict[str, Any], transaction: Transaction) -> None:
+    """Store these items, by a change where there is one, and delete others."""
+    for id in map(str, range(4)):
+        item = items.get(id)
+        stored = item and Record(id, 1, "2026-01-01T00:00:00.000000Z", "shape", exactjson.dumps(item))
+        try:
+            transaction.read(collection, id)
+        except RecordNotFound:
+            if stored:
+                transaction.insert(collection, stored)
+            continue
+        if stored:
+            transaction.update(collection, stored)
+        else:
+            transaction.delete(collection, id)

@@ -10,7 +10,7 @@ from itertools import chain, pairwise, product
 
 import pytest
 
-from restkeeper.storage.interface import Page, Position, Query, Sort, Store, Transaction
+from restkeeper.storage.interface import Filter, Op, Page, Position, Query, Sort, Store, Transaction
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join
@@ -214,3 +214,20 @@ def test_what_older_forms_show_counts(store: Store) -> None:
     size = len(record("a").body) + 1000
     page = store.page("things", Query(), 2 * size)
     assert (len(page.bodies), page.more, page.cut) == (2, True, True)
+
+
+def test_the_values_of_a_field_are_counted(store: Store) -> None:
+    """The most frequent first, null before others, at most so many; only of the items of the query."""
+    insert(store, *SAMPLE, record("e", price=Decimal("12.50"), sold=False, stock=2**63 - 1))
+    counted = {
+        name: store.groups("things", Query(sort=(Sort(name),)), 9) for name in ("price", "sold", "stock", "sku", "name")
+    }
+    assert counted == {
+        "price": [(12.5, 2), (None, 1), (0.1, 1), (7, 1)],
+        "sold": [(None, 2), (0, 2), (1, 1)],
+        "stock": [(-2, 1), (0, 1), (3, 1), (9, 1), (2**63 - 1, 1)],
+        "sku": [(None, 4), ("L1", 1)],
+        "name": [("", 1), ("100% \\_wool", 1), ("Lamp", 1), ("lampshade", 1), ("Éclair", 1)],
+    }
+    chosen = Query((Filter("tags", Op.EQ, "red"),), sort=(Sort("price"),))
+    assert store.groups("things", chosen, 1) == [(7, 1)]

@@ -1,5 +1,6 @@
 """The components of the document for collections."""
 
+import re
 from collections.abc import Iterator
 
 from restkeeper.features.openapi.spec import Spec
@@ -12,7 +13,7 @@ from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
-from restkeeper.web.queries import MAX_VALUES, OPERATORS
+from restkeeper.web.queries import MAX_VALUES, MOST_NAMES, operators_of
 
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
@@ -28,6 +29,12 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         spec.components.parameter(name, part["in"], part, lazy=True)
     spec.groups |= {f"{kind}Filters": list(filters)} | ({} if items.resource.search else {f"{kind}Search": []})
     spec.groups |= {f"{kind}Owner": []} if items.resource.ownership is Ownership.NONE else {}
+    reserved = representation.queryable.reserved
+    spec.groups |= {f"{kind}Or": ["Or"] if "or" in reserved else []} | (
+        {} if "count" in reserved else {f"{kind}Count": []}
+    )
+    if items.page_limit == spec.config.page_limit:
+        spec.groups[f"{kind}Limit"] = ["Limit"]
     spec.examples[kind] = example_of(representation, whole=True)
     spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Patch")}
 
@@ -55,7 +62,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     sent = CLOSED if whole.get("additionalProperties") is False else {"type": "object"}  # or Meta.unknown is EXCLUDE
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
-    sortable = [field.name for field in representation.queryable.fields.values() if field.sortable]
+    sortable = representation.queryable.sortable
     return {
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
@@ -72,6 +79,12 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     searched = list(dict.fromkeys(map(representation.name_of, resource.search)))
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched))
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
+    if representation.fingerprint == resource.fingerprint and resource.sort:
+        sort["default"] = resource.sort.split(",")
+    limit = spec.common["parameters"]["Limit"]
+    yield f"{kind}Limit", limit | {"schema": limit["schema"] | {"default": items.page_limit}}
+    counted = {"type": "string", "enum": representation.queryable.sortable, "x-extensible": True}
+    yield f"{kind}Count", parameter("count", counted, texts["Count"])
     id = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN}
     yield f"{kind}Id", parameter("id", id, texts["Id"], location="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
@@ -86,15 +99,25 @@ def _filters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSch
     """A parameter for each field and operator, by component name: plain equality first."""
     queryable = items.representation.queryable
     folded = {items.representation.name_of(index.field) for index in items.resource.indexes if index.fold}
-    pairs = [(op, field) for field in queryable.fields.values() for op in OPERATORS[field.kind]]
+    named = [field for field in queryable.fields.values() if "*" not in field.name]
+    pairs = [(op, field) for field in named for op in operators_of(field)]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
         name = field.name if op is Op.EQ else f"{field.name}[{op}]"
         meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]
-        one: JsonSchema = spec.common["filter_schemas"][field.kind.value]
+        one: JsonSchema = spec.common["filter_schemas"]["is" if op is Op.IS else field.kind.value]
+        if field.choices and op in (Op.EQ, Op.NE, Op.IN):
+            one = one | {"enum": list(field.choices), "x-extensible": True}
         schema = several(one, maxItems=MAX_VALUES) if op is Op.IN else one
         if op is Op.EQ and field.name in folded:
             schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
         yield f"{kind}.{field.name}.{op}", parameter(name, schema, f"Items whose {field.name} {meaning}.")
+    for root in (name.removesuffix(".*") for name in queryable.fields if "*" in name):  # parameters of any such name
+        kinds, most = spec.common["filter_schemas"], MOST_NAMES - 1 - root.count(".")
+        path = rf"^{re.escape(root)}(\.[A-Za-z0-9_-]{{1,20}}){{1,{most}}}"
+        parts = {rf"{path}(\[(ne|in)\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
+        schema = CLOSED | {"patternProperties": parts}
+        about = spec.common["collection"]["Paths"]
+        yield f"{kind}Paths-{root}", parameter(root, schema, about) | {"style": "form", "explode": True}
 
 
 def parameter(name: str, schema: JsonSchema, about: str, *, location: str = "query") -> JsonSchema:

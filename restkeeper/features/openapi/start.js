@@ -3,7 +3,7 @@
 // filter is a parameter, and every operation has the same errors and headers. To be shorter, the page shows each of
 // these once.
 
-const FILTER = /^#\/components\/parameters\/\w+\.(\w+)\.(\w+)$/;
+const FILTER = /^#\/components\/parameters\/\w+(?:\.([\w.-]+)\.(\w+)|Paths-([\w.-]+))$/;
 const VERSION = /^\/api\/v\d+/;
 const CHOSEN = new URLSearchParams(location.search).get("version");
 const METHODS = ["get", "post", "put", "patch", "delete"];
@@ -30,11 +30,12 @@ function withoutTwins(paths) {
 function withFoldedFilters(operation, components) {
   const rows = new Map(); // the fields that have a filter, by its operator and its meaning
   for (const { $ref } of operation.parameters ?? []) {
-    const [, field, operator] = FILTER.exec($ref) ?? [];
-    if (!field) continue;
+    const [, field, operator, root] = FILTER.exec($ref) ?? [];
+    if (!field && !root) continue;
     const meaning = components[$ref.split("/").pop()].description.replace(`Items whose ${field} `, "");
-    const row = `| \`${operator === "eq" ? "field" : `field[${operator}]`}\` | ${meaning} |`;
-    rows.set(row, [...(rows.get(row) ?? []), field]);
+    const filter = root ? "field.name" : operator === "eq" ? "field" : `field[${operator}]`;
+    const row = `| \`${filter}\` | ${meaning} |`;
+    rows.set(row, [...(rows.get(row) ?? []), field ?? root]);
   }
   if (!rows.size) return;
   const table = [...rows].map(([row, fields]) => `${row} ${fields.join(", ")} |`).join("\n");

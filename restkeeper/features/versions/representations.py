@@ -24,7 +24,7 @@ from restkeeper.resources.representation import (
 from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
-from restkeeper.storage.interface import Page, Query, Record
+from restkeeper.storage.interface import Page, Query, Record, root_of
 from restkeeper.versions import Deprecation, seconds_of
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, require_none
@@ -57,15 +57,20 @@ class OlderRepresentation(Representation):
                     instead = " and ".join(step.after) or "nothing"
                     refused[name] = f"cannot be used in queries: newer versions have {instead} instead"
         known = older.queryable.fields
-        fields = {name: field for name, field in known.items() if name in self._same}
-        self.queryable = Queryable(fields, self.names, {name: why for name, why in refused.items() if name in known})
+        fields = {name: field for name, field in known.items() if root_of(name) in self._same}
+        roots = {root_of(name) for name in known}
+        self.queryable = Queryable(fields, self.names, {name: why for name, why in refused.items() if name in roots})
 
     def query(self, query: Query) -> Query:
         return replace(
             query,
-            filters=tuple(each._replace(field=self._same[each.field]) for each in query.filters),
-            sort=tuple(each._replace(field=self._same[each.field]) for each in query.sort),
+            filters=tuple(each._replace(field=self._stored(each.field)) for each in query.filters),
+            sort=tuple(each._replace(field=self._stored(each.field)) for each in query.sort),
         )
+
+    def _stored(self, field: str) -> str:
+        root = root_of(field)
+        return self._same[root] + field.removeprefix(root)
 
     def name_of(self, field: str) -> str:
         return self._origins.get(field, field)
@@ -209,7 +214,7 @@ class ReducedRepresentation(Representation):
         left = {name: fields[name] for name in self.names if name not in READ_ONLY}
         self.schema = schema_with(whole.schema, left)
         before = whole.queryable
-        queried = {name: field for name, field in before.fields.items() if name not in self._gone}
+        queried = {name: field for name, field in before.fields.items() if root_of(name) not in self._gone}
         self.queryable = Queryable(queried, self.names, {**before.refused, **self._gone})
 
     def query(self, query: Query) -> Query:

@@ -9,10 +9,12 @@ from hashlib import blake2b
 
 from restkeeper.storage import queries
 from restkeeper.storage.interface import Collection, Filter, Index, Kind, Op
-from restkeeper.storage.sql import literal, of_other_revision
+from restkeeper.storage.sql import literal, of_other_revision, path_of
 
 BEGINNING = 500  # characters of a text in an index
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
+
+LAST = "E'\\U0010FFFF'"  # the last character
 
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
@@ -59,15 +61,31 @@ class PostgresColumn(queries.Column):
         """What a unique index has; null does not occur in it."""
         return unique_text(self.folded) if self.is_text else f"({self.folded})"
 
+    @property
+    def values(self) -> str:
+        """The JSON values of a field that can have several, as an array. Objects are in the body only."""
+        if "." not in self.field.name:
+            return self.json
+        steps = ".".join(f'"{name}"' for name in path_of(self.field.name))
+        return f"jsonb_path_query_array(body::jsonb, '$.{steps}[*]')"
+
     def condition(self, filter: Filter, given: str) -> str:
-        if self.field.kind is Kind.LIST and filter.op in (Op.EQ, Op.IN):
-            contains = f"?| {given}::text[]" if filter.op is Op.IN else f"? {given}::text"
-            return f"coalesce({self.json} {contains}, false)"
+        if self.field.is_many:  # `given` is a test of its values
+            has = f"{self.values} @? {given}::jsonpath"
+            if self.is_indexed and filter.op in (Op.EQ, Op.IN):  # at once: the planner expects to find some soon by id
+                where = f"collection = {literal(self.collection)} AND {has}"
+                return f"id = ANY(ARRAY(SELECT id FROM items WHERE {where}))"  # noqa: S608 - declared names only
+            is_not = filter.op is Op.NE or (filter.op is Op.IS and filter.value)
+            return f"NOT coalesce({has}, false)" if is_not else f"({has})"
+        if filter.op is Op.IS:
+            return self.is_null(filter)
         if filter.op is Op.LIKE:
             return self.contains(given)
         value = "each" if filter.op is Op.IN else f"{given}::{self.type}"
         left, right = self._sides(filter, value)
-        if filter.op is not Op.IN:
+        if filter.op is Op.STARTS:
+            term = f"{left[0]} >= {right[0]} AND {left[0]} < {right[0]} || {LAST}"
+        elif filter.op is not Op.IN:
             term = f"{in_row(left)} {_COMPARISON[filter.op]} {in_row(right)}"
         elif right == [value]:
             term = f"{in_row(left)} = ANY({given}::{self.type}[])"  # which the planner can estimate, unlike a subquery
@@ -89,7 +107,7 @@ class PostgresColumn(queries.Column):
         if self.is_text and self.is_unique and filter.op in (Op.EQ, Op.IN):
             return [self.unique], [unique_text(value)]
         if self.is_text and self.is_indexed and filter.op is not Op.NE:
-            if is_long(filter):
+            if is_long(filter) and filter.op is not Op.STARTS:
                 return [self.order, self.key], [beginning(value), value]
             return [self.order], [value]
         return [self.key], [value]
@@ -173,6 +191,8 @@ def field_of(index: str) -> str:
 def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
     indexed = PostgresColumn.of(collection, index.field)
     where = f"collection = {literal(collection.name)}"
+    if indexed.field.is_many:
+        return index.field, False, f"USING gin (({indexed.values}) jsonb_path_ops) WHERE {where}"
     if not index.unique:
         return index.field, False, f"({indexed.order}, id) WHERE {where}"
     where += f" AND {indexed.value} IS NOT NULL" if indexed.field.nullable else ""

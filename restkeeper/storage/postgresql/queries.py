@@ -9,14 +9,18 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from restkeeper.storage.interface import Collection, Filter, Kind, Op, Page, Query, Scalar, Sort
+import orjson
+
+from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
 from restkeeper.storage.postgresql.dialect import clean
 from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, in_row, is_long, type_of
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.queries import conditions, order_of, outline, page_of
+from restkeeper.storage.queries import conditions, groups, order_of, outline, page_of
 from restkeeper.storage.sql import change_token, literal, select_other_fingerprints
 
 HIGHEST = 400  # decimal exponents beyond those of any stored number
+
+_TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
 
 _INFINITY = Decimal("Infinity")
 _LONG = "x" * BEGINNING
@@ -144,6 +148,12 @@ def _count_statement(collection: Collection, query: Query) -> str:
     return f"SELECT count(*) FROM ({counted}) AS counted"  # noqa: S608 - likewise
 
 
+def count_groups(session: Session, collection: Collection, query: Query, most: int) -> list[tuple[Any, int]]:
+    """See `interface.ItemStore.groups`."""
+    parameters = {**_parameters(collection, query), "most": most}
+    return [(_plain(value), n) for value, n in session.rows(groups(collection, query, PostgresColumn), parameters)]
+
+
 @lru_cache(maxsize=64)
 def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[SortKey]:
     """The sort keys, the id last; reversed for a backward query."""
@@ -169,19 +179,35 @@ def _beyond(keys: list[SortKey]) -> str:
 
 
 def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
-    values = {f"f{n}": _parameter(collection.fields[each.field].kind, each) for n, each in enumerate(query.filters)}
+    values = {f"f{n}": _parameter(collection.field(each.field), each) for n, each in enumerate(query.filters)}
     if query.owner is not None:
         values["owner"] = clean(query.owner)
     return values | {"search": clean(query.search.casefold())} if query.search else values
 
 
-def _parameter(kind: Kind, filter: Filter) -> Any:
+def _parameter(field: Field, filter: Filter) -> Any:
     """A filter's value as a parameter."""
+    kind = field.kind
+    if field.is_many:
+        return clean(_json_path(filter))
     if filter.op is Op.LIKE:
         return clean(str(filter.value).casefold())
     if isinstance(filter.value, tuple):
         return [_comparable(kind, each) for each in filter.value]
     return _comparable(kind, filter.value)
+
+
+def _json_path(filter: Filter) -> str:
+    """The test of the values of a field that can have several, as a JSON path. It does not look into their arrays."""
+    given = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    values = [str(each) if isinstance(each, Decimal) else orjson.dumps(each).decode() for each in given]
+    if filter.op is Op.IS:
+        test = "@ != null"
+    elif filter.op in _TESTS:
+        test = f"@ {_TESTS[filter.op]} {values[0]}"
+    else:
+        test = " || ".join(f"@ == {each}" for each in values) or "1 == 0"
+    return f"strict $[*] ? ({test})"
 
 
 def _comparable(kind: Kind, value: Scalar | float) -> str | Decimal:

@@ -25,6 +25,7 @@ from restkeeper.storage.interface import (
     Page,
     Query,
     Record,
+    Scalar,
     StoredSchema,
     Transaction,
 )
@@ -52,7 +53,7 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pool import Connections, connect
-from restkeeper.storage.postgresql.queries import find_page, select_count
+from restkeeper.storage.postgresql.queries import count_groups, find_page, select_count
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.schemas import Registry, find_others, read_schemas
 from restkeeper.storage.spool import records_in, spool
@@ -161,7 +162,7 @@ class PostgresStore:
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
-        searches = is_search(declared, query, reads_all=is_sorted(query))
+        searches = is_search(declared, query, reads_all=is_sorted(declared, query))
         with self._open_connections.session(is_search=searches) as session:
             page = find_page(session, declared, query, max_bytes)
             self._load_schemas(session, collection, *page.fingerprints, *page.others)
@@ -174,6 +175,10 @@ class PostgresStore:
         statement, parameters = select_count(declared, query)
         with self._open_connections.session(is_search=is_search(declared, query, reads_all=True)) as session:
             return int(session.rows(statement, {**parameters, "most": most})[0][0])
+
+    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
+        with self._open_connections.session(is_search=True) as session:
+            return count_groups(session, self._collections[collection], query, most)
 
     def change_token(self, collection: str) -> str:
         return self._read(change_token_of, collection)

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 import orjson
 
 from restkeeper.storage import queries
-from restkeeper.storage.interface import Collection, Filter, Kind, Op, Page, Query
-from restkeeper.storage.queries import conditions, order_of, outline, page_of
-from restkeeper.storage.sql import literal
+from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query
+from restkeeper.storage.queries import conditions, groups, order_of, outline, page_of
+from restkeeper.storage.sql import literal, path_of
 
 COLUMNS = """\
     id,
@@ -30,6 +31,8 @@ _PAGE_COLUMNS = """\
     fingerprint,
     CAST(body AS BLOB),
     CAST(removed AS BLOB)"""
+
+LAST = "char(1114111)"  # the last character
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
@@ -49,24 +52,65 @@ class SqliteColumn(queries.Column):
         literal(self.field.name)
         return self.field.name if self.is_own else f"json_extract(body, '$.{self.field.name}')"
 
+    @property
+    def table(self) -> str:
+        """The name of the table that is the index of a field with several values: `value` and `id` of its items."""
+        digest = blake2b("".join(self.values("body")).encode(), digest_size=4).hexdigest()
+        return f"items.{self.collection}.{self.field.name}.{digest}"
+
+    def values(self, body: str) -> tuple[str, str, str]:
+        """Each value of the field in a body: as an expression, its type, and the tables that have them.
+
+        True and false are texts: as numbers they would equal 1 and 0. With two paths, of which '$[0]' is null in an
+        object, json_extract returns an array of JSON values.
+        """
+        tables, row = [], ""
+        for n, name in enumerate(path_of(self.field.name)):
+            path, row = f"'$.\"{name}\"'", f"each{n}"
+            paths = f"CASE json_type({body}, {path}) WHEN 'array' THEN json_extract({body}, {path})"
+            tables.append(f"json_each({paths} ELSE json_extract({body}, {path}, '$[0]') END) AS {row}")
+            body = f"CASE {row}.type WHEN 'object' THEN {row}.value END"
+        value = f"CASE WHEN {row}.type IN ('true', 'false') THEN {row}.type ELSE {row}.atom END"
+        return value, f"{row}.type", ", ".join(tables)
+
+    def _has(self, filter: Filter, given: str) -> str:
+        """The condition of a filter of a field with several values."""
+        value, type, tables = self.values("body")
+        if filter.op is Op.IS:
+            return f"{'NOT ' if filter.value else ''}EXISTS (SELECT 1 FROM {tables} WHERE {type} <> 'null')"  # noqa: S608
+        value = "value" if self.is_indexed else value
+        given = f"CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER and filter.op in _IF_BELOW else given
+        match filter.op:
+            case Op.EQ | Op.NE | Op.IN:
+                term = f"{value} IN (SELECT value FROM json_each({given}))"  # noqa: S608 - declared names only
+            case Op.STARTS:
+                term = f"{value} >= {given} AND {value} < {given} || {LAST}"
+            case op:
+                term = f"{value} {_COMPARISON[op]} {given}"
+        is_not = "NOT " if filter.op is Op.NE else ""
+        if self.is_indexed:
+            return f'id {is_not}IN (SELECT id FROM "{self.table}" WHERE {term})'  # noqa: S608 - likewise
+        return f"{is_not}EXISTS (SELECT 1 FROM {tables} WHERE {term})"  # noqa: S608 - likewise
+
     def condition(self, filter: Filter, given: str) -> str:
+        if self.field.is_many:
+            return self._has(filter, given)
+        if filter.op is Op.IS:
+            return self.is_null(filter)
         is_nullable = self.field.nullable
-        key = self.folded if filter.op in (Op.EQ, Op.IN) and self.is_unique else self.key
+        key = self.folded if filter.op in (Op.EQ, Op.IN, Op.STARTS) and self.is_unique else self.key
         value = f"+CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER else given  # with an affinity: no index
         value = f"lower({value})" if self.folds else value
-        match filter.op, self.field.kind:
-            case (Op.EQ, Kind.LIST):
-                return f"EXISTS (SELECT 1 FROM json_each(body, '$.{self.field.name}') WHERE value = {given})"  # noqa: S608
-            case (Op.IN, Kind.LIST):
-                some = f"SELECT value FROM json_each({given})"  # noqa: S608
-                return f"EXISTS (SELECT 1 FROM json_each(body, '$.{self.field.name}') WHERE value IN ({some}))"  # noqa: S608
-            case (Op.IN, _):
+        match filter.op:
+            case Op.STARTS:
+                term = f"{key} >= {value} AND {key} < {value} || {LAST}"
+            case Op.IN:
                 term = f"{key} IN (SELECT {'lower(value)' if self.folds else 'value'} FROM json_each({given}))"  # noqa: S608
-            case (Op.LIKE, _):
+            case Op.LIKE:
                 term = f"instr(fold({self.value}), {given})"
-            case (Op.NE, _):
+            case Op.NE:
                 return f"({self.value} IS NULL OR {key} <> {value})" if is_nullable else f"{key} <> {value}"
-            case (op, _):
+            case op:
                 term = f"{key} {_COMPARISON[op]} {value}"
         if not is_nullable:
             return term
@@ -90,7 +134,7 @@ class SqliteColumn(queries.Column):
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """The page of a query, without its change token. It reads at most one row more."""
     query = _exact(collection, query)
-    parameters = _parameters(query)
+    parameters = _parameters(collection, query)
     parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
     parameters["offset"] = query.offset
     parameters["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
@@ -151,7 +195,7 @@ def count_items(connection: sqlite3.Connection, collection: Collection, query: Q
     """The number of items of a query, at most so many."""
     query = _exact(collection, query)
     counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, SqliteColumn)} LIMIT :most"  # noqa: S608 - declared names only
-    parameters = {**_parameters(query), "most": -1 if most is None else most}
+    parameters = {**_parameters(collection, query), "most": -1 if most is None else most}
     return int(connection.execute(f"SELECT count(*) FROM ({counted})", parameters).fetchone()[0])  # noqa: S608 - likewise
 
 
@@ -159,7 +203,17 @@ def find_ids(connection: sqlite3.Connection, collection: Collection, query: Quer
     """See `interface.ItemTransaction.find`."""
     query = _exact(collection, query)
     statement = f"SELECT id FROM items WHERE {conditions(collection, query, SqliteColumn)} LIMIT :limit"  # noqa: S608 - declared names only
-    return [id for (id,) in connection.execute(statement, {**_parameters(query), "limit": limit})]
+    return [id for (id,) in connection.execute(statement, {**_parameters(collection, query), "limit": limit})]
+
+
+def count_groups(
+    connection: sqlite3.Connection, collection: Collection, query: Query, most: int
+) -> list[tuple[Any, int]]:
+    """See `interface.ItemStore.groups`."""
+    query = _exact(collection, query)
+    return connection.execute(
+        groups(collection, query, SqliteColumn), {**_parameters(collection, query), "most": most}
+    ).fetchall()
 
 
 def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:
@@ -185,15 +239,17 @@ def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
     for each in query.filters:
         values = each.value if isinstance(each.value, tuple) else (each.value,)
         numbers = [value for value in values if not isinstance(value, Decimal) or _nearest(value) == value]
-        if collection.fields[each.field].kind is not Kind.NUMBER or len(numbers) == len(values):
+        if collection.field(each.field).kind is not Kind.NUMBER or len(numbers) == len(values):
             yield each
         elif each.op in (Op.EQ, Op.IN):
-            yield Filter(each.field, Op.IN, tuple(numbers))
-        elif each.op is not Op.NE:  # which every item satisfies
+            yield each._replace(op=Op.IN, value=tuple(numbers))
+        elif each.op is Op.NE:  # which every item satisfies
+            yield Filter("id", Op.NE, "", each.group)
+        else:
             number = Decimal(str(each.value))
             nearest = _nearest(number)
             op = (_IF_BELOW if nearest < number else _IF_ABOVE)[each.op]
-            yield Filter(each.field, op, nearest if nearest.is_finite() else number)
+            yield each._replace(op=op, value=nearest if nearest.is_finite() else number)
 
 
 def _nearest(number: Decimal) -> Decimal:
@@ -206,16 +262,19 @@ def _nearest(number: Decimal) -> Decimal:
     return Decimal(repr(float(number)))
 
 
-def _parameters(query: Query) -> dict[str, Any]:
-    values = {f"f{n}": _bound(each) for n, each in enumerate(query.filters)}
+def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
+    values = {f"f{n}": _bound(collection.field(each.field), each) for n, each in enumerate(query.filters)}
     if query.owner is not None:
         values["owner"] = query.owner
     return values | {"search": fold(query.search)} if query.search else values
 
 
-def _bound(filter: Filter) -> Any:
+def _bound(field: Field, filter: Filter) -> Any:
     """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
     value = filter.value
+    if field.is_many and filter.op in (Op.EQ, Op.NE, Op.IN):
+        found = value if isinstance(value, tuple) else (value,)
+        value = tuple(str(each).lower() if isinstance(each, bool) else each for each in found)
     if isinstance(value, tuple):
         return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
     if filter.op is Op.LIKE:

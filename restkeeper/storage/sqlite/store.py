@@ -26,6 +26,7 @@ from restkeeper.storage.interface import (
     Page,
     Query,
     Record,
+    Scalar,
     StoredSchema,
     Transaction,
 )
@@ -52,7 +53,7 @@ from restkeeper.storage.sqlite.identity import change_token_of, epoch_of, state_
 from restkeeper.storage.sqlite.items import find_other_fingerprints, read_item
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
-from restkeeper.storage.sqlite.queries import COLUMNS, count_items, find_page
+from restkeeper.storage.sqlite.queries import COLUMNS, count_groups, count_items, find_page
 from restkeeper.storage.sqlite.search import LogLimit, Searches
 from restkeeper.storage.sqlite.writer import Writer
 
@@ -220,6 +221,10 @@ class SqliteStore:
         declared = self._collections[collection]
         find = partial(count_items, collection=declared, query=query, most=most)
         return self._searches.answer(self._read, find, indexed=not is_search(declared, query))
+
+    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
+        find = partial(count_groups, collection=self._collections[collection], query=query, most=most)
+        return self._searches.answer(self._read, find, indexed=False)
 
     def change_token(self, collection: str) -> str:
         return self._read_with_epoch(change_token_of, collection)

@@ -15,7 +15,7 @@ from restkeeper.storage.interface import Collection
 from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
 from restkeeper.storage.sqlite.dialect import SqliteConnection
 from restkeeper.storage.sqlite.identity import epoch_of, note_schema
-from restkeeper.storage.sqlite.indexes import indexes_of, present_indexes
+from restkeeper.storage.sqlite.indexes import drop_index, indexes_of, present_indexes
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
 
@@ -105,7 +105,7 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
         declared = indexes_of(collection)
         for name in present_indexes(connection, collection):
             if name not in declared:
-                connection.execute(f'DROP INDEX "{name}"')
+                drop_index(connection, name)
                 note_schema(connection)
                 return name
     return ""
@@ -121,4 +121,5 @@ def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator
     if not connection.execute("SELECT 1 FROM counters WHERE collection = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO counters (collection) VALUES ({name})"  # noqa: S608 - a checked literal
     present = present_indexes(connection, collection)
-    yield from (statement for index, statement in indexes_of(collection).items() if index not in present)
+    for index, statements in indexes_of(collection).items():
+        yield from statements if index not in present else ()

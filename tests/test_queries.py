@@ -1,0 +1,281 @@
+"""Filters inside objects, by null, by a beginning and by alternatives; counts; and the list's own order and page."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import fields
+
+from restkeeper import (
+    Index,
+    ItemSchema,
+    JsonObject,
+    Lifecycle,
+    ListOf,
+    Money,
+    Ownership,
+    Rename,
+    Resource,
+    Status,
+    Text,
+    Time,
+    Version,
+    Versions,
+    Whole,
+)
+from restkeeper.config import Config
+from restkeeper.web import queries
+from tests.callers import make_key
+from tests.shop import RESOURCES, create_app
+from tests.test_lists import links
+
+
+class Part(ItemSchema):
+    """A part of a line."""
+
+    class Meta:
+        fields = ("serial", "inner")
+
+    serial = Text(0, 20, required=True)
+    inner = fields.Nested(lambda: Part(), load_default=None, allow_none=True)
+
+
+class Line(ItemSchema):
+    """A line of a bill."""
+
+    class Meta:
+        fields = ("sku", "price", "parts", "data")
+
+    sku = Text(1, 64, required=True)
+    price = Money(load_default=None, allow_none=True)
+    parts = ListOf(fields.Nested(Part), load_default=list)
+    data = JsonObject(load_default=dict)
+
+
+class BillSchema(ItemSchema):
+    """A bill."""
+
+    name = Text(1, 100, required=True)
+    note = Text(0, 100, load_default=None, allow_none=True)
+    lines = ListOf(fields.Nested(Line), load_default=list)
+    attributes = JsonObject(load_default=dict)
+    tags = ListOf(Text(1, 20), load_default=list)
+    paid_at = Time(load_default=None, allow_none=True)
+    total = Money(load_default=None, allow_none=True)
+    parts = Whole(load_default=0)
+    open = fields.Boolean(load_default=True)
+    status = Status(Lifecycle("new", {"new": ("sent",), "sent": ()}))
+
+
+INDEXES = (Index("lines.sku"), Index("attributes.colour"), Index("tags"), Index("paid_at"), Index("name"))
+BILLS = Resource("bills", "bill", BillSchema, INDEXES, sort="-total,name", page_limit=3)
+
+SAMPLE: list[dict[str, Any]] = [
+    {"name": "a", "total": 5, "lines": [{"sku": "LAMP-1", "price": 10}, {"sku": "DESK", "price": 99.5}]},
+    {"name": "ab", "total": 7, "lines": [{"sku": "LAMP-2"}], "attributes": {"colour": "red", "size": 5, "null": None}},
+    {"name": "Ab", "paid_at": "2026-03-01T10:00:00Z", "tags": ["x"], "note": "null", "attributes": {"size": "5"}},
+    {
+        "name": "b,c",
+        "tags": ["x", "y"],
+        "note": "",
+        "open": False,
+        "attributes": {"colour": ["red", "blue"], "on": True},
+    },
+    {"name": 'q"', "total": 7, "status": "sent", "lines": [{"sku": "S", "parts": [{"serial": "7"}], "data": {"k": 1}}]},
+]
+
+
+@pytest.fixture
+def bills() -> FlaskClient:
+    client = create_app(Config(), [*RESOURCES, BILLS]).test_client()
+    for each in SAMPLE:
+        assert client.post("/bills", json=each).status_code == 200
+    return client
+
+
+FOUND = {
+    "lines.sku=LAMP-1": "a",
+    "lines.sku[in]=LAMP-1,S": "a q",
+    "lines.sku=LAMP-1&lines.sku=LAMP-2": "a ab",
+    "lines.sku[ne]=DESK": "Ab ab b,c q",
+    "lines.sku[starts]=LAMP": "a ab",
+    "lines.price[gt]=50": "a",
+    "lines.price[is]=not_null": "a",
+    "lines.price=null": "Ab ab b,c q",
+    "lines.parts.serial=7": "q",
+    "lines.data.k=1": "q",
+    "attributes.colour=red": "ab b,c",
+    "attributes.colour[in]=blue,green": "b,c",
+    "attributes.colour[ne]=red": "Ab a q",
+    "attributes.size=5": "Ab ab",
+    "attributes.size=5.0": "ab",
+    "attributes.on=true": "b,c",
+    "attributes.on=1": "",
+    "attributes.colour[is]=null": "Ab a q",
+    "attributes.null[is]=not_null": "",
+    "attributes.none.at.all=1": "",
+    "tags=y": "b,c",
+    "paid_at=null": "a ab b,c q",
+    "paid_at[ne]=null": "Ab",
+    "paid_at=null&paid_at=2026-03-01T10:00:00Z&name[starts]=A": "Ab",
+    "note=null": "Ab",
+    "note[is]=null": "a ab q",
+    "note[is]=not_null": "Ab b,c",
+    "note=": "b,c",
+    "name[starts]=a": "a ab",
+    "name[starts]=": "Ab a ab b,c q",
+    "or=(status=sent,total[lt]=6)": "a q",
+    'or=(name="b,c",name=a)': "a b,c",
+    r'or=(name="q\"",tags[in]="x,y",note[is]=not_null)': "Ab b,c q",
+    "or=(tags=x,tags=y)&or=(note=,note=null)&name[starts]=b": "b,c",
+    "or=(lines.sku=S,attributes.colour=red)": "ab b,c q",
+    "or=(name=,name=a)": "a",
+}
+
+
+def test_filters(bills: FlaskClient) -> None:
+    """Each filter finds these items, and the total counts them."""
+    found = {}
+    for query in FOUND:
+        response = bills.get("/bills", query_string=f"{query.replace('+', '%2B')}&limit=9")
+        assert response.status_code == 200, (query, response.text)
+        assert response.headers["X-Total-Count"] == str(len(response.json))
+        found[query] = " ".join(sorted(each["name"].removesuffix('"') for each in response.json))
+    assert found == FOUND
+
+
+FAULTS = {
+    "status=lost": "must be one of: new, sent",
+    "status[in]=new,lost,gone": "must be one of: new, sent",
+    "lines.sku[like]=a": "is no operator of lines.sku; there are: eq, ne, gt, gte, lt, lte, in, starts, is",
+    "attributes.size[gt]=5": "is no operator of attributes.size; there are: eq, ne, in, is",
+    "lines.price=ten": "must be a number",
+    "note[is]=nothing": "must be null or not_null",
+    "name[is]=null": "is no operator of name; there are: eq, ne, gt, gte, lt, lte, in, like, starts",
+    "parts=null": "must be a whole number from -9223372036854775808 to 9223372036854775807",
+    "attributes.a.b.c.d.e=1": "is no path of at most 5 names and 100 characters",
+    f"attributes.{'x' * 100}=1": "is no path of at most 5 names and 100 characters",
+    "or=(status=lost,total=1)": "has status, which must be one of: new, sent",
+    "or=(name=a)": "must be filters like (status=open,total[gte]=100), a value with a comma in double quotes",
+    "or=(name=a,)": "must be filters like (status=open,total[gte]=100), a value with a comma in double quotes",
+    "or=(limit=1,name=a)": "has limit, which is not a parameter of this list; there are: ",
+    "count=note2": "cannot be 'note2'; there are: id, name, note, paid_at, total, ",
+    "count=status&limit=1": "does not go with count, which has no pages",
+}
+
+
+def test_faults(bills: FlaskClient) -> None:
+    """A filter that cannot be is a 400 that names what can."""
+    for query, detail in FAULTS.items():
+        response = bills.get("/bills", query_string=query)
+        assert response.status_code == 400, query
+        assert response.json["errors"][0]["detail"].startswith(detail), query
+    for name in ("attributes", "attributes.", "attributes..a", "attributes.a'b", "attributes.é", "lines", "lines.none"):
+        response = bills.get("/bills", query_string={name: "1"})
+        assert response.json["errors"][0]["detail"].startswith("is not a parameter of this list"), name
+    terms = ",".join(["name=a"] * (queries.MAX_FILTERS + 1))
+    assert "one filter too many" in bills.get(f"/bills?or=({terms})").json["detail"]
+    values = ",".join(["a"] * queries.MAX_VALUES)
+    assert "one value too many" in bills.get(f'/bills?or=(name=a,name[in]="{values}")').json["detail"]
+
+
+def test_counts(bills: FlaskClient) -> None:
+    """The values of a field, and how many items that match the filters have each: the most frequent first."""
+    assert bills.get("/bills?count=status").json == [{"value": "new", "count": 4}, {"value": "sent", "count": 1}]
+    counted = {
+        query: [(each["value"], each["count"]) for each in bills.get(f"/bills?count={query}").json]
+        for query in ("total", "open", "paid_at&paid_at=null", "id&q=nothing")
+    }
+    assert counted == {
+        "total": [(None, 2), (7, 2), (5, 1)],
+        "open": [(True, 4), (False, 1)],
+        "paid_at&paid_at=null": [(None, 4)],
+        "id&q=nothing": [],
+    }
+    response = bills.get("/bills?count=status")
+    assert response.headers["X-Total-Count"] == "5" and "Link" not in response.headers
+    assert bills.get("/bills?count=status", headers={"If-None-Match": response.headers["ETag"]}).status_code == 304
+    bills.post("/bills", json={"name": "new"})
+    after = bills.get("/bills?count=status", headers={"If-None-Match": response.headers["ETag"]})
+    assert after.json[0] == {"value": "new", "count": 5}
+
+
+def test_counts_have_a_bound(bills: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more values or more items than the limits it is a 400; filters make them fewer."""
+    monkeypatch.setattr("restkeeper.resources.items.MAX_VALUES", 4)
+    assert bills.get("/bills?count=name").status_code == 400
+    assert len(bills.get("/bills?count=name&status=new").json) == 4
+    monkeypatch.setattr("restkeeper.resources.items.MOST_COUNTED", 3)
+    response = bills.get("/bills?count=status")
+    assert (response.status_code, response.json["errors"][0]["parameter"]) == (
+        200,
+        "count",
+    ) or response.status_code == 400
+
+
+def test_a_list_has_its_own_order_and_page(bills: FlaskClient) -> None:
+    """Without parameters it has these, and a walk by cursor visits each item once."""
+    response, found = bills.get("/bills?fields=name"), []
+    assert len(response.json) == 3
+    while "next" in links(response):
+        found += [each["name"] for each in response.json]
+        response = bills.get(links(response)["next"])
+    assert [*found, *(each["name"] for each in response.json)] == ["ab", 'q"', "a", "Ab", "b,c"]
+    assert [each["name"] for each in bills.get("/bills?sort=name&limit=2").json] == ["Ab", "a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"sort": "tags"}, "bills: sort='tags': 'tags' is none of id, name, note, paid_at, "),
+        ({"page_limit": 0}, "bills: page_limit=0: must be a whole number from 1"),
+        ({"indexes": (Index("lines.none"),)}, "bills.lines.none: cannot be indexed or searched; there are: "),
+        ({"indexes": (Index("attributes.*"),)}, r"bills.attributes.\*: cannot be indexed or searched; there are: "),
+        ({"indexes": (Index("lines.sku", unique=True),)}, "bills.lines.sku: can have several values: write Index"),
+        ({"search": ("lines.sku",)}, "bills.lines.sku: cannot be indexed or searched; there are: "),
+    ],
+)
+def test_wrong_declarations(options: dict[str, Any], reason: str) -> None:
+    """They are refused, and the message says what there is."""
+    with pytest.raises(ValueError, match=reason):
+        Resource("bills", "bill", BillSchema, **options)
+
+
+VERSIONS = Versions(
+    Version("v1", successor="v2", revisions={"bills": 1}),
+    Version("v2"),
+    unversioned="v2",
+)
+MOVED = replace(BILLS, indexes=(), upgrades={2: [Rename("rest", "attributes"), Rename("sum", "total")]})
+
+
+@pytest.mark.needs("versions")
+def test_an_older_version_has_its_own_names() -> None:
+    """In paths, in counts, and where the order is that of the list."""
+    client = create_app(Config(), [MOVED], versions=VERSIONS).test_client()
+    for each in SAMPLE:
+        assert client.post("/bills", json=each).status_code == 200
+    old, new = "/api/v1/bills", "/api/v2/bills"
+    assert client.get(f"{old}?rest.colour=red").json[0]["rest"] == SAMPLE[1]["attributes"]
+    assert client.get(f"{old}?or=(attributes.colour=red,sum=5)").status_code == 400
+    assert client.get(f"{old}?count=sum").json == client.get(f"{new}?count=total").json
+    names = [[each["name"] for each in client.get(path).json] for path in (old, new)]
+    assert names[0] == names[1] == ["ab", 'q"', "a"]
+
+
+@pytest.mark.needs("ownership", "keys")
+def test_counts_are_of_the_items_that_a_caller_sees() -> None:
+    """Where only their owner sees items, a caller counts its own, and has its own ETag."""
+    config = Config(auth="required", admin_key="an-admin-key-of-enough-characters", rate_limit="off")
+    client = create_app(config, [replace(BILLS, ownership=Ownership.ALL)]).test_client()
+    keys = [{"X-API-Key": make_key(client, "bills:read", "bills:write")["secret"]} for _ in range(2)]
+    for n in (0, 0, 1):
+        assert client.post("/bills", json={"name": f"{n}"}, headers=keys[n]).status_code == 200
+    responses = [client.get("/bills?count=name", headers=each) for each in keys]
+    assert [each.json for each in responses] == [[{"value": "0", "count": 2}], [{"value": "1", "count": 1}]]
+    client.post("/bills", json={"name": "1"}, headers=keys[1])
+    again = [
+        client.get("/bills?count=name", headers={**key, "If-None-Match": responses[0].headers["ETag"]}) for key in keys
+    ]
+    assert [each.status_code for each in again] == [304, 200]

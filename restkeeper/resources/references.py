@@ -16,6 +16,7 @@ from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction
 from restkeeper.web import exactjson
+from restkeeper.web.queries import MOST_NAMES
 
 MOST_FOLLOWING = 1000  # items that are changed or deleted with another one
 
@@ -98,7 +99,7 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
         inner: Any = field.inner if isinstance(field, fields.List) else field
         if isinstance(inner, Reference):
             yield f"{around}{name}", inner
-        elif isinstance(inner, fields.Nested):
+        elif isinstance(inner, fields.Nested) and around.count(".") < MOST_NAMES:  # a schema can be inside itself
             yield from references_in(inner.schema, f"{around}{name}.")
 
 

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
+from marshmallow import fields
 
 from restkeeper import Config, ItemSchema, Reference, Resource
 from restkeeper.storage.interface import Index
 from tests import stores
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
-from tests.shop.references import OWNERS, THINGS, create_app
+from tests.shop.references import LISTS, OWNERS, THINGS, create_app
+
+NULL = "a.to: on_delete='null' needs allow_none=True, and no field around it"
 
 pytestmark = pytest.mark.needs("events")
 
@@ -82,6 +85,22 @@ def test_a_deletion_follows_references(client: FlaskClient) -> None:
     assert client.get("/things").json == []
     expected = {"owner.deleted": 1, "thing.updated": 1, "thing.deleted": 3}
     assert Counter(events(client)[count:]) == expected
+
+
+def test_references_inside_lists(client: FlaskClient) -> None:
+    """They are checked and followed as others are, by an index."""
+    owner, other = new(client, "/owners"), new(client, "/owners")
+    things = [new(client, "/things", owner=owner) for _ in range(3)]
+    lines = [{"thing": thing} for thing in things[:2]]
+    listed = client.post("/lists", json={"lines": lines, "owners": [other]}).json
+    wrong = client.post("/lists", json={"lines": [*lines, {"thing": "none"}]})
+    assert (wrong.status_code, wrong.json["errors"][0]["pointer"]) == (422, "#/lines/2/thing")
+    assert client.delete(f"/things/{things[0]}").json["detail"] == "lines.thing of lists refers to it"
+    assert client.delete(f"/things/{things[2]}").status_code == 200
+    assert client.delete(f"/owners/{other}").status_code == 200
+    assert client.get(f"/lists/{listed['id']}").status_code == 404
+    assert client.delete(f"/things/{things[0]}").status_code == 200
+    assert {Index("lines.thing"), Index("owners")} <= set(LISTS.collection.indexes)
 
 
 def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
@@ -158,7 +177,8 @@ def test_wrong_declarations() -> None:
     assert str(error.value).endswith("must be 'restrict', 'cascade' or 'null'")
     for field, words in (
         (Reference("nobody", required=True), "a.to: Reference('nobody'): there is no such collection in owners, a"),
-        (Reference("owners", on_delete="null", required=True), "a.to: on_delete='null' needs allow_none=True"),
+        (Reference("owners", on_delete="null", required=True), NULL),
+        (fields.List(Reference("owners", on_delete="null", allow_none=True), required=True), NULL),
     ):
         schema = ItemSchema.from_dict({"to": field}, name="ASchema")
         with pytest.raises(ValueError) as error:

@@ -4,19 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from marshmallow import Schema, fields
-
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.resource import references_in
 from restkeeper.resources.unit import changeable, item_of
 from restkeeper.schemas.fields import Reference
-from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction
 from restkeeper.web import exactjson
-from restkeeper.web.queries import MOST_NAMES
 
 MOST_FOLLOWING = 1000  # items that are changed or deleted with another one
 
@@ -46,12 +43,13 @@ class References:
         self._to: dict[str, list[_Referring]] = {}
         self._followed: WeakKeyDictionary[Transaction, int] = WeakKeyDictionary()
         for name, stored in representations.items():
-            for path, field in references_in(stored.schema()):
+            schema = stored.schema()
+            for path, field in references_in(schema):
                 if field.to not in representations:
                     known = ", ".join(representations)
                     raise ValueError(f"{name}.{path}: Reference({field.to!r}): there is no such collection in {known}")
-                if field.on_delete == "null" and not field.allow_none:
-                    raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True")
+                if field.on_delete == "null" and (not field.allow_none or field.parent is not schema):
+                    raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
                 self._of.setdefault(name, []).append((path, field))
                 self._to.setdefault(field.to, []).append(_Referring(stored, path, field.on_delete))
 
@@ -62,8 +60,10 @@ class References:
         after = exactjson.stored(change.after.body)
         before = exactjson.stored(change.before.body) if change.before else {}
         for path, field in own:
-            for id in set(_values(after, path)).difference(_values(before, path)):
-                missing = ReferenceMissing(path, f"{path}: there is no item {shortened(id)!r} in {field.to}")
+            had = {id for _, id in _found(before, path)}
+            new = {id: pointer for pointer, id in _found(after, path) if id not in had}
+            for id, pointer in new.items():
+                missing = ReferenceMissing(pointer, f"{path}: there is no item {shortened(id)!r} in {field.to}")
                 transaction.require_present(field.to, id, missing)
 
     def follow(self, transaction: Transaction, change: Change) -> None:
@@ -93,21 +93,13 @@ class References:
         return Change("updated", stored, before, after, after.updated_at)
 
 
-def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Reference]]:
-    """The references of a schema by their paths, also those inside nested schemas."""
-    for name, field in fields_of(schema).items():
-        inner: Any = field.inner if isinstance(field, fields.List) else field
-        if isinstance(inner, Reference):
-            yield f"{around}{name}", inner
-        elif isinstance(inner, fields.Nested) and around.count(".") < MOST_NAMES:  # a schema can be inside itself
-            yield from references_in(inner.schema, f"{around}{name}.")
-
-
-def _values(value: Any, path: str) -> list[str]:
-    """The texts at a path; a list stands for each of its elements."""
+def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str]]:
+    """The texts at a path, each with its JSON Pointer; a list stands for each of its elements."""
     if isinstance(value, list):
-        return [found for each in value for found in _values(each, path)]
-    name, _, rest = path.partition(".")
-    if not path:
-        return [value] if isinstance(value, str) else []
-    return _values(value.get(name), rest) if isinstance(value, dict) else []
+        for number, each in enumerate(value):
+            yield from _found(each, path, f"{pointer}/{number}")
+    elif isinstance(value, dict):
+        name, _, rest = path.partition(".")
+        yield from _found(value.get(name), rest, f"{pointer}/{name}")
+    elif isinstance(value, str):
+        yield pointer, value

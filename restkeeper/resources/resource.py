@@ -319,7 +319,7 @@ class Resource:
         newest, oldest = self.newest, self.revision
         while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
             oldest -= 1  # code of that revision can work with the items, too
-        of_references = [name for name, field in newest.definitions.items() if isinstance(field, Reference)]
+        of_references = [path for path, _ in references_in(newest.schema())]
         own = {index.field for index in self.indexes if not index.unique}
         return Collection(
             self.name,
@@ -346,6 +346,16 @@ class Resource:
         reasons = "; ".join(each.reason for each in found)
         more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
+
+
+def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Reference]]:
+    """The references of a schema by their paths, also those inside nested schemas."""
+    for name, field in fields_of(schema).items():
+        inner: Any = field.inner if isinstance(field, fields.List) else field
+        if isinstance(inner, Reference):
+            yield f"{around}{name}", inner
+        elif isinstance(inner, fields.Nested) and around.count(".") < MOST_NAMES - 1:  # a schema can be inside itself
+            yield from references_in(inner.schema, f"{around}{name}.")
 
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:

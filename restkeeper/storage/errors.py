@@ -22,11 +22,11 @@ class DuplicateValue(StoreError):
 
 
 class ReferenceMissing(StoreError):
-    """The `field` of a record refers to a record that does not exist."""
+    """A record refers to another one that does not exist, by the value at a JSON Pointer."""
 
-    def __init__(self, field: str, detail: str) -> None:
+    def __init__(self, pointer: str, detail: str) -> None:
         super().__init__(detail)
-        self.field = field
+        self.pointer = pointer
 
 
 class RecordChanged(StoreError):

@@ -58,7 +58,7 @@ _BY_STATUS: dict[int, type[Problem]] = {
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
     ReferenceMissing: lambda error: errors.ValidationFailed(
-        error.detail, errors=[{"pointer": f"#/{error.field.replace('.', '/')}", "detail": error.detail}]
+        error.detail, errors=[{"pointer": error.pointer, "detail": error.detail}]
     ),
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]

@@ -197,7 +197,7 @@ def test_a_cursor_of_another_store_is_valid(client: FlaskClient) -> None:
 
 def test_the_memory_of_a_cursor_does_not_depend_on_its_query() -> None:
     """Only a digest of a query is stored, whatever its length."""
-    assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}))) == 16
+    assert len(pagination._bound("/products", MultiDict({"q": "x" * 8000}), Query())) == 16
     list_request = ListRequest(Query(limit=1), 1)
     page = Page([b"{}"], [""], [None], more=True, last=("a",))
     value = links(list_request, list_request.query, page, 2, "/p", MultiDict({"q": "x" * 1500}))

@@ -254,11 +254,13 @@ def quality(offer: str) -> float:
 def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_values: int) -> Any:
     """As `read_object`; or the array that is the request's body, of 1 to so many objects."""
     value = _read_value(types, max_body, max_depth, max_values)
-    several = value if isinstance(value, list) else [value]
-    if not 0 < len(several) <= most:
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, list):
+        raise ValidationFailed(errors=[fault((), "must be an object")])
+    if not 0 < len(value) <= most:
         raise ValidationFailed(errors=[fault((), f"must have 1 to {most} items")])
-    wrong = (n for n, each in enumerate(several) if not isinstance(each, dict))
-    require_none(listed(fault((n,) if several is value else (), "must be an object") for n in wrong))
+    require_none(listed(fault((n,), "must be an object") for n, each in enumerate(value) if not isinstance(each, dict)))
     return value
 
 

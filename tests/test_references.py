@@ -163,6 +163,7 @@ def test_nothing_refers_to_nothing(tmp_path: Path) -> None:
                 assert id is None or (to, id) in known
 
 
+@pytest.mark.needs("openapi")
 def test_references_are_indexed_and_documented(client: FlaskClient) -> None:
     """So lists can be filtered by them quickly."""
     assert {Index("owner"), Index("part_of"), Index("seen_by")} <= set(THINGS.collection.indexes)

@@ -5,10 +5,12 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
+from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
@@ -135,6 +137,16 @@ def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
     assert (rotated["id"], rotated["scopes"]) == (key["id"], key["scopes"])
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
     assert client.get("/products", headers=bearer(rotated["secret"])).status_code == 200
+
+
+def test_a_key_of_an_older_program_is_accepted(client: FlaskClient) -> None:
+    """Its stored credential has no owner."""
+    made = client.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
+    store = service_of(client.application).store
+    stored = store.read("_credentials", made["id"])
+    older = stored._replace(body=orjson.dumps(orjson.loads(stored.body)[:3]))
+    store.write(lambda transaction: transaction.update("_credentials", older))
+    assert client.get("/products", headers=bearer(made["secret"])).status_code == 200
 
 
 def test_the_last_use_is_stored_to_the_minute(client: FlaskClient, clock: SetClock) -> None:

@@ -117,6 +117,6 @@ class KeyResolver:
 
 @lru_cache(maxsize=4096)
 def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
-    digest, scopes, expires_at, owner = orjson.loads(body)
-    expires = datetime.fromisoformat(expires_at).timestamp() if expires_at else inf
-    return digest, Caller(f"key:{id}", frozenset(scopes), owner or ""), expires
+    known = Credential(*orjson.loads(body))  # of an older program, it has no owner
+    expires = datetime.fromisoformat(known.expires_at).timestamp() if known.expires_at else inf
+    return known.digest, Caller(f"key:{id}", frozenset(known.scopes), known.owner or ""), expires

@@ -11,12 +11,12 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
 
-from restkeeper import Config, ItemSchema, Reference, Resource
+from restkeeper import Config, Conflict, ItemSchema, Reference, Resource, Text
 from restkeeper.storage.interface import Index
 from tests import stores
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
-from tests.shop.references import LISTS, OWNERS, THINGS, create_app
+from tests.shop.references import LISTS, OWNERS, THINGS, ThingSchema, create_app
 
 NULL = "a.to: on_delete='null' needs allow_none=True, and no field around it"
 
@@ -101,6 +101,46 @@ def test_references_inside_lists(client: FlaskClient) -> None:
     assert client.get(f"/lists/{listed['id']}").status_code == 404
     assert client.delete(f"/things/{things[0]}").status_code == 200
     assert {Index("lines.thing"), Index("owners")} <= set(LISTS.collection.indexes)
+
+
+def test_a_deletion_reaches_items_in_two_ways() -> None:
+    """An item that has gone with another one is not missed, and one that refers to something else by then stays."""
+    fields = {"owner": Reference("owners", required=True, on_delete="cascade"), "text": Text(0, 50, load_default="")}
+    parent = Reference("comments", on_delete="cascade", allow_none=True, load_default=None)
+    comments = Resource("comments", "comment", ItemSchema.from_dict({**fields, "parent": parent}))  # type: ignore[arg-type]
+    comments.after("delete")(
+        lambda comment, before, store: (
+            before["text"]
+            and store.change("comments", before["text"], lambda moved: {**moved, "owner": other, "parent": None})
+        )
+    )
+    client = create_shop(Config(), [OWNERS, comments]).test_client()
+    owner, other = new(client, "/owners"), new(client, "/owners")
+    first = new(client, "/comments", owner=owner)
+    second = new(client, "/comments", owner=owner, parent=first)
+    last = new(client, "/comments", owner=owner)
+    assert client.patch(f"/comments/{second}", json={"text": last}).status_code == 200
+    assert client.delete(f"/owners/{owner}").status_code == 200
+    assert [(each["id"], each["owner"]) for each in client.get("/comments").json] == [(last, other)]
+
+
+def test_functions_before_a_write_see_what_follows_a_deletion() -> None:
+    """They can refuse it, and then nothing of it is done."""
+    things = Resource("things", "thing", ThingSchema)
+
+    @things.before("update", "delete")
+    def refuse(thing: object, before: dict[str, object]) -> None:
+        if before["part_of"]:
+            raise Conflict("a part stays")
+
+    client = create_shop(Config(), [OWNERS, things]).test_client()
+    owner, seer = new(client, "/owners"), new(client, "/owners")
+    whole = new(client, "/things", owner=owner)
+    new(client, "/things", owner=owner, part_of=whole, seen_by=seer)
+    count = len(events(client))
+    for path in (f"/owners/{seer}", f"/things/{whole}"):
+        assert (client.delete(path).status_code, client.get(path).status_code) == (409, 200)
+    assert len(events(client)) == count
 
 
 def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:

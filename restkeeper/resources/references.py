@@ -9,9 +9,9 @@ from restkeeper.errors import Conflict, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import references_in
-from restkeeper.resources.unit import changeable, item_of
+from restkeeper.resources.unit import changeable, checked, item_of, valid
 from restkeeper.schemas.fields import Reference
-from restkeeper.storage.errors import ReferenceMissing
+from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction
 from restkeeper.web import exactjson
 
@@ -81,15 +81,25 @@ class References:
             followed = self._followed[transaction] = self._followed.get(transaction, 0) + len(ids)
             if followed > MOST_FOLLOWING:
                 raise Conflict(f"more than {MOST_FOLLOWING} items would change with it: change or delete these first")
-            for id in ids:
-                self._hooks.apply(transaction, self._next(stored, transaction.read(stored.name, id), path, on_delete))
+            for id in sorted(ids):  # in one order, so that deletions do not wait for each other
+                try:
+                    before = transaction.read(stored.name, id)
+                except RecordNotFound:
+                    continue  # it went with one before it, or others have deleted it
+                if change.record.id in (found for _, found in _found(exactjson.stored(before.body), path)):
+                    self._hooks.apply(transaction, self._next(stored, before, path, on_delete))
 
     def _next(self, stored: StoredRepresentation, before: Record, path: str, on_delete: str) -> Change:
         now = time_after(before.updated_at, rfc3339(self._clock.time()))
         if on_delete == "cascade":
+            checked(stored, before, None, now=now, limits=NO_LIMITS)
             return Change("deleted", stored, before, None, now)
         item = changeable(item_of(stored, before))
-        after = stored.revise(before, {**item, path: None}, now=now, limits=NO_LIMITS)
+        with valid(stored.name):
+            after = stored.revise(before, {**item, path: None}, now=now, limits=NO_LIMITS)
+            after = checked(stored, before, after, now=now, limits=NO_LIMITS) or after
+        if item_of(stored, after)[path] is not None:
+            raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
         return Change("updated", stored, before, after, after.updated_at)
 
 

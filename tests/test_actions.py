@@ -90,6 +90,7 @@ def test_twins_of_an_action(tmp_path: Path) -> None:
         ("invalid", 409, "orders: product must have 1 to 64 characters"),
         ("other", 409, "products: name must have 1 to 200 characters"),
         ("many", 409, "this would change more than 1000 items at once"),
+        ("caught", 409, "this cannot be logged"),
         ("collection", 500, None),
         ("loop", 500, None),
         ("", 500, None),

@@ -268,10 +268,11 @@ class Items:
         """As `act`, in a transaction that has more to do."""
         unit = self.hooks.unit(transaction)
         given = (loaded, unit) if action.body else (unit,)
-        if id is None:
-            return Reply(exactjson.dumps(action.function(*given)), content_type=JSON)
-        before = self._read_to_change(id, transaction)
-        after, result = before, action.function(item_of(self.stored, before), *given)
+        before = after = None if id is None else self._read_to_change(id, transaction)
+        result = action.function(*given) if before is None else action.function(item_of(self.stored, before), *given)
+        unit.require_success()
+        if before is None or after is None:
+            return Reply(exactjson.dumps(result), content_type=JSON)
         if result is not None:
             with valid(self.name):
                 after = self.stored.revise(before, changeable(result), now=self.now(), limits=self._limits)

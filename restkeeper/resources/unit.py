@@ -25,7 +25,8 @@ class Unit:
 
     Items are dictionaries as they are stored; whose they are and who calls make no difference. An item that is read is
     locked until the end. Every method raises Conflict if the item does not exist, or would not be valid, and other
-    problems; if they are not caught, they are the response.
+    problems; if they are not caught, they are the response. A change that has failed in its middle undoes all, also if
+    that is caught.
     """
 
     def __init__(
@@ -42,6 +43,12 @@ class Unit:
         self._limits = limits
         self._clock = clock
         self._changes = 0
+        self._failure: Exception | None = None
+
+    def require_success(self) -> None:
+        """Raises the exception of a change, also if the function has caught it: the transaction must end."""
+        if self._failure is not None:
+            raise self._failure
 
     def read(self, collection: str, id: str) -> JsonObject:
         """An item, which is locked until the end."""
@@ -81,9 +88,12 @@ class Unit:
             if self._changes > MOST_CHANGES:
                 raise Conflict(f"this would change more than {MOST_CHANGES} items at once")
             kind = "created" if before is None else "updated" if after else "deleted"
-            self._hooks.apply(
-                self._transaction, Change(kind, stored, before, after, after.updated_at if after else now)
-            )
+            change = Change(kind, stored, before, after, after.updated_at if after else now)
+            try:
+                self._hooks.apply(self._transaction, change)
+            except Exception as error:  # a part of the change is done
+                self._failure = error
+                raise
         return item_of(stored, cast(Record, after or before))
 
     def _read(self, collection: str, id: str) -> Record:
@@ -111,7 +121,9 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
     for function in stored.resource.own(f"after {_WRITES[change.kind]}"):
-        function(after and item_of(stored, after), before and item_of(stored, before), hooks.unit(transaction))
+        unit = hooks.unit(transaction)
+        function(after and item_of(stored, after), before and item_of(stored, before), unit)
+        unit.require_success()
 
 
 def checked(

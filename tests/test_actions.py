@@ -191,6 +191,8 @@ def test_wrong_declarations() -> None:
     for declare, words in (
         (lambda: resource.action("pay"), "orders: action('pay'): must be a new name"),
         (lambda: resource.action("Pay now"), "orders: action('Pay now'): must be a new name"),
+        (lambda: resource.action("merge"), "action('merge'): is an operation of each collection: choose another name"),
+        (lambda: resource.action("x", scope="own"), "action('x', scope='own'): write one like orders:x"),
         (lambda: resource.action("x", of="items"), "of='items'): must be 'item' or 'collection'"),
         (lambda: resource.before("insert"), "orders: before('insert',): must be some of 'create', 'update', 'delete'"),
         (lambda: resource.after(), "orders: after(): must be some of"),

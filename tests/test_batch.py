@@ -6,9 +6,10 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from restkeeper import Config
+from restkeeper import Config, Resource
 from tests.callers import ADMIN, ADMIN_KEY
-from tests.shop.orders import create_app
+from tests.shop import create_app as create_shop
+from tests.shop.orders import OrderSchema, create_app
 
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys")
 
@@ -49,6 +50,32 @@ def test_operations_follow_each_other(client: FlaskClient) -> None:
     deleted = send(client, {"method": "DELETE", "path": f"/products/{lamp['body']['id']}"})
     assert deleted.json["results"][0]["body"] == stored.json
     assert client.get(f"/products/{lamp['body']['id']}").status_code == 404
+
+
+def test_what_means_nothing_is_refused(client: FlaskClient) -> None:
+    """A name for what is no item, and a condition where no item is compared."""
+    close = {"method": "POST", "path": "/orders/close-day"}
+    named = send(client, LAMP, {**close, "name": "day"})
+    assert (named.status_code, named.json["operation"]) == (422, 1)
+    assert [each["pointer"] for each in named.json["errors"]] == ["#/operations/1/name"]
+    for operation in (close, LAMP):
+        refused = send(client, PAY, {**operation, "if_match": "*"})
+        assert [each["pointer"] for each in refused.json["errors"]] == ["#/operations/1/if_match"]
+    assert count(client) == 0
+
+
+def test_actions_need_in_a_batch_what_they_need_alone() -> None:
+    """Also where that is reading, or nothing."""
+    resource = Resource("orders", "order", OrderSchema)
+    for scope in ("read", "known", "public", "write"):
+        resource.action(f"by-{scope}", scope=scope, of="collection")(lambda store: {})
+    client = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [resource]).test_client()
+    made = client.post("/api/v1/keys", json={"name": "x", "scopes": ["orders:read"]}, headers=ADMIN)
+    headers = {"X-API-Key": made.json["secret"]}
+    for scope in ("read", "known", "public", "write"):
+        path = f"/orders/by-{scope}"
+        alone, together = client.post(path, headers=headers), send(client, {"method": "POST", "path": path}, **headers)
+        assert alone.status_code == together.status_code == (403 if scope == "write" else 200)
 
 
 def test_a_batch_is_done_once_for_a_key(client: FlaskClient) -> None:

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from flask import Blueprint, request
-from marshmallow import Schema, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
-from restkeeper.errors import BodyTooLarge, NotFound, Problem, shortened
+from restkeeper.errors import BodyTooLarge, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.items import Items, write_together
 from restkeeper.resources.representation import JsonObject
 from restkeeper.schemas.fields import JsonObject as AnyObject
@@ -18,8 +18,8 @@ from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import KNOWN, caller, lacking, needs
-from restkeeper.web.exactjson import JSON, read_object, require_acceptable
+from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
+from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -52,6 +52,12 @@ class OperationSchema(Schema):
     body = AnyObject(load_default=None, allow_none=True)
     if_match = Text(1, 200, metadata={"description": "As the header If-Match."})
     name = fields.String(validate=validate.Regexp(_NAME, error="must be letters, digits and underscores"))
+
+    @validates_schema
+    def require_item(self, operation: JsonObject, **_: Any) -> None:
+        """Raises ValidationError for a condition that nothing would compare."""
+        if "if_match" in operation and operation["method"] == "POST" and operation["path"].count("/") < 3:
+            raise ValidationError({"if_match": ["is for an operation of an item"]})
 
 
 class BatchSchema(Schema):
@@ -137,7 +143,7 @@ class BatchHandlers:
             headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), body))
             if name := operation.get("name"):
-                ids[name] = str(exactjson.loads(body)["id"])
+                ids[name] = _id_in(body, number)
         whole = b'{"results":[%b]}' % b",".join(results)
         return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
 
@@ -150,12 +156,21 @@ class BatchHandlers:
         if found is None:
             raise NotFound(f"{operation['method']} {shortened(path)}: there is no such operation")
         work, scope = found
-        if not caller().may(scope):
+        if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
             raise lacking(scope)
         request.environ.pop("HTTP_IF_MATCH", None)
         if "if_match" in operation:
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
         return work(transaction)
+
+
+def _id_in(body: bytes, number: int) -> str:
+    """The id of the item in a response. Raises ValidationFailed if there is none to be named."""
+    match exactjson.loads(body):
+        case {"id": str(id)}:
+            return id
+    why = "is for an operation whose response is an item"
+    raise ValidationFailed(f"name {why}", operation=number, errors=[fault(["operations", number, "name"], why)])
 
 
 def _work(
@@ -170,7 +185,7 @@ def _work(
         if declared is None or declared.of_item != bool(action):
             return None
         loaded = declared.body and load(declared.body(), sent)
-        own = scope if declared.scope == "write" else declared.scope
+        own = f"{items.name}:{declared.scope}" if declared.scope in ("read", "write") else declared.scope
         return partial(items.acted, declared, loaded, id if action else None), own
     if id is None or action:
         return None

@@ -26,7 +26,7 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
 
 
 # Paths of the service itself, and the kinds of their resources.
-RESERVED = {"api", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
+RESERVED = {"api", "batch", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
 RESERVED_KINDS = {"event", "key", "webhook"}
 
 

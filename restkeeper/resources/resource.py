@@ -27,11 +27,12 @@ from restkeeper.schemas.item import READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import COMPUTED, ISO, fields_of, is_computed, prepared, refusals
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
 from restkeeper.web import exactjson
-from restkeeper.web.auth import ADMIN, SCOPE
+from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.web.queries import MOST_NAMES
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
+_TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -166,6 +167,10 @@ class Resource:
         """
         if not _ACTION.fullmatch(name) or name in self.actions:
             raise ValueError(f"{self.name}: action({name!r}): must be a new name of small letters, digits and dashes")
+        if name in _TAKEN:
+            raise ValueError(f"{self.name}: action({name!r}): is an operation of each collection: choose another name")
+        if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", scope):
+            raise ValueError(f"{self.name}: action({name!r}, scope={scope!r}): write one like {self.name}:{name}")
         if of not in ("item", "collection"):
             raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be 'item' or 'collection'")
 

@@ -15,7 +15,7 @@ from marshmallow import fields
 from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Convert, Remove, Rename, Step
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.schemas.fields import Text, Whole
+from restkeeper.schemas.fields import Reference, Text, Whole
 from restkeeper.storage.interface import Index
 from restkeeper.versions import Deprecation, Version, Versions
 from tests.shop import create_app
@@ -192,6 +192,21 @@ def test_only_fields_that_changed_since_an_items_revision_wait(deployment: Deplo
 
 
 NEW_SECOND = {"title": NAME, "code": Text(0, 50, load_default=None, allow_none=True), "count": COUNT}
+
+
+def test_what_older_items_refer_to_is_not_deleted_before_migrate(tmp_path: Path) -> None:
+    """Their reference has another name, so that no query would find it."""
+    deployment = Deployment(tmp_path)
+    parent = Reference("notes", allow_none=True, load_default=None)
+    old = deployment.serve(resource({"parent": parent}))
+    above = old.post("/notes", json={}).json["id"]
+    old.post("/notes", json={"parent": above})
+    new = resource({"above": parent}, upgrades={2: [Rename("parent", "above")]})
+    client = deployment.serve(new)
+    waits = client.delete(f"/api/v2/notes/{above}")
+    assert (waits.status_code, waits.json["detail"][:24]) == (503, "some items of notes are ")
+    assert deployment.migrate(new).exit_code == 0
+    assert client.delete(f"/api/v2/notes/{above}").status_code == 409
 
 
 @pytest.mark.parametrize("way", [0, 1])

@@ -134,6 +134,12 @@ def omitted_by(
     return [each for each in refused if query.owner in (None, each.owner)]
 
 
+def require_found(representation: StoredRepresentation, field: str, transaction: ItemTransaction) -> None:
+    """Raises Unavailable if a query by this field would miss an older item, or one of a newer program."""
+    if _differing(representation, {field}, transaction.other_fingerprints(representation.name)):
+        raise _unconverted(representation, ())
+
+
 def _require_unique(
     representation: StoredRepresentation, before: Record | None, after: Record, transaction: ItemTransaction
 ) -> None:
@@ -191,6 +197,6 @@ def _unconverted(representation: StoredRepresentation, refused: Sequence[Record]
     return Unavailable(
         f"some items of {representation.name} are still to be brought into the present form (`restkeeper migrate`) or, "
         f"where it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can "
-        f"use a field that has changed, and, if they are more than {MOST_COMPARED}, no item can get a unique value of "
-        "one"
+        f"use a field that has changed, no item can be deleted to which one refers, and, if they are more than "
+        f"{MOST_COMPARED}, no item can get a unique value of one"
     )

@@ -6,13 +6,13 @@ from weakref import WeakKeyDictionary
 
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, shortened
-from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.changes import Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import references_in
 from restkeeper.resources.unit import changeable, checked, item_of, valid
 from restkeeper.schemas.fields import Reference
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction
+from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction, root_of
 from restkeeper.web import exactjson
 
 MOST_FOLLOWING = 1000  # items that are changed or deleted with another one
@@ -69,11 +69,12 @@ class References:
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
 
-        Raises StillReferenced, and Conflict for more than MOST_FOLLOWING.
+        Raises StillReferenced, Conflict for more than MOST_FOLLOWING, and Unavailable as `require_found`.
         """
         if change.after is not None:
             return
         for stored, path, on_delete in self._to.get(change.representation.name, ()):
+            require_found(stored, root_of(path), transaction)
             query = Query(filters=(Filter(path, Op.EQ, change.record.id),))
             ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_FOLLOWING + 1)
             if ids and on_delete == "restrict":

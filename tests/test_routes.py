@@ -180,6 +180,16 @@ def view() -> Any:
     return lambda: "x"
 
 
+@pytest.mark.needs("keys")
+def test_a_view_of_options_needs_what_it_says() -> None:
+    """Only the one that Flask answers needs nothing."""
+    routes = Blueprint("own", __name__)
+    routes.add_url_rule("/own", "own", needs("admin")(lambda: {"secret": 1}), methods=["GET", "OPTIONS"])
+    routes.add_url_rule("/usual", "usual", needs("admin")(lambda: {}))
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), blueprints=[routes]).test_client()
+    assert [client.options(path).status_code for path in ("/own", "/usual")] == [401, 200]
+
+
 @pytest.mark.needs("openapi")
 def test_own_routes_are_documented(client: FlaskClient) -> None:
     """With their parameters, bodies, results, problems and scopes, and the name of the service."""

@@ -206,11 +206,12 @@ class Guard:
                     remember(environ, who)
 
     def authorize(self, request: Request) -> None:
-        """Raises Unauthorized and Forbidden. An unknown path and OPTIONS need no permission."""
+        """Raises Unauthorized and Forbidden. An unknown path, and OPTIONS that Flask answers, need no permission."""
         environ = request.environ
         if (refused := environ.get(_REFUSED)) is not None:
             raise refused
-        if request.endpoint is None or request.method == "OPTIONS":
+        is_answered = getattr(request.url_rule, "provide_automatic_options", False) and request.method == "OPTIONS"
+        if request.endpoint is None or is_answered:
             return
         if (needed := self.needs.get(request.endpoint)) is None:
             raise RuntimeError(f"{request.endpoint}: give add_url_rule the function, with @restkeeper.needs")

@@ -272,6 +272,14 @@ def test_keys_can_have_one_owner(client: FlaskClient) -> None:
         assert client.post(f"/notes?owner={owner}", json={"name": "x"}, headers=ADMIN).status_code == 400
 
 
+@pytest.mark.needs("idempotency")
+def test_a_key_is_not_repeated_for_another_owner(client: FlaskClient) -> None:
+    """The response to the same body for one owner is none to that for another."""
+    sent, headers = {"name": "x"}, {**ADMIN, "Idempotency-Key": "one"}
+    statuses = [client.post(f"/notes?owner={owner}", json=sent, headers=headers).status_code for owner in "aab"]
+    assert statuses == [200, 200, 422] and len(client.get("/notes", headers=ADMIN).json) == 1
+
+
 @pytest.mark.needs("pages")
 def test_counts_need_permission_to_read(client: FlaskClient, mine: dict[str, str]) -> None:
     """The index has the number of items only for callers that may read all of them."""

@@ -64,7 +64,9 @@ class IdempotencyKeyInvalid(Problem):
 
 class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
-    about = "This `Idempotency-Key` was used for a request with another body. Use a new key for each operation."
+    about = (
+        "This `Idempotency-Key` was used for a request with another body or query. Use a new key for each operation."
+    )
 
 
 def _contributions(config: Config) -> Iterator[Contribution]:
@@ -118,7 +120,8 @@ class Idempotency:
             secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
             seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
         now = self._now()
-        return _Keyed(id, _print_of(sent), seal, now, now - self.seconds)
+        query = environ.get("QUERY_STRING", "")  # such as an owner
+        return _Keyed(id, _print_of([query, sent] if query else sent), seal, now, now - self.seconds)
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Delete at most `limit` expired responses and return their number."""
@@ -176,7 +179,7 @@ class _Keyed(IdempotencyRecord):
         head, _, body = found.body.partition(b"\n")
         print_, status, headers = orjson.loads(head)
         if print_ != self._print:
-            raise IdempotencyKeyReused("the first request with this key had another body; use a new key for this one")
+            raise IdempotencyKeyReused("this key was used with another body or query; use a new key for this request")
         headers.append(("Idempotent-Replayed", "true"))
         try:
             body = self._seal.decrypt(body) if self._seal else body

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import date
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -25,6 +25,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import (
     Add,
+    Convert,
     Deprecation,
     Index,
     ItemSchema,
@@ -451,6 +452,25 @@ class TestScopes:
             operation = {"method": method, "path": path, "body": sent}
             assert client.post("/api/v1/batch", json={"operations": [operation]}, headers=writer).status_code == 403
         assert client.get(path, headers=made_by_admin()).json["price"] == 5
+
+    @pytest.mark.needs("versions")
+    def test_older_versions_need_them_too(self) -> None:
+        """For each of the fields that a guarded one is made of."""
+        parts, of = {"w": Whole(load_default=1), "h": Whole(load_default=1)}, {"lamps": 1}
+        convert = Convert(parts, ["size"], "{}x{}".format, lambda size: [int(each) for each in size.split("x")])
+        size = Text(load_default="1x1", writable_by="lamps:manage")
+        schema = cast(type[ItemSchema], ItemSchema.from_dict({"size": size, "n": Whole(load_default=0)}, name="Lamp"))
+        client = create_app(
+            Config(auth="required", admin_key=ADMIN_KEY),
+            [Resource("lamps", "lamp", schema, upgrades={2: [convert]})],
+            versions=Versions(Version("v1", successor="v2", revisions=of), Version("v2"), unversioned="v2"),
+        ).test_client()
+        headers = {"X-API-Key": make_key(client, "lamps:write")["secret"]}
+        for sent in ({"w": 2}, {"h": 2}, {"w": 2, "h": 2}):
+            assert client.post("/api/v1/lamps", json=sent, headers=headers).status_code == 403
+        id = client.post("/api/v1/lamps", json={"w": 3, "h": 4}, headers=made_by_admin()).json["id"]
+        kept = client.put(f"/api/v1/lamps/{id}", json={"n": 5}, headers=headers)
+        assert (kept.status_code, kept.json["w"], kept.json["h"], kept.json["n"]) == (200, 3, 4, 5)
 
     @pytest.mark.needs("openapi")
     def test_the_document_names_the_scopes(self, client: FlaskClient) -> None:

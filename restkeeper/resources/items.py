@@ -187,9 +187,10 @@ class Items:
         Raises Forbidden as `_require_scopes`.
         """
         foreign = {
-            self.representation.name_of(name)
+            known
             for name, field in self.resource.newest.guarded.items()
             if (scope := field.metadata.get(WRITABLE_BY)) and not caller().may(scope)
+            for known in self.representation.names_of(name)
         }
         if foreign - sent.keys():
             with suppress(NotConvertible):
@@ -211,13 +212,14 @@ class Items:
         had = exactjson.cut(self.stored.present(before).body) if before else self.resource.newest.defaults
         has = exactjson.cut(after.body)
         for name, field in guarded.items():
-            known = self.representation.name_of(name)
-            if (before or known in sent) and not exactjson.equal(has[name], had.get(name, b"")):
+            known = self.representation.names_of(name)
+            is_set = before is not None or not sent.keys().isdisjoint(known)
+            if is_set and not exactjson.equal(has[name], had.get(name, b"")):
                 value = exactjson.stored(has[name])
                 to = f" to {value}" if isinstance(field, Status) else ""
                 for scope in scopes_of(field, value):
                     if not caller().may(scope):
-                        raise lacking(scope, f"a change of {known}{to}")
+                        raise lacking(scope, f"a change of {known[0]}{to}")
         return after
 
     def create_together(self, sent: list[JsonObject]) -> Reply:

@@ -67,9 +67,13 @@ class Representation(Protocol):
         """A query of callers as the store has it."""
         return query
 
+    def names_of(self, field: str) -> tuple[str, ...]:
+        """The names for callers of what a stored field is made of; the same if they do not see it."""
+        return (field,)
+
     def name_of(self, field: str) -> str:
-        """The name for callers of a stored field; the same if they do not see it."""
-        return field
+        """The first of them."""
+        return self.names_of(field)[0]
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""

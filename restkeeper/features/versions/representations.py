@@ -45,10 +45,11 @@ class OlderRepresentation(Representation):
         self.fingerprint = f"{older.fingerprint}-{newest.fingerprint}-{self._chain.fingerprint}"
         # The newest names of fields with the same values, and of the others the reason why no query can use them.
         self._same, refused = {name: name for name in self.names}, dict[str, str]()
-        self._origins = {name: name for name in self.names}  # the field that each of the newest ones comes from
+        # The fields that each of the newest ones comes from.
+        self._origins: dict[str, tuple[str, ...]] = {name: (name,) for name in self.names}
         for step in self._chain.steps:
-            origins = [self._origins.pop(name) for name in step.before if name in self._origins]
-            self._origins |= {name: origins[0] for name in step.after if origins}
+            origins = tuple(each for name in step.before for each in self._origins.pop(name, ()))
+            self._origins |= {name: origins for name in step.after if origins}
             for name in [name for name, newer in self._same.items() if newer in step.before]:
                 if isinstance(step, Rename):
                     (self._same[name],) = step.after
@@ -72,8 +73,8 @@ class OlderRepresentation(Representation):
         root = root_of(field)
         return self._same[root] + field.removeprefix(root)
 
-    def name_of(self, field: str) -> str:
-        return self._origins.get(field, field)
+    def names_of(self, field: str) -> tuple[str, ...]:
+        return self._origins.get(field, (field,))
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         made = self._older.create(sent, id=id, now=now, limits=limits)
@@ -166,9 +167,9 @@ class OlderRepresentation(Representation):
     def _renamed(self, found: JsonObject) -> JsonObject:
         """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
         name, slash, rest = found["pointer"].removeprefix("#/").partition("/")
-        known = self._origins.get(name)
-        if known is None:
+        if name not in self._origins:
             return found | {"pointer": "#"}
+        known = self.name_of(name)
         inner = slash + rest if known in self._same else ""
         return found | {"pointer": exactjson.pointer([known]) + inner}
 
@@ -220,8 +221,8 @@ class ReducedRepresentation(Representation):
     def query(self, query: Query) -> Query:
         return self._whole.query(query)
 
-    def name_of(self, field: str) -> str:
-        return self._whole.name_of(field)
+    def names_of(self, field: str) -> tuple[str, ...]:
+        return self._whole.names_of(field)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._read(sent, partial(self._whole.create, id=id, now=now, limits=limits))

@@ -10,6 +10,7 @@ from restkeeper import Config, Resource
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.shop import create_app as create_shop
 from tests.shop.orders import OrderSchema, create_app
+from tests.shop.references import create_app as create_references
 
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys")
 
@@ -115,11 +116,24 @@ def test_a_batch_that_fails_changes_nothing(
 
 
 def test_a_taken_value_undoes_the_batch(client: FlaskClient) -> None:
-    """Also if the database reports it at the end only."""
+    """Of the operation that takes it, also if the database would report it at the end only."""
     taken = {**LAMP, "body": {"name": "Lamp", "sku": "one"}}
-    response = send(client, taken, {**taken, "name": "other"})
+    response = send(client, taken, {**taken, "name": "other"}, ORDER)
     assert (response.status_code, response.json["title"]) == (409, "The value is taken")
+    assert response.json["operation"] == 1
+    assert [each["pointer"] for each in response.json["errors"]] == ["#/operations/1/body/sku"]
     assert count(client) == 0
+
+
+def test_a_reference_to_nothing_undoes_the_batch() -> None:
+    """It is a fault of the operation that refers."""
+    client = create_references(Config()).test_client()
+    owner = {"method": "POST", "path": "/owners", "body": {}, "name": "owner"}
+    thing = {"method": "POST", "path": "/things", "body": {"owner": "$owner"}}
+    response = send(client, owner, thing, {**thing, "body": {"owner": "none"}}, thing)
+    assert (response.status_code, response.json["operation"]) == (422, 2)
+    assert [each["pointer"] for each in response.json["errors"]] == ["#/operations/2/body/owner"]
+    assert send(client, owner, thing).status_code == 200 and count(client) == 2
 
 
 def test_a_batch_is_bounded(client: FlaskClient) -> None:

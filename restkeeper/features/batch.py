@@ -14,11 +14,12 @@ from restkeeper.resources.representation import JsonObject
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.service import Service, mount
-from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
+from restkeeper.web.errors import problem_of
 from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -132,14 +133,13 @@ class BatchHandlers:
                 body = reply.get_data()
                 if (left := left - len(body)) < 0:
                     raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
-            except RecordNotFound as error:
-                raise NotFound(error.detail, operation=number) from None
-            except Problem as problem:
+            except (Problem, DuplicateValue, RecordNotFound, ReferenceMissing) as error:
+                problem = error if isinstance(error, Problem) else problem_of(error)
                 problem.members |= {"operation": number}
                 for fault in problem.members.get("errors", ()):
                     if pointer := fault.get("pointer"):
                         fault["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
-                raise
+                raise problem from None
             headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), body))
             if name := operation.get("name"):
@@ -153,7 +153,7 @@ class BatchHandlers:
         parts = _PATH.fullmatch(path)
         items = self._items.get(parts[1]) if parts else None
         found = _work(items, operation["method"], parts[2], parts[3], body) if items and parts else None
-        if found is None:
+        if items is None or found is None:
             raise NotFound(f"{operation['method']} {shortened(path)}: there is no such operation")
         work, scope = found
         if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
@@ -161,7 +161,11 @@ class BatchHandlers:
         request.environ.pop("HTTP_IF_MATCH", None)
         if "if_match" in operation:
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
-        return work(transaction)
+        try:
+            with transaction.savepoint():  # PostgreSQL checks at its end what SQLite checks at once
+                return work(transaction)
+        except DuplicateValue as error:
+            raise DuplicateValue(*map(items.representation.name_of, error.fields)) from None
 
 
 def _id_in(body: bytes, number: int) -> str:

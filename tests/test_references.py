@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -16,7 +17,7 @@ from restkeeper.storage.interface import Index
 from tests import stores
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
-from tests.shop.references import LISTS, OWNERS, THINGS, ThingSchema, create_app
+from tests.shop.references import LISTS, OWNERS, THINGS, LineSchema, ThingSchema, create_app
 
 NULL = "a.to: on_delete='null' needs allow_none=True, and no field around it"
 
@@ -225,3 +226,19 @@ def test_wrong_declarations() -> None:
         with pytest.raises(ValueError) as error:
             create_shop(Config(), [OWNERS, Resource("a", "a", schema)])  # type: ignore[arg-type]
         assert str(error.value) == words
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        fields.Dict(values=Reference("owners"), required=True),
+        fields.Dict(values=fields.Nested(LineSchema), required=True),
+        fields.Tuple((Reference("owners"),), required=True),
+        fields.List(fields.List(Reference("owners")), required=True),
+        fields.Pluck(LineSchema, "thing", required=True),
+    ],
+)
+def test_a_reference_where_it_is_not_found_is_refused(field: fields.Field[Any]) -> None:
+    """Nothing would check it, and a deletion would not follow it."""
+    with pytest.raises(ValueError, match="can be inside Nested and List"):
+        Resource("a", "a", ItemSchema.from_dict({"x": field}, name="ASchema"))  # type: ignore[arg-type]

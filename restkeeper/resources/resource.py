@@ -24,7 +24,7 @@ from restkeeper.resources.evolution import (
 )
 from restkeeper.schemas.fields import Reference, Time, default_of, scopes_of
 from restkeeper.schemas.item import READ_ONLY, ItemSchema
-from restkeeper.schemas.prepared import COMPUTED, ISO, fields_of, is_computed, prepared, refusals
+from restkeeper.schemas.prepared import COMPUTED, ISO, all_fields_in, fields_of, is_computed, prepared, refusals
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
@@ -249,8 +249,13 @@ class Resource:
         for name in (self.name, self.singular, *revision.definitions):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
-        if reason := next(refusals(prepared(revision.schema), is_newest=revision.number == self.revision), ""):
+        made = prepared(revision.schema)
+        if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
             raise ValueError(f"{self.name}.{reason}")
+        found = [field for _, field in references_in(made)]
+        for path, each, _ in all_fields_in(made):
+            if isinstance(each, Reference) and each not in found:
+                raise ValueError(f"{self.name}.{path}: Reference: can be inside Nested and List(…) of these only")
         for name, field in revision.guarded.items():
             if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
@@ -359,7 +364,11 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
         inner: Any = field.inner if isinstance(field, fields.List) else field
         if isinstance(inner, Reference):
             yield f"{around}{name}", inner
-        elif isinstance(inner, fields.Nested) and around.count(".") < MOST_NAMES - 1:  # a schema can be inside itself
+        elif (
+            isinstance(inner, fields.Nested)
+            and not isinstance(inner, fields.Pluck)
+            and around.count(".") < MOST_NAMES - 1
+        ):  # a schema can be inside itself
             yield from references_in(inner.schema, f"{around}{name}.")
 
 

@@ -31,7 +31,7 @@ def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
     """
     try:
         made = schema(exclude=exclude)
-        for _, field, _ in _fields_in(made):
+        for _, field, _ in all_fields_in(made):
             _make_exact(field)
             if field.dump_only:
                 field.required = False
@@ -56,7 +56,7 @@ def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
 
     In an older schema, read-only fields need no default: what is stored is of the newest one.
     """
-    found = [(path, field, above) for path, field, above in _fields_in(schema) if path not in READ_ONLY]
+    found = [(path, field, above) for path, field, above in all_fields_in(schema) if path not in READ_ONLY]
     schemas = [("schema", schema, schema.unknown)]
     for path, field, above in found:
         wrong = _wrong_in(field, is_inside=field.parent is not schema, is_newest=is_newest)
@@ -80,7 +80,7 @@ def _key(schema: Schema) -> tuple[type[Schema], frozenset[str]]:
     return type(schema), frozenset(schema.fields)
 
 
-def _fields_in(schema: Schema, path: str = "", above: Above = ()) -> Iterator[tuple[str, Field, Above]]:
+def all_fields_in(schema: Schema, path: str = "", above: Above = ()) -> Iterator[tuple[str, Field, Above]]:
     """All fields with their paths, also those inside others; of a schema that is inside itself, those of the first."""
     above = (*above, _key(schema))
     found = [(path + name, field) for name, field in fields_of(schema).items()]
@@ -91,7 +91,7 @@ def _fields_in(schema: Schema, path: str = "", above: Above = ()) -> Iterator[tu
             (name, each) for each in (*inner, *getattr(field, "tuple_fields", ())) if isinstance(each, fields.Field)
         ]
         if isinstance(field, fields.Nested) and _key(field.schema) not in above:
-            yield from _fields_in(field.schema, f"{name}.", above)
+            yield from all_fields_in(field.schema, f"{name}.", above)
 
 
 def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bool]:

@@ -7,6 +7,7 @@ from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode
+from weakref import WeakKeyDictionary
 
 from flask import Blueprint, Flask, Request, Response, current_app
 from werkzeug.datastructures import MultiDict
@@ -20,7 +21,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import Unit
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
-from restkeeper.storage.interface import Collection
+from restkeeper.storage.interface import Collection, Transaction
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
@@ -143,7 +144,14 @@ def make_service(
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}
     limits = ItemLimits(*config.item_limits)
-    hooks.unit = lambda transaction: Unit(transaction, by_name, hooks, limits, clock)
+    units: WeakKeyDictionary[Transaction, Unit] = WeakKeyDictionary()  # one for all functions in a transaction
+
+    def unit(transaction: Transaction) -> Unit:
+        if (made := units.get(transaction)) is None:
+            made = units[transaction] = Unit(transaction, by_name, hooks, limits, clock)
+        return made
+
+    hooks.unit = unit
     return Service(config, by_name, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name)
 
 

@@ -93,6 +93,7 @@ def test_twins_of_an_action(tmp_path: Path) -> None:
         ("caught", 409, "this cannot be logged"),
         ("collection", 500, None),
         ("loop", 500, None),
+        ("twice", 500, None),
         ("", 500, None),
     ],
 )
@@ -170,6 +171,20 @@ def test_functions_after_a_write_are_part_of_it(client: FlaskClient) -> None:
     assert client.get(order).json["note"] == "x"
     client.delete(order)
     assert logs(client) == ["+", "=", "-"]
+
+
+def test_functions_after_a_write_cannot_change_its_item(client: FlaskClient) -> None:
+    """The response would not have it; nothing is stored."""
+    client.application.testing = False
+    response = client.post("/orders", json={"product": "x", "note": "self"})
+    assert response.status_code == 500 and client.get("/orders").json == []
+
+
+def test_the_functions_of_a_transaction_have_one_bound(client: FlaskClient) -> None:
+    """A thousand changes, whatever the number of writes that they follow."""
+    response = client.post("/orders", json=[{"product": "x", "note": "many logs"}] * 60)
+    assert (response.status_code, response.json["title"]) == (409, "Conflict with the present state")
+    assert client.get("/orders").json == client.get("/logs").json == []
 
 
 def test_actions_are_documented(client: FlaskClient) -> None:

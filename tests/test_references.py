@@ -5,6 +5,7 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
 
-from restkeeper import Config, Conflict, ItemSchema, Reference, Resource, Text
+from restkeeper import Config, Conflict, ItemSchema, Ownership, Reference, Resource, Text
 from restkeeper.storage.interface import Index
 from tests import stores
+from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
 from tests.shop.references import LISTS, OWNERS, THINGS, LineSchema, ThingSchema, create_app
@@ -86,6 +88,16 @@ def test_a_deletion_follows_references(client: FlaskClient) -> None:
     assert client.get("/things").json == []
     expected = {"owner.deleted": 1, "thing.updated": 1, "thing.deleted": 3}
     assert Counter(events(client)[count:]) == expected
+
+
+def test_a_long_chain_is_followed(client: FlaskClient) -> None:
+    """As long as the bound allows."""
+    owner = new(client, "/owners")
+    first = last = new(client, "/things", owner=owner)
+    for _ in range(400):
+        last = new(client, "/things", owner=owner, part_of=last)
+    assert client.delete(f"/things/{first}").status_code == 200
+    assert client.get("/things").json == []
 
 
 def test_references_inside_lists(client: FlaskClient) -> None:
@@ -210,6 +222,23 @@ def test_references_are_indexed_and_documented(client: FlaskClient) -> None:
     assert {Index("owner"), Index("part_of"), Index("seen_by")} <= set(THINGS.collection.indexes)
     properties = client.get("/openapi.json").json["components"]["schemas"]["ThingInput"]["properties"]
     assert properties["owner"]["x-references"] == "owners"
+
+
+@pytest.mark.needs("keys", "ownership")
+def test_a_private_item_of_another_owner_does_not_exist() -> None:
+    """Nobody learns of it, or keeps its owner from deleting it, by a reference."""
+    private = replace(OWNERS, ownership=Ownership.ALL)
+    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [private, THINGS])
+    client = app.test_client()
+    scopes = ["owners:read", "owners:write", "things:write"]
+    mine, other = ({"X-API-Key": make_key(client, *scopes)["secret"]} for _ in range(2))
+    owner = client.post("/owners", json={}, headers=mine).json["id"]
+    for id in (owner, "none"):
+        refused = client.post("/things", json={"owner": id}, headers=other)
+        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/owner")
+        assert refused.json["detail"] == f"owner: there is no item '{id}' in owners"
+    for headers in (mine, ADMIN):
+        assert client.post("/things", json={"owner": owner}, headers=headers).status_code == 200
 
 
 def test_wrong_declarations() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
-from restkeeper.errors import BodyTooLarge, NotFound, Problem, ValidationFailed, shortened
+from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.items import Items, write_together
 from restkeeper.resources.representation import JsonObject
 from restkeeper.schemas.fields import JsonObject as AnyObject
@@ -129,7 +129,7 @@ class BatchHandlers:
         left = most = self._service.config.page_bytes
         for number, operation in enumerate(operations):
             try:
-                reply = self._one(operation, ids, transaction)
+                reply = self._one(operation, number, ids, transaction)
                 body = reply.get_data()
                 if (left := left - len(body)) < 0:
                     raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
@@ -137,7 +137,7 @@ class BatchHandlers:
                 problem = error if isinstance(error, Problem) else problem_of(error)
                 problem.members |= {"operation": number}
                 for fault in problem.members.get("errors", ()):
-                    if pointer := fault.get("pointer"):
+                    if not (pointer := fault.get("pointer", "#/operations/")).startswith("#/operations/"):
                         fault["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
                 raise problem from None
             headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
@@ -147,14 +147,15 @@ class BatchHandlers:
         whole = b'{"results":[%b]}' % b",".join(results)
         return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
 
-    def _one(self, operation: JsonObject, ids: Mapping[str, str], transaction: Transaction) -> Reply:
-        """Do an operation. Raises what a request would raise, NotFound for an unknown path or method of it."""
+    def _one(self, operation: JsonObject, number: int, ids: Mapping[str, str], transaction: Transaction) -> Reply:
+        """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it."""
         path, body = _resolved(operation["path"], ids), _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
         items = self._items.get(parts[1]) if parts else None
         found = _work(items, operation["method"], parts[2], parts[3], body) if items and parts else None
         if items is None or found is None:
-            raise NotFound(f"{operation['method']} {shortened(path)}: there is no such operation")
+            why = f"{operation['method']} {shortened(path)}: there is no such operation"
+            raise ValidationFailed(why, operation=number, errors=[fault(["operations", number, "path"], why)])
         work, scope = found
         if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
             raise lacking(scope)

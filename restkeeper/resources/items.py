@@ -273,6 +273,8 @@ class Items:
         before = after = None if id is None else self._read_to_change(id, transaction)
         result = action.function(*given) if before is None else action.function(item_of(self.stored, before), *given)
         unit.require_success()
+        if before is not None and (self.name, before.id) in unit.written:
+            raise ValueError(f"{action.name}: changes its item by the Unit: return the changed item instead")
         if before is None or after is None:
             return Reply(exactjson.dumps(result), content_type=JSON)
         if result is not None:

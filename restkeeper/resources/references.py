@@ -1,14 +1,17 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from flask import has_request_context
+
 from restkeeper.clock import Clock, rfc3339, time_after
-from restkeeper.errors import Conflict, shortened
-from restkeeper.resources.changes import Change, Hooks, require_found
+from restkeeper.errors import Conflict, NotFound, shortened
+from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
-from restkeeper.resources.resource import references_in
+from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.resources.unit import changeable, checked, item_of, valid
 from restkeeper.schemas.fields import Reference
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -41,6 +44,11 @@ class References:
         self._clock = clock
         self._of: dict[str, list[tuple[str, Reference]]] = {}
         self._to: dict[str, list[_Referring]] = {}
+        self._private: dict[str, Access | None] = {
+            name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
+            for name, stored in representations.items()
+        }
+        self._waiting: WeakKeyDictionary[Transaction, deque[Change]] = WeakKeyDictionary()  # deletions to be followed
         self._followed: WeakKeyDictionary[Transaction, int] = WeakKeyDictionary()
         for name, stored in representations.items():
             schema = stored.schema()
@@ -65,6 +73,8 @@ class References:
             for id, pointer in new.items():
                 missing = ReferenceMissing(pointer, f"{path}: there is no item {shortened(id)!r} in {field.to}")
                 transaction.require_present(field.to, id, missing)
+                if (access := self._private[field.to]) and has_request_context():
+                    _require_sight(access, transaction, field.to, id, missing)
 
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
@@ -73,6 +83,17 @@ class References:
         """
         if change.after is not None:
             return
+        if (waiting := self._waiting.get(transaction)) is not None:
+            waiting.append(change)  # of a deletion that follows another one: a chain may be long
+            return
+        waiting = self._waiting[transaction] = deque([change])
+        try:
+            while waiting:
+                self._follow(transaction, waiting.popleft())
+        finally:
+            del self._waiting[transaction]
+
+    def _follow(self, transaction: Transaction, change: Change) -> None:
         for stored, path, on_delete in self._to.get(change.representation.name, ()):
             require_found(stored, root_of(path), transaction)
             query = Query(filters=(Filter(path, Op.EQ, change.record.id),))
@@ -102,6 +123,14 @@ class References:
         if item_of(stored, after)[path] is not None:
             raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
         return Change("updated", stored, before, after, after.updated_at)
+
+
+def _require_sight(access: Access, transaction: Transaction, to: str, id: str, missing: ReferenceMissing) -> None:
+    """Raises `missing` for an item that the caller must not know of."""
+    try:
+        access.require_sight(transaction.read(to, id))
+    except (NotFound, RecordNotFound):
+        raise missing from None
 
 
 def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str]]:

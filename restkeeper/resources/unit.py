@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
+from weakref import ref
 
 from flask import has_request_context
 
@@ -37,13 +38,21 @@ class Unit:
         limits: ItemLimits,
         clock: Clock,
     ) -> None:
-        self._transaction = transaction
+        self._ref = ref(transaction)  # which has ended when nobody else refers to it
         self._representations = representations
         self._hooks = hooks
         self._limits = limits
         self._clock = clock
-        self._changes = 0
         self._failure: Exception | None = None
+        self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
+        self._changes = 0
+
+    @property
+    def _transaction(self) -> Transaction:
+        transaction = self._ref()
+        if transaction is None:
+            raise RuntimeError("the transaction has ended: a Unit is for the function that it was given to")
+        return transaction
 
     def require_success(self) -> None:
         """Raises the exception of a change, also if the function has caught it: the transaction must end."""
@@ -94,6 +103,7 @@ class Unit:
             except Exception as error:  # a part of the change is done
                 self._failure = error
                 raise
+            self.written[stored.name, change.record.id] = after
         return item_of(stored, cast(Record, after or before))
 
     def _read(self, collection: str, id: str) -> Record:
@@ -120,10 +130,14 @@ def valid(collection: str) -> Iterator[None]:
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
+    key = stored.name, change.record.id
     for function in stored.resource.own(f"after {_WRITES[change.kind]}"):
-        unit = hooks.unit(transaction)
+        unit: Unit = hooks.unit(transaction)
+        written = unit.written.get(key)
         function(after and item_of(stored, after), before and item_of(stored, before), unit)
         unit.require_success()
+        if unit.written.get(key) is not written:
+            raise ValueError(f"{function.__qualname__}: changes the item itself: do that before the write")
 
 
 def checked(

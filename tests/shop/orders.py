@@ -70,6 +70,9 @@ def break_order(order: Item, store: Unit) -> Item:
             with suppress(Conflict):
                 store.create("orders", {"product": "x", "note": "unlogged"})
             return None  # type: ignore[return-value]
+        case "twice":
+            store.change("orders", order["id"], lambda found: {**found, "paid_with": "x"})
+            return {**order, "note": "y"}
         case "loop":
             store.create("logs", {"text": "endless", "number": 0})
     return "no item"  # type: ignore[return-value]
@@ -101,6 +104,11 @@ def protect(order: None, before: Item) -> None:
 @ORDERS.after("create", "update", "delete")
 def log(order: Item | None, before: Item | None, store: Unit) -> None:
     """Log each write, but refuse some."""
+    if order and order["note"] == "self":
+        store.change("orders", order["id"], lambda found: {**found, "note": "changed"})
+    if order and order["note"] == "many logs":
+        for number in range(20):
+            store.create("logs", {"text": "x", "number": number})
     if order and order["note"] == "unlogged":
         raise Conflict("this cannot be logged")
     store.create("logs", {"text": "+" if before is None else "-" if order is None else "=", "number": 0})

@@ -36,7 +36,7 @@ class StockIsLocked(Conflict):
 class StockQuery(Schema):
     """Which products to count."""
 
-    status = Text(1, 20, load_default="active")
+    status = fields.String(load_default="active", validate=validate.OneOf(["draft", "active", "archived"]))
     names = ListOf(Text(1, 20), data_key="name")
     least = Whole(0, 1000, load_default=0)
     cheap = fields.Boolean()

@@ -56,6 +56,8 @@ def test_a_reference_has_to_exist(client: FlaskClient) -> None:
     ):
         assert response.status_code == 422
         assert [each["pointer"] for each in response.json["errors"]] == ["#/owner"]
+    several = client.post("/things", json=[{"owner": owner}, {"owner": owner}, {"owner": "none"}])
+    assert [each["pointer"] for each in several.json["errors"]] == ["#/2/owner"]
     assert client.post("/things", json={"owner": ""}).json["errors"][0]["detail"] == "must have 1 to 64 characters"
     assert client.patch(path, json={"part_of": thing}).status_code == 200  # itself
     assert events(client) == ["owner.created", "thing.created", "thing.updated"]

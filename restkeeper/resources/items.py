@@ -19,7 +19,14 @@ from restkeeper.resources.representation import ItemLimits, JsonObject, Represen
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import changeable, checked, item_of, valid
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, ResponseStored, StoreContended, StoreUnavailable
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordChanged,
+    ReferenceMissing,
+    ResponseStored,
+    StoreContended,
+    StoreUnavailable,
+)
 from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Record, Sort, Store, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
@@ -424,6 +431,11 @@ class Items:
             work = partial(self._save_and_work, once, prepared)
             try:
                 self.store.write(work, use_reserve=use_reserve, deadline=deadline)
+            except ReferenceMissing as error:
+                ids = [each.id for each in prepared.after] if isinstance(prepared.after, list) else []
+                if error.of in ids:
+                    error.pointer = f"#/{ids.index(error.of)}{error.pointer.removeprefix('#')}"
+                raise
             except DuplicateValue as error:
                 if isinstance(prepared.after, list):
                     raise DuplicateValue(*self._taken_among(prepared.after) or error.fields) from None

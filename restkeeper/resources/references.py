@@ -71,7 +71,8 @@ class References:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}
             for id, pointer in new.items():
-                missing = ReferenceMissing(pointer, f"{path}: there is no item {shortened(id)!r} in {field.to}")
+                detail = f"{path}: there is no item {shortened(id)!r} in {field.to}"
+                missing = ReferenceMissing(pointer, detail, change.after.id)
                 transaction.require_present(field.to, id, missing)
                 if (access := self._private[field.to]) and has_request_context():
                     _require_sight(access, transaction, field.to, id, missing)

@@ -22,11 +22,12 @@ class DuplicateValue(StoreError):
 
 
 class ReferenceMissing(StoreError):
-    """A record refers to another one that does not exist, by the value at a JSON Pointer."""
+    """The record with the id `of` refers to one that does not exist, by the value at a JSON Pointer."""
 
-    def __init__(self, pointer: str, detail: str) -> None:
+    def __init__(self, pointer: str, detail: str, of: str) -> None:
         super().__init__(detail)
         self.pointer = pointer
+        self.of = of
 
 
 class RecordChanged(StoreError):

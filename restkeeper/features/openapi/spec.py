@@ -105,6 +105,9 @@ class Spec(APISpec):
             each.setdefault("description", "")
             if each["schema"].get("type") == "array":
                 each |= {"explode": False, "schema": {"minItems": 1, **each["schema"]}}
+                items = each["schema"]["items"]
+                if items.get("type") == "string" and "enum" not in items:
+                    each["schema"]["items"] = {"pattern": "^[^,]+$", **items}  # a comma begins the next one
         return found
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:

@@ -446,7 +446,7 @@ class TestRefused:
         new = deployment.serve(unique)
         for refused in (new.get("/api/v2/notes?sort=count"), new.post("/api/v2/notes", json={"title": "d"})):
             assert refused.status_code == 503
-            assert [id for id in ids if id in refused.json["detail"]] == ids[:named]
+            assert sum(id in refused.json["detail"] for id in ids) == named  # any of them: they have no order
 
     def test_a_version_between_shows_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
         """If the step that refuses it is a later one."""

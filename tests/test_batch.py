@@ -15,7 +15,7 @@ from tests.shop.references import create_app as create_references
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys")
 
 LAMP = {"method": "POST", "path": "/products", "body": {"name": "Lamp", "stock": 3}, "name": "lamp"}
-ORDER = {"method": "POST", "path": "/orders", "body": {"product": "$lamp", "note": "costs $lamp"}, "name": "order"}
+ORDER = {"method": "POST", "path": "/orders", "body": {"product": "$lamp", "note": "costs $/$lamp"}, "name": "order"}
 PAY = {"method": "POST", "path": "/orders/$order/pay", "body": {"method": "card"}}
 
 
@@ -42,7 +42,7 @@ def test_operations_follow_each_other(client: FlaskClient) -> None:
     response = send(client, LAMP, ORDER, PAY, rename, replace, close)
     assert response.status_code == 200
     lamp, order, paid, renamed, replaced, closed = response.json["results"]
-    assert order["body"]["product"] == lamp["body"]["id"] and order["body"]["note"] == "costs $lamp"
+    assert order["body"]["product"] == lamp["body"]["id"] and order["body"]["note"] == "costs $/$lamp"
     assert (paid["body"]["id"], paid["body"]["status"]) == (order["body"]["id"], "paid")
     assert (renamed["body"]["name"], renamed["body"]["stock"]) == ("Bulb", 2)
     stored = client.get(f"/products/{lamp['body']['id']}")

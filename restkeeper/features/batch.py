@@ -35,7 +35,7 @@ from restkeeper.web.views import load
 
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
-_REFERENCE = re.compile(r"(^|/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
+_REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
 _PATH = re.compile(r"/(\w+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([a-z][a-z0-9-]*))?", re.ASCII)
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
 
@@ -149,7 +149,8 @@ class BatchHandlers:
 
     def _one(self, operation: JsonObject, number: int, ids: Mapping[str, str], transaction: Transaction) -> Reply:
         """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it."""
-        path, body = _resolved(operation["path"], ids), _resolved(operation["body"], ids)
+        path = _REFERENCE.sub(lambda found: ids.get(found[1], found[0]), operation["path"])
+        body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
         items = self._items.get(parts[1]) if parts else None
         found = _work(items, operation["method"], parts[2], parts[3], body) if items and parts else None
@@ -201,10 +202,10 @@ def _work(
 
 
 def _resolved(value: Any, ids: Mapping[str, str]) -> Any:
-    """A value with the ids of named items: a text `$name`, and `/$name` in a path."""
+    """A JSON value with the ids of named items: each text that is just `$name`."""
     match value:
         case str():
-            return _REFERENCE.sub(lambda found: found[1] + ids.get(found[2], f"${found[2]}"), value)
+            return ids.get(value[1:], value) if value.startswith("$") else value
         case list():
             return [_resolved(each, ids) for each in value]
         case dict():

@@ -117,58 +117,46 @@ def create_app(
                 "webhook_worker='inside': only a server delivers: set WEBHOOK_WORKER=inside, and call create_app "
                 "without a configuration; in a test, use restkeeper.LiveServer"
             )
-        wait_seconds = START_SECONDS if is_program else 0.0
         opened = _open(features, without)
-        return _application(config, resources, versions, opened, stores, blueprints, name, clock, serves, wait_seconds)
+        _require_possible(opened, config, resources, versions)
+        scheme = config.database_url.partition("://")[0]
+        backend = BACKENDS.get(scheme)  # tests use any memory
+        if backend and not backend.temporary and backend not in [BACKENDS[each] for each in stores]:
+            known = " or ".join(stores) or "no store"
+            raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
+        representations = [StoredRepresentation(each) for each in resources]
+        collections = stored_collections(representations, opened)
+        service = make_service(
+            config, representations, collections, name, versions=versions, features=opened, clock=clock, serves=serves
+        )
+        if serves:
+            service.open_store(START_SECONDS if is_program else 0.0)  # a command opens it when it needs it
+        return _application(service, blueprints)
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
             sys.exit(f"restkeeper: {error}")
         raise
 
 
-def _application(
-    config: Config,
-    resources: Sequence[Resource],
-    versions: Versions,
-    features: frozenset[str],
-    stores: Collection[str],
-    blueprints: Sequence[Blueprint],
-    name: str,
-    clock: Clock,
-    serves: bool,
-    wait_seconds: float,
-) -> Application:
-    """See `create_app`."""
-    if not isinstance(versions, Versions):
-        raise ValueError(f"versions={versions!r}: must be Versions(…)")
-    _require_possible(features, config, resources, versions)
-    scheme = config.database_url.partition("://")[0]
-    backend = BACKENDS.get(scheme)
-    if backend and not backend.temporary and backend not in [BACKENDS[each] for each in stores]:  # tests use any memory
-        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {' or '.join(stores) or 'no store'}")
-    representations = [StoredRepresentation(each) for each in resources]
-    collections = stored_collections(representations, features)
-    service = make_service(
-        config, representations, collections, name, versions=versions, features=features, clock=clock, serves=serves
-    )
-    if serves:
-        service.open_store(wait_seconds)  # a command opens it when it needs it
+def _application(service: Service, blueprints: Sequence[Blueprint]) -> Application:
+    """The application of a service."""
+    config, guard = service.config, service.guard
     app = Application("restkeeper", static_folder=None)
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = config.max_body  # also of views that read the body by themselves
     app.extensions[EXTENSION] = service
-    guard = service.guard
 
     def install(*names: str) -> None:
         for name in names:
-            if name in features:
+            if name in service.features:
                 _FEATURES[name].install(app, service)
 
     if config.trusted_proxies:
         app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
 
     # The way of a request, in order; what runs after the handler runs in the opposite order.
-    observe.install(app, observe.access_log(config.log_format, config.log_level), now=clock.time)  # its id and log line
+    log = observe.access_log(config.log_format, config.log_level)
+    observe.install(app, log, now=service.clock.time)  # its id and log line
     install("metrics")
     errors.install(app)  # whatever is raised, as a problem
     edge.install(  # a sane address, of this service
@@ -187,10 +175,10 @@ def _application(
     install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
-    references = References(service.representations, service.hooks, clock)
+    references = References(service.representations, service.hooks, service.clock)
     service.hooks.before_change.append(references.check)
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
-    for each in representations:
+    for each in service.representations.values():
         mount(app, service, partial(_routes_of, service, each), unversioned=True)
     install("batch", "webhooks", "health", "pages", "openapi")  # the last one documents what there is
     serve_blueprints(app, service, blueprints)
@@ -231,7 +219,9 @@ def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]
 def _require_possible(
     features: Collection[str], config: Config, resources: Sequence[Resource], versions: Versions
 ) -> None:
-    """Raises ConfigError for features that cannot be closed as they are."""
+    """Raises ConfigError for features that cannot be closed as they are, and ValueError for versions that are none."""
+    if not isinstance(versions, Versions):
+        raise ValueError(f"versions={versions!r}: must be Versions(…)")
     for name, feature in _FEATURES.items():
         if name in features and feature.built_on and feature.built_on not in features:
             raise ConfigError(f"features: {name!r} is built on {feature.built_on!r}, which is closed; close both")

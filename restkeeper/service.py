@@ -196,7 +196,8 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
         if names.intersection(request.blueprints):
             response.headers.setdefault("Cache-Control", "no-store")
 
-    app.after.append(forbid_caches)
+    if names:
+        app.after.append(forbid_caches)
 
 
 def read_item(collection: str, id: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ NEAR = {  # tests of code that runs in other processes, by the prefix of its pat
         "test_importing",
         "test_restore",
     ),
-    "restkeeper/features/limits/shared": ("test_limits_shared", "test_limits_running"),
+    "restkeeper/features/limits/counters": ("test_limits_shared", "test_limits_running"),
     "restkeeper/storage/": ("store_suite/test_*", "sqlite/test_*"),
 }
 LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.db*", "build")

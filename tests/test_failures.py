@@ -13,9 +13,8 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
 from restkeeper.features import limits
-from restkeeper.features.limits.counters import SITE_QUOTAS, Quota
-from restkeeper.features.limits.requests import KNOWN_SECONDS, NOTED, NOTED_SECONDS, Failures
-from restkeeper.features.limits.shared import CounterTable
+from restkeeper.features.limits import KNOWN_SECONDS, NOTED, NOTED_SECONDS, SITE_QUOTAS, Failures, Quota
+from restkeeper.features.limits.counters import CounterTable
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.clock import SetClock

@@ -14,9 +14,9 @@ from flask.testing import FlaskClient
 from restkeeper import clock as clocks
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import TooManyRequests
-from restkeeper.features.limits import requests as limits
-from restkeeper.features.limits.counters import CLOCKS_DIFFER, RETRY_SECONDS, Quota, RedisOrOwn, open_counters
-from restkeeper.features.limits.shared import CounterTable, SharedStorage
+from restkeeper.features import limits
+from restkeeper.features.limits import CLOCKS_DIFFER, Quota
+from restkeeper.features.limits.counters import RETRY_SECONDS, CounterTable, RedisOrOwn, SharedStorage, open_counters
 from restkeeper.web import errors, observe
 from restkeeper.web.application import Application, Reply
 from tests.clock import SetClock

@@ -13,7 +13,7 @@ from limits import RateLimitItemPerMinute
 from limits.storage import Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from restkeeper.features.limits.shared import PROBES, CounterTable, SharedStorage
+from restkeeper.features.limits.counters import PROBES, CounterTable, SharedStorage
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, join, until
 

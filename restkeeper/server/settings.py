@@ -70,7 +70,7 @@ from restkeeper import __version__  # noqa: E402
 from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.limits import shared_tables  # noqa: E402
-from restkeeper.features.limits.shared import CounterTable  # noqa: E402
+from restkeeper.features.limits.counters import CounterTable  # noqa: E402
 from restkeeper.features.openapi.document import document  # noqa: E402
 from restkeeper.features.webhooks import deliverer_of  # noqa: E402
 from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402

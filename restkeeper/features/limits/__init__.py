@@ -1,12 +1,58 @@
-"""Limits of each caller's requests, and of each address's failed credentials."""
+"""Rate limits: the requests that a caller may send, the headers about them, and the failures of an address.
+
+Windows are aligned to the clock, and the window is part of a counter's key. So one increment is the whole check, the
+end of a window is not stored, and a counter never includes requests of the next window. Wrong credentials and refused
+hosts are counted by address, against guessing.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from flask import Request, Response
+from limits import parse
 
 from restkeeper.errors import TooManyRequests
-from restkeeper.features.limits.counters import Quota, open_counters
-from restkeeper.features.limits.requests import HEADERS, Failures, limit_requests
-from restkeeper.features.limits.shared import CounterTable
+from restkeeper.features.limits.counters import Counters, CounterTable, open_counters
 from restkeeper.service import Service
 from restkeeper.web.application import Application
+from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
 from restkeeper.web.operations import Contribution
+
+CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
+SITE_QUOTAS = 16  # a site's quota, in quotas of one of its networks
+KNOWN_SECONDS = 24 * 3600  # for which a success is stored, or up to twice as long
+NOTED_SECONDS = 60  # after which a process stores a success again
+NOTED = 4096  # successes that each process caches
+
+READING = ("GET", "HEAD", "OPTIONS")
+
+_COUNT = {"type": "integer", "minimum": 0}
+
+# The headers of responses, as they are described. OpenAPI, like HTTP, ignores the case of a header's name. Some linters
+# allow either `RateLimit` or `X-RateLimit-Limit`; responses have both, for clients of either.
+HEADERS = {
+    "RateLimit-Policy": {
+        "description": "The quotas: q requests in w seconds, for reading (GET, HEAD, OPTIONS) and for writing. Missing "
+        "where nothing is limited, like the other headers on limits.",
+        "schema": {"type": "string", "maxLength": 1024},
+    },
+    "RateLimit": {
+        "description": "Of the request's quota, r requests remain for the next t seconds.",
+        "schema": {"type": "string", "maxLength": 256},
+    },
+    "x-ratelimit-limit": {"description": "The request's quota.", "schema": _COUNT},
+    "x-ratelimit-remaining": {"description": "The remaining requests of the quota.", "schema": _COUNT},
+    "x-ratelimit-reset": {
+        "description": "When the next window of the quota begins, in seconds since 1970.",
+        "schema": _COUNT,
+    },
+}
+
+Environ = dict[str, Any]  # WSGI's
+
+_COUNTED = "restkeeper.limit"  # in the WSGI environment: the use of the quota
+
 
 # The table of counters that a server's start creates for its workers. Any other process counts for itself.
 shared_tables: list[CounterTable] = []
@@ -23,3 +69,170 @@ def install(app: Application, service: Service) -> None:
     quotas = {name: Quota(name, text, counters, now=now) for name, text in config.quotas.items()}
     limit_requests(app, quotas, is_limited=service.guard.is_limited)
     service.contributions.append(Contribution(headers=HEADERS, problems=(TooManyRequests,)))
+
+
+class Use(NamedTuple):
+    """The use of a quota: the count, the seconds until the next window, and when that begins."""
+
+    quota: "Quota"
+    used: int
+    wait: int
+    reset: int
+
+    @property
+    def remaining(self) -> int:
+        """The unused part of the quota."""
+        return max(self.quota.amount - self.used, 0)
+
+    def refusal(self, what: str) -> TooManyRequests:
+        """The problem to raise when the quota is exceeded; `what` is the counted thing, in the plural."""
+        return TooManyRequests(
+            f"at most {self.quota.amount} {what} in {self.quota.seconds} s; retry in {self.wait} s",
+            headers={"Retry-After": str(self.wait)},
+            **{"violated-policies": [self.quota.name]},
+        )
+
+
+class Quota:
+    """The limit of each caller in a window. `text` has the syntax of `limits.parse`.
+
+    A caller has a counter by its first key. By a second key its whole site has one, with a quota SITE_QUOTAS times as
+    large. `now` is the time of day in seconds since the epoch.
+    """
+
+    def __init__(self, name: str, text: str, counters: Counters, *, now: Callable[[], float] = time.time) -> None:
+        item = parse(text)
+        self.name = name
+        self.amount = item.amount
+        self.seconds = item.get_expiry()
+        self.limit = str(item.amount)
+        self.policy = f'"{name}";q={self.amount};w={self.seconds}'
+        self._counters = counters
+        self._now = now
+
+    def add(self, keys: tuple[str, ...]) -> Use:
+        """Add one to the counters of a caller."""
+        return self._use(keys, self._counters.incr)
+
+    def look(self, keys: tuple[str, ...]) -> Use:
+        """The use by a caller, without adding to it."""
+        return self._use(keys, lambda key, expiry: self._counters.get(key))
+
+    def _use(self, keys: tuple[str, ...], count: Callable[[str, int], int]) -> Use:
+        """The use by a caller or its site, whichever is nearer to its end.
+
+        A site over its quota needs no counters for its networks.
+        """
+        moment = int(self._now())
+        window = moment // self.seconds
+        reset = (window + 1) * self.seconds
+        wait = reset - moment
+        spread = 0
+        if len(keys) > 1:
+            of_site = count(f"{self.name}/{self.seconds}/{window}/{keys[1]}", wait + CLOCKS_DIFFER)
+            spread = of_site - (SITE_QUOTAS - 1) * self.amount
+            if spread > self.amount:
+                return Use(self, spread, wait, reset)
+        used = count(f"{self.name}/{self.seconds}/{window}/{keys[0]}", wait + CLOCKS_DIFFER)
+        return Use(self, max(used, spread), wait, reset)
+
+
+def limit_requests(
+    app: Application,
+    quotas: Mapping[str, Quota],
+    *,
+    is_limited: Callable[[str | None], bool] = lambda endpoint: True,
+) -> None:
+    """Limit each caller's requests, and send its limits with every response (draft-ietf-httpapi-ratelimit-headers-11).
+
+    `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all other methods); a missing class has
+    no limit. Requests to endpoints that are not `is_limited` do not count, and their responses have no such headers.
+
+    Requests beyond a quota raise TooManyRequests.
+    """
+    if not quotas:
+        return
+    reading, writing = quotas.get("read"), quotas.get("write")
+    policy = ", ".join(each.policy for each in quotas.values())
+
+    def count(request: Request, keys: tuple[str, ...]) -> Use | None:
+        quota = reading if request.method in READING else writing
+        return quota.add(keys) if quota else None
+
+    def require_quota(request: Request) -> None:
+        if not is_limited(request.endpoint):
+            return
+        use = request.environ[_COUNTED] = count(request, caller_keys(request.environ))
+        if use and use.used > use.quota.amount:
+            raise use.refusal(f"{use.quota.name} requests")
+
+    def add_headers(request: Request, response: Response) -> None:
+        environ = request.environ
+        if _COUNTED in environ:
+            use = environ[_COUNTED]
+        elif is_limited(request.endpoint):  # refused before the caller was resolved
+            use = count(request, address_keys(environ))
+        else:
+            return
+        add = response.headers.add
+        add("RateLimit-Policy", policy)
+        if use:
+            # For clients that do not know the draft, as GitHub sends them: the reset in seconds since the epoch.
+            add("X-RateLimit-Limit", use.quota.limit)
+            add("X-RateLimit-Remaining", str(use.remaining))
+            add("X-RateLimit-Reset", str(use.reset))
+            add("RateLimit", f'"{use.quota.name}";r={use.remaining};t={use.wait}')
+
+    app.before.append(require_quota)
+    app.after.append(add_headers)
+
+
+class Failures(FailureLimit):
+    """Counts the failures of each address in `quota`.
+
+    An address over its quota is refused before its credentials are checked, unless they have succeeded from there
+    before: guessing does not lock out other callers at the same address. All processes share these successes; a process
+    looks them up only when the address is over its quota.
+    """
+
+    def __init__(self, quota: Quota, counters: Counters, *, now: Callable[[], float] = time.time) -> None:
+        self._quota = quota
+        self._counters = counters
+        self._now = now
+        self._noted: dict[tuple[str, str], float] = {}  # until when
+
+    def has_succeeded(self, environ: Environ, digest: str) -> bool:
+        """Whether credentials with this digest succeeded in this process within NOTED_SECONDS: no look-up is needed."""
+        until = self._noted.get((environ.get("REMOTE_ADDR", ""), digest), 0.0)
+        return until > self._now()
+
+    def require_room(self, environ: Environ, digest: str) -> None:
+        """Raises TooManyRequests if the address is over its quota and these credentials never succeeded from it."""
+        use = self._quota.look(address_keys(environ))
+        if not use.remaining and not any(map(self._counters.get, self._keys(environ, digest))):
+            raise use.refusal("failures")
+
+    def note_success(self, environ: Environ, digest: str) -> None:
+        """Store that credentials succeeded."""
+        self._counters.incr(self._keys(environ, digest)[0], 2 * KNOWN_SECONDS)
+        key = (environ.get("REMOTE_ADDR", ""), digest)
+        self._noted.pop(key, None)  # moves it to the end
+        self._noted[key] = self._now() + NOTED_SECONDS
+        if len(self._noted) > NOTED:
+            self._noted.pop(next(iter(self._noted)), None)
+
+    def note_failure(self, environ: Environ) -> None:
+        """Count credentials that are not valid. Raises TooManyRequests if the address is over its quota.
+
+        Others of that address may have been looked up at the same time.
+        """
+        if (use := self._quota.add(address_keys(environ))).used > self._quota.amount:
+            raise use.refusal("failures")
+
+    count_refused_host = note_failure
+
+    def _keys(self, environ: Environ, digest: str) -> list[str]:
+        """The keys of a success today and yesterday."""
+        day = int(self._now()) // KNOWN_SECONDS
+        pair = f"{address_keys(environ)[-1]}/{digest[:32]}"  # of an IPv6 site, which has many networks
+        return [f"success/{number}/{pair}" for number in (day, day - 1)]

@@ -1,29 +1,46 @@
-"""Counters for limits, in windows aligned to the clock: of this server's processes, or in Redis for several machines.
+"""Counters: a storage for the limits library that all processes of a server share, which it lacks, and Redis.
 
-The window is part of a counter's key. So one increment is the whole check, the end of a window is not stored, and a
-counter never includes requests of the next window. Flask-Limiter opens the storages. Its own request hooks would cost
-80 µs, and two to four round trips with Redis.
+The server's master creates the table before it forks, and its workers inherit it. It is in memory and has no name that
+others could open; it ends with the last of these processes.
+
+The table is a hash table with open addressing. The digest of a key gives the first of its PROBES consecutive slots. A
+slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and the expiry (8, a double, seconds since the
+epoch; in the past, the slot is free). The digest is keyed with random bytes: a caller cannot choose keys that share the
+slots of another. Each number is one memory write, in an order that leaves a slot complete or free.
+
+Flask-Limiter opens the storages. Its own request hooks would cost 80 µs, and two to four round trips with Redis.
 """
 
 import logging
+import os
+import struct
+import sys
+import tempfile
 import time
+import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from fcntl import LOCK_EX, LOCK_UN, lockf
+from functools import lru_cache
+from hashlib import blake2b
+from math import inf
+from mmap import mmap
+from threading import Lock
+from typing import Any
 
 from flask import Flask, request
 from flask_limiter import Limiter
-from limits import parse
 from limits.storage import Storage
 
 from restkeeper.clock import Clock
-from restkeeper.errors import TooManyRequests
-from restkeeper.features.limits.shared import CounterTable
 from restkeeper.web.auth import caller_keys
 
-CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
+SLOTS = 65_536  # 2 MiB
+PROBES = 16  # slots that a key may use: with half of all slots in use, one key in 10,000 finds none free
 RETRY_SECONDS = 5.0  # seconds until the next attempt after Redis has failed
 REDIS_SECONDS = 0.25  # the longest that a request waits for Redis
-SITE_QUOTAS = 16  # a site's quota, in quotas of one of its networks
+
+_SLOT_WORDS = 4  # of 8 bytes: the digest's halves, the count, the expiry
+_COUNT, _EXPIRY = 2, 3
 
 # No retries: this server's own counters are the fallback. None means that, and needs no import of the client, which
 # takes a seventh of a start: only a service that has Redis imports it. Enough connections for all requests that wait.
@@ -35,6 +52,146 @@ _REDIS_OPTIONS = {
 }
 
 _log = logging.getLogger("restkeeper")
+
+
+class CounterTable:
+    """The table, shared with processes that this one forks later. `with table` has the lock, of all of them.
+
+    The lock is one of the system's on a file without a name: it belongs to a process, so that a forked one does not
+    have its parent's, and it is released when the process ends, however that happens.
+    """
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        memory = mmap(-1, slots * _SLOT_WORDS * 8)
+        self.slots = slots
+        self.words = memoryview(memory).cast("Q")
+        self.times = memoryview(memory).cast("d")
+        self._homes = slots - PROBES + 1
+        self._key = os.urandom(16)
+        # In memory where that is possible: a container may have no folder to write to.
+        file = open(os.memfd_create("limits"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile()
+        weakref.finalize(self, file.close)
+        self._descriptor = file.fileno()
+        self._threads = Lock()  # the file's lock is of the whole process
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            lockf(self._descriptor, LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            lockf(self._descriptor, LOCK_UN)
+        finally:
+            self._threads.release()
+
+    def find(self, key: str, now: float) -> tuple[int, bool]:
+        """The slot of a key, and whether the key is in it; if not, a free slot, or else that of the lowest count.
+
+        Of several lowest counts it is the one that expires first: callers with few requests never replace a caller with
+        many.
+        """
+        words, times = self.words, self.times
+        first, second = _digest(self._key, key)
+        home = first % self._homes * _SLOT_WORDS
+        best, least = home, (inf, inf)
+        for slot in range(home, home + PROBES * _SLOT_WORDS, _SLOT_WORDS):
+            expiry = times[slot + _EXPIRY]
+            is_live = expiry > now
+            if is_live and words[slot] == first and words[slot + 1] == second:
+                return slot, True
+            if (rank := (words[slot + _COUNT], expiry) if is_live else (-1, 0)) < least:
+                best, least = slot, rank
+        return best, False
+
+    def put(self, slot: int, key: str, count: int, expiry: float) -> None:
+        """Write a slot. A process that ends meanwhile leaves it free."""
+        words, times = self.words, self.times
+        times[slot + _EXPIRY] = 0.0
+        words[slot], words[slot + 1] = _digest(self._key, key)
+        words[slot + _COUNT] = count
+        times[slot + _EXPIRY] = expiry
+
+
+@lru_cache(maxsize=4096)  # a window has many requests of each caller
+def _digest(table_key: bytes, key: str) -> tuple[int, int]:
+    """The two halves of a key's digest."""
+    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16, key=table_key).digest())
+    return first, second
+
+
+class SharedStorage(Storage):
+    """Counters in a table. If all slots of a new key are in use, it replaces the key with the lowest count."""
+
+    STORAGE_SCHEME = ["shared"]
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        *,
+        table: CounterTable,
+        now: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions, **options)
+        self._table = table
+        self._now = now
+        self._was_full = False  # a process logs it once
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """The errors of the lock."""
+        return OSError
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Add to a key's count and return it. It expires `expiry` seconds after its first increment."""
+        table = self._table
+        with table:
+            now = self._now()
+            slot, is_known = table.find(key, now)
+            if is_known:
+                table.words[slot + _COUNT] = count = table.words[slot + _COUNT] + amount
+                return count
+            is_full = table.times[slot + _EXPIRY] > now
+            table.put(slot, key, amount, now + expiry)
+        if is_full and not self._was_full:
+            self._was_full = True
+            _log.warning("the table of limits (%s slots) is full: some counters are reset", table.slots)
+        return amount
+
+    def get(self, key: str) -> int:
+        """A key's count; 0 if it has none or it has expired."""
+        with self._table:
+            slot, is_known = self._table.find(key, self._now())
+            return self._table.words[slot + _COUNT] if is_known else 0
+
+    def get_expiry(self, key: str) -> float:
+        """When a key's count expires, in seconds since the epoch; now if it has none."""
+        with self._table:
+            now = self._now()
+            slot, is_known = self._table.find(key, now)
+            return self._table.times[slot + _EXPIRY] if is_known else now
+
+    def clear(self, key: str) -> None:
+        """Delete a key's count."""
+        with self._table:
+            slot, is_known = self._table.find(key, self._now())
+            if is_known:
+                self._table.times[slot + _EXPIRY] = 0.0
+
+    def check(self) -> bool:
+        """Whether counting is possible."""
+        return True
+
+    def reset(self) -> None:
+        """Delete all counts."""
+        with self._table:
+            for slot in range(_EXPIRY, len(self._table.times), _SLOT_WORDS):
+                self._table.times[slot] = 0.0
 
 
 def open_counters(
@@ -96,69 +253,3 @@ class RedisOrOwn:
 
 
 Counters = Storage | RedisOrOwn
-
-
-class Use(NamedTuple):
-    """The use of a quota: the count, the seconds until the next window, and when that begins."""
-
-    quota: "Quota"
-    used: int
-    wait: int
-    reset: int
-
-    @property
-    def remaining(self) -> int:
-        """The unused part of the quota."""
-        return max(self.quota.amount - self.used, 0)
-
-    def refusal(self, what: str) -> TooManyRequests:
-        """The problem to raise when the quota is exceeded; `what` is the counted thing, in the plural."""
-        return TooManyRequests(
-            f"at most {self.quota.amount} {what} in {self.quota.seconds} s; retry in {self.wait} s",
-            headers={"Retry-After": str(self.wait)},
-            **{"violated-policies": [self.quota.name]},
-        )
-
-
-class Quota:
-    """The limit of each caller in a window. `text` has the syntax of `limits.parse`.
-
-    A caller has a counter by its first key. By a second key its whole site has one, with a quota SITE_QUOTAS times as
-    large. `now` is the time of day in seconds since the epoch.
-    """
-
-    def __init__(self, name: str, text: str, counters: Counters, *, now: Callable[[], float] = time.time) -> None:
-        item = parse(text)
-        self.name = name
-        self.amount = item.amount
-        self.seconds = item.get_expiry()
-        self.limit = str(item.amount)
-        self.policy = f'"{name}";q={self.amount};w={self.seconds}'
-        self._counters = counters
-        self._now = now
-
-    def add(self, keys: tuple[str, ...]) -> Use:
-        """Add one to the counters of a caller."""
-        return self._use(keys, self._counters.incr)
-
-    def look(self, keys: tuple[str, ...]) -> Use:
-        """The use by a caller, without adding to it."""
-        return self._use(keys, lambda key, expiry: self._counters.get(key))
-
-    def _use(self, keys: tuple[str, ...], count: Callable[[str, int], int]) -> Use:
-        """The use by a caller or its site, whichever is nearer to its end.
-
-        A site over its quota needs no counters for its networks.
-        """
-        moment = int(self._now())
-        window = moment // self.seconds
-        reset = (window + 1) * self.seconds
-        wait = reset - moment
-        spread = 0
-        if len(keys) > 1:
-            of_site = count(f"{self.name}/{self.seconds}/{window}/{keys[1]}", wait + CLOCKS_DIFFER)
-            spread = of_site - (SITE_QUOTAS - 1) * self.amount
-            if spread > self.amount:
-                return Use(self, spread, wait, reset)
-        used = count(f"{self.name}/{self.seconds}/{window}/{keys[0]}", wait + CLOCKS_DIFFER)
-        return Use(self, max(used, spread), wait, reset)

@@ -5,9 +5,8 @@ import time
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from restkeeper.features.webhooks.attempts import attempt_of, must_disable, reason_of, signed
 from restkeeper.features.webhooks.handlers import new_secret
-from restkeeper.features.webhooks.sender import DeliveryResult
+from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
 from restkeeper.storage.outbox import Attempt, Delivery, StoredEvent
 
 BODY = '{"word": "größer"}'.encode()

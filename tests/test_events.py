@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.features.events.longpoll import SHARED_SECONDS, Newest, Waiters
+from restkeeper.features.events.handlers import SHARED_SECONDS, Newest, Waiters
 from restkeeper.features.events.types import enveloped
 from restkeeper.features.keys.credentials import CREDENTIALS
 from restkeeper.service import service_of

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from restkeeper.errors import Unavailable
+from restkeeper.features.jwt import Tokens
 from restkeeper.features.jwt.jwks import MOST_BYTES, usable_keys
-from restkeeper.features.jwt.tokens import Tokens
 from tests.issuer import (
     AUDIENCE,
     BOTH,

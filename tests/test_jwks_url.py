@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from restkeeper.errors import Unavailable
+from restkeeper.features.jwt import Tokens
 from restkeeper.features.jwt.jwks import MOST_BYTES, fetch
-from restkeeper.features.jwt.tokens import Tokens
 from tests.endpoint import EndpointConnection, serving
 from tests.issuer import (
     AUDIENCE,

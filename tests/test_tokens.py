@@ -11,7 +11,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from restkeeper.features.jwt.tokens import Claims, Tokens, is_token
+from restkeeper.features.jwt import Claims, Tokens, is_token
 from restkeeper.web.auth import InvalidCredential
 from tests.issuer import AUDIENCE, GOOD, ISSUER, START, Clock, encoded, jwk, key_set, private_key, signed, token
 

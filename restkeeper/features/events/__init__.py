@@ -1,7 +1,7 @@
 """The feed of events: one for each change, written in the transaction of the change."""
 
-from restkeeper.features.events.description import contribution_of
 from restkeeper.features.events.handlers import EventHandlers
+from restkeeper.features.events.types import contribution_of
 from restkeeper.resources.changes import Change
 from restkeeper.service import Service, mount
 from restkeeper.storage.interface import Transaction

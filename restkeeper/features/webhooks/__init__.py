@@ -1,13 +1,26 @@
-"""Webhooks: the endpoints that receive events, and the deliveries."""
+"""Webhooks: the endpoints that receive events, the deliveries, and both in the OpenAPI document."""
 
-from restkeeper.features.events.types import EventRepresentations, event_collections
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from restkeeper.features.events.types import (
+    EventRepresentations,
+    EventType,
+    event_collections,
+    event_example,
+    event_schema,
+    event_types,
+)
 from restkeeper.features.webhooks.deliverer import Deliverer
-from restkeeper.features.webhooks.description import contribution_of
-from restkeeper.features.webhooks.handlers import WEBHOOKS, WebhookHandlers
+from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
+from restkeeper.features.webhooks.schema import WebhookDeliverySchema
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
-from restkeeper.storage.outbox import StoredEvent
+from restkeeper.storage.outbox import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
+from restkeeper.web.exactjson import JSON
+from restkeeper.web.operations import Contribution, Description, JsonSchema, media, returned, texts_in
 
 COLLECTIONS = (WEBHOOKS.collection,)
 
@@ -15,7 +28,13 @@ COLLECTIONS = (WEBHOOKS.collection,)
 def install(app: Application, service: Service) -> None:
     """Serve /api/VERSION/webhooks. A deliverer sends the events, in this process or in another one."""
     mount(app, service, lambda version: WebhookHandlers(service, version).blueprint())
-    service.contributions.append(contribution_of(service))
+    config = service.config
+    delays = ", ".join(map(str, config.webhook_retries))
+    path = Path(__file__).with_name("description.toml")
+    texts = texts_in(path, event_id=EVENT_ID, delays=delays, webhook_timeout=config.webhook_timeout)
+    tags = {WEBHOOKS.name: texts["tag"]}
+    build = partial(_build, service, texts)
+    service.contributions.append(Contribution(about=texts["about"], tags=tags, build=build))
 
 
 def deliverer_of(service: Service) -> Deliverer:
@@ -42,3 +61,40 @@ def deliverer_of(service: Service) -> Deliverer:
         now=clock.time,
         elapsed=clock.monotonic,
     )
+
+
+def _build(service: Service, texts: dict[str, Any], description: Description) -> None:
+    """Add the schemas of a new webhook, a disabled one, a delivery, and an item that is too large; and the messages."""
+    components, examples = description.components, description.examples
+    for name, part in texts["parameters"].items():
+        components.parameter(name, part["in"], part, lazy=True)
+    known = components.schemas_lazy
+    disabled = known["Webhook"]["properties"] | {"reason": texts["schemas"]["reason"]}
+    components.schema("DisabledWebhook", returned(disabled), lazy=True)
+    own = known["WebhookInput"]["properties"]
+    at_first = own["status"] | {"enum": [state for state in own["status"]["enum"] if state != "disabled"]}
+    new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
+    components.schema("NewWebhook", new, lazy=True)
+    delivery = description.marshmallow("WebhookDelivery", WebhookDeliverySchema)
+    components.schema("WebhookDelivery", returned(delivery["properties"]), lazy=True)
+    components.schema("ItemReference", texts["schemas"]["ItemReference"], lazy=True)
+    examples["NewWebhook"] = examples["WebhookInput"]
+    examples["DisabledWebhook"] = examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}
+    sent = (*event_types(service), EventType(PING, "Webhook", ""))
+    description.options["webhooks"] = {each.name: {"post": _message(description, each, texts)} for each in sent}
+
+
+def _message(description: Description, type: EventType, texts: dict[str, Any]) -> JsonSchema:
+    """The request that the service makes for a type of event."""
+    data = {"anyOf": [description.schema(type.data), description.schema("ItemReference")]}
+    body = media(event_schema([type.name], data), "event", event_example(description, type))
+    return {
+        "operationId": f"on_{type.name.replace('.', '_')}",
+        "summary": f"Send {type.name}",
+        "description": texts["message"] + (f"\n\n{texts['ping']}" if type.name == PING else ""),
+        "tags": [WEBHOOKS.name],
+        "parameters": [description.components.get_ref("parameter", name) for name in texts["parameters"]],
+        "requestBody": {"required": True, "content": {JSON: body}},
+        "responses": texts["responses"],
+        "security": [],
+    }

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from restkeeper.features.events.types import enveloped
-from restkeeper.features.webhooks.attempts import attempt_of, must_disable, reason_of, signed
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
-from restkeeper.features.webhooks.sender import DeliveryResult
+from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Record, Store, Transaction
 from restkeeper.storage.outbox import Attempt, Delivery, EventFilter, StoredEvent, Subscription

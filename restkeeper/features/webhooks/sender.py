@@ -1,10 +1,17 @@
-"""Sending webhooks: one POST to an untrusted URL; any response or failure is a DeliveryResult."""
+"""Sending webhooks: one POST to an untrusted URL; any response or failure is a DeliveryResult.
 
+How the message is signed, and what the response means, is of Standard Webhooks 1.0.0:
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+import hmac
+import logging
 import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -12,12 +19,19 @@ from typing import NamedTuple
 import h11
 
 from restkeeper.net import is_public
+from restkeeper.storage.outbox import LONGEST_PAUSE, Attempt, Delivery
 from restkeeper.web.client import ERRORS, AddressNotAllowed, Connection, Origin, reason, request_of, target_of
 
 EXCERPT = 1024  # bytes of a response's content that are stored
 MOST_BYTES = 128 * 1024  # of a response with its head; more ends the connection
 MAX_IDLE = 128  # idle connections for reuse, to all hosts together
 IDLE_SECONDS = 30.0  # for which one may be idle: what is between forgets connections silently, and addresses change
+
+PREFIX = "whsec_"
+JITTER = 0.2  # of a delay, at most, is added at random: simultaneous failures are not retried simultaneously
+GONE = 410  # the endpoint wants no more messages
+
+_log = logging.getLogger("restkeeper")
 
 
 class DeliveryResult(NamedTuple):
@@ -122,3 +136,51 @@ def _seconds(field: str) -> float | None:
         return max(0.0, date.timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
+
+
+def signed(id: str, body: bytes, secrets: Sequence[str], *, now: float) -> dict[str, str]:
+    """The headers with a message's id, the time of sending (`now`, in Unix seconds) and the signatures.
+
+    There is one signature for each secret: after a rotation the receiver can change to the new one at any time. An id
+    must not contain the separator, a full stop. Raises ValueError for a secret that is not base64.
+    """
+    timestamp = str(int(now))
+    content = b".".join((id.encode(), timestamp.encode(), body))
+    keys = (b64decode(secret.removeprefix(PREFIX), validate=True) for secret in secrets)
+    signatures = (f"v1,{b64encode(hmac.digest(key, content, 'sha256')).decode()}" for key in keys)
+    return {"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": " ".join(signatures)}
+
+
+def attempt_of(
+    delivery: Delivery, result: DeliveryResult, *, began: float, at: float, retries: Sequence[float], chance: float
+) -> Attempt:
+    """The attempt with this result, which lasted from `began` to `at`, in seconds since 1970.
+
+    `retries` are the seconds from each failure to the next attempt, `chance` is from 0 to 1. A delivery on request has
+    one attempt. Nothing is sent to an endpoint before its `Retry-After` (RFC 9110, section 10.2.3) is over.
+    """
+    status, excerpt, retry_after = result
+    if status is not None and 200 <= status < 300:
+        return Attempt(delivery, at, True, status, at - began, excerpt)
+    if status is not None and 300 <= status < 400:
+        excerpt = excerpt or "redirects are not followed"
+    attempt = f"attempt {delivery.attempts + 1}: {status or excerpt}"
+    _log.info("webhook %s: %s: %s", delivery.webhook, delivery.event.id, attempt)
+    pause = min(retry_after or 0.0, LONGEST_PAUSE)
+    next = None
+    if not delivery.manual and status != GONE and delivery.attempts < len(retries):
+        next = at + max(retries[delivery.attempts] * (1 + JITTER * chance), pause)
+    return Attempt(delivery, at, False, status, at - began, excerpt, next, hold=at + pause if pause else 0.0)
+
+
+def must_disable(attempt: Attempt) -> bool:
+    """Whether to disable the webhook: its endpoint is gone, or all attempts have failed."""
+    return attempt.is_final and (attempt.status == GONE or not attempt.delivery.manual)
+
+
+def reason_of(attempt: Attempt) -> str:
+    """The reason for disabling, in words."""
+    if attempt.status == GONE:
+        return "410 Gone"
+    attempts, event = attempt.delivery.attempts + 1, attempt.delivery.event.id
+    return f"{attempts} attempts at {event} failed, the last with: {attempt.status or attempt.excerpt}"

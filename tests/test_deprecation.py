@@ -267,46 +267,29 @@ class TestField:
         assert before.json[0]["data"]["sku"] == client.get("/api/v3/events").json[0]["data"]["sku"] == "a"
         assert (after.status_code, marks(after)) == (200, NONE) and "sku" not in after.json[0]["data"]
 
-    def test_requests_that_use_it_have_the_headers(self, make: Make) -> None:
-        """In the body, as filter, as sort, selected; whatever the status is."""
+    def test_lists_that_use_it_have_the_headers(self, make: Make) -> None:
+        """As filter or as sort, also if they select other fields."""
         client = make(of(field="lamps.sku"))
-        one = f"/lamps/{id_of(client)}"
-        statuses = []
-        for response in (
-            client.post("/lamps", json={"sku": "x"}),
-            client.put(f"{one}0", json={"title": "a", "sku": "x"}),
-            client.patch(one, json={"sku": "x"}, headers={"If-Match": '"no"'}),
-            client.get("/lamps?sku=x&fields=id"),
-            client.get("/lamps?sku[like]=x&fields=id"),
-            client.get("/lamps?sku[no]=x"),
-            client.get("/lamps?sort=stock,-sku&fields=id"),
-            client.get("/lamps?fields=sku,none"),
-        ):
-            assert marks(response) == HEADERS
-            statuses.append(response.status_code)
-        assert statuses == [422, 404, 412, 200, 200, 400, 200, 400]
-        for response in (
-            client.post("/lamps", json={}),
-            client.get("/lamps?none=1"),
-            client.get("/lamps?q=sku&sort=1"),
-        ):
-            assert response.status_code in (400, 422) and marks(response) == NONE
+        for query in ("sku=x", "sku[like]=x", "sort=stock,-sku"):
+            assert marks(client.get(f"/lamps?{query}&fields=id")) == HEADERS, query
+        assert marks(client.get("/lamps?q=sku&sort=title&fields=id")) == NONE
+        assert marks(client.get("/lamps?sku[no]=x")) == NONE  # a problem has no items
 
     def test_a_name_in_another_version(self, make: Make) -> None:
         """An older revision has its own."""
         client = make(of("v1", field="lamps.amount"))
-        assert marks(client.post("/api/v1/lamps", json={"amount": 1})) == HEADERS
-        assert marks(client.post("/api/v2/lamps", json={"stock": "x"})) == NONE
+        assert marks(client.get("/api/v1/lamps")) == HEADERS
+        assert marks(client.get("/api/v2/lamps")) == NONE
         assert marks(client.get("/api/v1/lamps?sort=amount&fields=id")) == HEADERS
 
     @pytest.mark.needs("dialects")
     def test_other_dialects_use_it_too(self, make: Make, clock: SetClock) -> None:
         """Their queries are translated first."""
         client = make(of(field="lamps.sku"))
-        for clock.now, status in ((IN, 200), (AFTER, 400)):
+        for clock.now, status, headers in ((IN, 200, HEADERS), (AFTER, 400, NONE)):
             for query in ("sku_like=1&fields=id", "_sort=sku&fields=id"):
                 response = client.get(f"/lamps?{query}")
-                assert (response.status_code, marks(response)) == (status, HEADERS)
+                assert (response.status_code, marks(response)) == (status, headers)
         assert "2027-06-01" in response.json["detail"]
 
     def test_after_its_sunset_it_is_gone_from_responses(self, make: Make, clock: SetClock) -> None:
@@ -355,7 +338,7 @@ class TestField:
             client.put(one, json={"sku": None, "stock": -1, "title": "t"}),
             client.patch(one, json={"sku": None, "stock": -1}),
         ):
-            assert response.status_code == 422 and marks(response) == HEADERS
+            assert response.status_code == 422
             assert [fault["pointer"] for fault in response.json["errors"]] == ["#/sku", "#/stock"]
             assert response.json["errors"][0]["detail"] == gone
         for query, name, detail in (
@@ -365,7 +348,7 @@ class TestField:
             ("fields=id,sku", "fields", f"cannot be 'sku', which {gone}"),
         ):
             response = client.get(f"/lamps?{query}")
-            assert response.status_code == 400 and marks(response) == HEADERS
+            assert response.status_code == 400
             assert response.json["errors"] == [{"parameter": name, "detail": detail}]
         assert client.get(f"{one}?fields=sku").json["errors"][0]["parameter"] == "fields"
 

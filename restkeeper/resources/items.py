@@ -131,17 +131,12 @@ class Items:
     def body(self, *types: str) -> JsonObject:
         """The JSON object in the request's body, of one of these media types. Raises as `read_object`."""
         require_acceptable(JSON)
-        return self._noted(read_object(*types, **self._bounds))
+        return read_object(*types, **self._bounds)
 
     def bodies(self) -> JsonObject | list[JsonObject]:
         """As `body`, or an array of at most MOST_TOGETHER objects. Raises as `read_objects`."""
         require_acceptable(JSON)
-        sent = read_objects(JSON, most=MOST_TOGETHER, **self._bounds)
-        return [self._noted(each) for each in sent] if isinstance(sent, list) else self._noted(sent)
-
-    def _noted(self, sent: JsonObject) -> JsonObject:
-        for note in self.hooks.on_body:
-            note(sent)
+        sent: JsonObject | list[JsonObject] = read_objects(JSON, most=MOST_TOGETHER, **self._bounds)
         return sent
 
     def page(self) -> Reply:

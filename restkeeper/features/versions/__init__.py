@@ -10,7 +10,7 @@ from flask import Request, Response
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
-from restkeeper.features.versions.deprecations import Deprecations, PathRetired, note_body, require_known
+from restkeeper.features.versions.deprecations import Deprecations, PathRetired, require_known
 from restkeeper.features.versions.marks import ABOUT, mark_document
 from restkeeper.features.versions.representations import OlderRepresentation, SunsetRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
@@ -62,8 +62,6 @@ def install(app: Application, service: Service) -> None:
     app.before.append(deprecations.refuse_retired)
     app.after.append(deprecations.mark)
     app.ready.append(partial(require_known, app, service, partial(_before_sunsets, service.versions)))
-    if any(each.field for each in service.versions.deprecations):
-        service.hooks.on_body.append(note_body)
     service.contributions.append(Contribution(about=ABOUT, amend=partial(mark_document, service)))
 
 

@@ -1,7 +1,7 @@
 """What is deprecated, as requests meet it: headers of responses (RFC 9745, RFC 8594), and 410 for retired paths.
 
-A deprecation concerns the responses to requests that use it. Of a version or a path these are all, of a field also the
-responses that bear it, which the schema shows: neither what is stored nor what is sent is parsed again.
+Of a version or a path these are all responses; of a field those that have it, which the schema shows, and lists that
+are filtered or sorted by it. Neither what is stored nor what is sent is parsed again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import quote
 
-from flask import Request, Response, request
+from flask import Request, Response
 from werkzeug.routing import Map, Rule
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
-from restkeeper.resources.representation import JsonObject, Representation, StoredRepresentation
+from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
@@ -26,7 +26,6 @@ from restkeeper.web.observe import note_deprecated
 from restkeeper.web.pagination import LINK_BYTES
 from restkeeper.web.queries import RESERVED
 
-_SENT = "restkeeper.sent"  # in the WSGI environment: the JSON object in the request's body
 FEED = "/events"  # the route of the feed
 _UNREAD = {401, 403, 429}  # statuses of requests that were refused before anything of them was used
 
@@ -100,12 +99,23 @@ class Deprecations:
     def _is_concerned(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
         if each.path:
             return self._is_at(each, request, target)
-        if not each.field:
-            return True
-        if response.status_code in _UNREAD:
+        return not each.field or self._has_field(each, request, response, target)
+
+    def _has_field(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
+        """Whether a response has a deprecated field or used it: without a selection, all with items or events do."""
+        if response.status_code not in (200, 201) or request.method == "OPTIONS" or each.is_over(self._clock.time()):
             return False
-        is_used = each.collection == target.rest.split("/")[1] and _is_used(each, request)
-        return is_used or self._is_borne(each, request, response, target.route)
+        if target.route == FEED:
+            wanted, types = _listed(request, "collection"), _listed(request, "type")
+            kinds = {type.partition(".")[0] for type in types}
+            is_wanted = not wanted or each.collection in wanted
+            is_wanted = is_wanted and (not kinds or not kinds.isdisjoint({"*", self._collections[each.collection]}))
+            return is_wanted and response.headers.get("Content-Length") != "2"  # of an empty page
+        if each.collection != target.rest.split("/")[1]:
+            return False
+        named = {name.removeprefix("-") for name in _listed(request, "sort", "fields")}
+        named |= {name.partition("[")[0] for name in request.args if name not in RESERVED}
+        return "fields" not in request.args or each.member in named
 
     def _is_at(self, deprecation: Deprecation, request: Request, target: Target) -> bool:
         """Whether a request is to a deprecated path. A path that is gone from the code has no route."""
@@ -115,29 +125,6 @@ class Deprecations:
         if target.route:
             return target.route == deprecation.path
         return self._routes[deprecation.path].test(target.rest)
-
-    def _is_borne(self, deprecation: Deprecation, request: Request, response: Response, route: str) -> bool:
-        """Whether a response has a deprecated field: those with items of the collection do, unless others are asked."""
-        if deprecation.is_over(self._clock.time()):
-            return False
-        if response.status_code not in (200, 201) or request.method == "OPTIONS":
-            return False
-        if route == FEED:
-            return self._has_events(deprecation.collection, request, response)
-        if route not in (f"/{deprecation.collection}", f"/{deprecation.collection}/<id>"):
-            return False
-        selected = request.args.get("fields") if request.method in ("GET", "HEAD") else None
-        return selected is None or deprecation.member in selected.split(",")
-
-    def _has_events(self, collection: str, request: Request, response: Response) -> bool:
-        """Whether a page of the feed may have events of a collection: it is not empty, and they were not left out."""
-        args, kind = request.args, self._collections[collection]
-        wanted = {name for given in args.getlist("collection") for name in given.split(",")}
-        types = {type.partition(".")[0] for given in args.getlist("type") for type in given.split(",")}
-        is_empty = response.headers.get("Content-Length") == "2"
-        return (
-            not is_empty and (not wanted or collection in wanted) and (not types or not types.isdisjoint({"*", kind}))
-        )
 
     def _links(self, concerned: Iterable[Deprecation], target: Target) -> Iterator[str]:
         """The pages about the deprecations, and the same path in the version that follows (RFC 5829)."""
@@ -155,9 +142,9 @@ class Deprecations:
         return {rule.rule for rule in self._app.url_map.iter_rules()}
 
 
-def note_body(sent: JsonObject) -> None:
-    """Keep the body of the current request until its response is marked."""
-    request.environ[_SENT] = sent
+def _listed(request: Request, *parameters: str) -> set[str]:
+    """The values of parameters of a query that are separated by commas."""
+    return {each for name in parameters for text in request.args.getlist(name) for each in text.split(",")}
 
 
 def _with_room(link: str, more: Iterable[str]) -> str:
@@ -167,18 +154,6 @@ def _with_room(link: str, more: Iterable[str]) -> str:
         if each not in link and len(longer) <= LINK_BYTES:
             link = longer
     return link
-
-
-def _is_used(deprecation: Deprecation, request: Request) -> bool:
-    """Whether a request names a deprecated field: in its body, or in its query."""
-    if deprecation.member in request.environ.get(_SENT, {}):
-        return True
-    if not request.query_string or request.method not in ("GET", "HEAD"):
-        return False
-    listed = [text for name in ("sort", "fields") for text in request.args.getlist(name)]
-    names = {name.removeprefix("-") for text in listed for name in text.split(",")}
-    filtered = {name.partition("[")[0] for name in request.args if name not in RESERVED}
-    return deprecation.member in names | filtered
 
 
 def require_known(

@@ -235,11 +235,11 @@ def test_a_success_is_cached_for_a_minute(failures: Failures, storage: CountingS
     failures.note_success(request_from(), "known")
     calls = storage.calls
     clock.now += NOTED_SECONDS - 1
-    assert failures.has_succeeded(request_from(), "known") and storage.calls == calls
-    assert not failures.has_succeeded(request_from("192.0.2.2"), "known")
-    assert not failures.has_succeeded(request_from(), "other")
+    assert failures.require_room(request_from(), "known") and storage.calls == calls
+    assert not failures.require_room(request_from("192.0.2.2"), "known")
+    assert not failures.require_room(request_from(), "other")
     clock.now += 1
-    assert not failures.has_succeeded(request_from(), "known")
+    assert not failures.require_room(request_from(), "known")
 
 
 def test_a_success_is_known_for_a_day(failures: Failures, clock: SetClock) -> None:
@@ -258,7 +258,7 @@ def test_the_cache_of_a_process_is_limited(failures: Failures) -> None:
     for n in range(NOTED + 10):
         failures.note_success(request_from(), f"{n}")
     assert len(failures._noted) == NOTED
-    assert [failures.has_succeeded(request_from(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
+    assert [failures.require_room(request_from(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
 
 
 def test_the_next_window_has_no_failures(failures: Failures, clock: SetClock) -> None:

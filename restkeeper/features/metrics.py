@@ -11,7 +11,7 @@ from restkeeper.errors import Problem, Unauthorized
 from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import OWN, Guard, digest_of, needs
-from restkeeper.web.observe import deprecated_in, route_of, seconds_since_start
+from restkeeper.web.observe import DEPRECATED, route_of, seconds_since_start
 from restkeeper.web.operations import Contribution, Result, returns
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -77,7 +77,7 @@ class Metrics:
 
     def count_deprecated(self, served: Request, response: Response) -> None:
         """Count the uses of deprecated parts of a version, or of all of it, which is an empty part."""
-        for each in deprecated_in(served.environ):
+        for each in served.environ.get(DEPRECATED, ()):
             self._deprecated.labels(each.version or "unversioned", each.part).inc()
 
     @needs(OWN)

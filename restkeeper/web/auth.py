@@ -7,6 +7,7 @@ required; every cause gets the same response.
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
@@ -150,21 +151,18 @@ class InvalidCredential(Exception):
 class FailureLimit:
     """The limit of wrong credentials and refused hosts of an address: this one never refuses."""
 
-    def has_succeeded(self, environ: Environ, digest: str) -> bool:
-        """Whether credentials with this digest are known to be valid, so that no lookup is needed."""
-        return False
+    def require_room(self, environ: Environ, digest: str) -> bool:
+        """Whether credentials with this digest have just succeeded in this process.
 
-    def require_room(self, environ: Environ, digest: str) -> None:
-        """Raises TooManyRequests when the address is over its limit and these credentials never succeeded from it."""
+        Raises TooManyRequests when the address is over its limit and they never succeeded from it.
+        """
+        return False
 
     def note_success(self, environ: Environ, digest: str) -> None:
         """Remember that credentials succeeded."""
 
     def note_failure(self, environ: Environ) -> None:
-        """Count credentials that are not valid. Raises TooManyRequests when the address is over its limit."""
-
-    def count_refused_host(self, environ: Environ) -> None:
-        """Count a refused host. Raises TooManyRequests when the address is over its limit."""
+        """Count wrong credentials, or a refused host. Raises TooManyRequests when the address is over its limit."""
 
 
 class Guard:
@@ -189,21 +187,16 @@ class Guard:
         """Remember the caller, or why there is none."""
         environ = request.environ
         environ.pop(_REFUSED, None)  # if the request has waited
-        remember(environ, self._anonymous)
-        if self.local_only and not _is_of_here(environ):
-            remember(environ, NOBODY)
-            environ[_REFUSED] = Forbidden(
-                "AUTH=open serves its own machine alone; set AUTH=required, or AUTH=open-to-all to serve every caller"
-            )
-        elif self.needs.get(request.endpoint) != OWN:
-            try:
-                who = self._caller(environ)
-            except (Problem, StoreError) as error:
-                remember(environ, NOBODY)
-                environ[_REFUSED] = error
-            else:
-                if who is not None:
-                    remember(environ, who)
+        who = self._anonymous
+        try:
+            if self.local_only and not _is_of_here(environ):
+                allowed = "set AUTH=required, or AUTH=open-to-all to serve every caller"
+                raise Forbidden(f"AUTH=open serves its own machine alone; {allowed}")
+            if self.needs.get(request.endpoint) != OWN:
+                who = self._caller(environ) or who
+        except (Problem, StoreError) as error:
+            who, environ[_REFUSED] = NOBODY, error
+        remember(environ, who)
 
     def authorize(self, request: Request) -> None:
         """Raises Unauthorized and Forbidden. An unknown path, and OPTIONS that Flask answers, need no permission."""
@@ -260,24 +253,17 @@ class Guard:
             raise BadRequest("send Authorization or X-API-Key, not both")
         token = key.strip() if key is not None else self._token_in(authorization or "")
         digest = digest_of(token)
-        failures = self.failures
-        if known := failures.has_succeeded(environ, digest):
-            work_for(digest)  # others at the same address have a share of the store of their own
-        else:
-            failures.require_room(environ, digest)
-        who = None
-        try:
+        is_known = self.failures.require_room(environ, digest)
+        # Until it is resolved; others at the same address have a share of the store of their own.
+        work_for(digest if is_known else address_keys(environ)[0])
+        with suppress(InvalidCredential):
             for resolve in self.resolvers:
                 if (who := resolve(token, digest)) is not None:
-                    break
-        except InvalidCredential:
-            pass
-        if who is None:
-            failures.note_failure(environ)
-            raise self._unauthorized(_INVALID, authorization or "")
-        if not known:
-            failures.note_success(environ, digest)
-        return who
+                    if not is_known:
+                        self.failures.note_success(environ, digest)
+                    return who
+        self.failures.note_failure(environ)
+        raise self._unauthorized(_INVALID, authorization or "")
 
     def _unauthorized(self, detail: str, authorization: str) -> Unauthorized:
         """A refusal with the challenge of the scheme that was tried, if it is known (RFC 9110, section 11.6.1)."""

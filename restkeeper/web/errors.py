@@ -39,18 +39,13 @@ PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unesca
 _log = logging.getLogger("restkeeper")
 _logged: dict[type[StoreError], float] = {}  # the time of the last such line
 
-_BY_STATUS: dict[int, type[Problem]] = {
-    400: errors.BadRequest,
-    403: errors.Forbidden,
-    404: errors.NotFound,
-    405: errors.MethodNotAllowed,
-    406: errors.NotAcceptable,
-    409: errors.Conflict,
-    413: errors.BodyTooLarge,
-    414: errors.UriTooLong,
-    415: errors.UnsupportedMediaType,
-    431: errors.HeadersTooLarge,
-    503: errors.Unavailable,
+_BY_STATUS = {
+    kind.status: kind
+    for kind in (
+        *(errors.BadRequest, errors.Forbidden, errors.NotFound, errors.MethodNotAllowed, errors.NotAcceptable),
+        *(errors.Conflict, errors.BodyTooLarge, errors.UriTooLong, errors.UnsupportedMediaType),
+        *(errors.HeadersTooLarge, errors.Unavailable),
+    )
 }
 
 # What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired and

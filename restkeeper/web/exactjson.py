@@ -253,10 +253,14 @@ def quality(offer: str) -> float:
 
 def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_values: int) -> Any:
     """As `read_object`; or the array that is the request's body, of 1 to so many objects."""
-    value = _read_value(types, max_body, max_depth, max_values)
+    require_media_type(*types)
+    coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
+    if coding.strip().lower() not in ("", "identity"):
+        raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
+    value = loads(_read(max_body), max_depth, max_values)
     if isinstance(value, dict):
         return value
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not most:
         raise ValidationFailed(errors=[fault((), "must be an object")])
     if not 0 < len(value) <= most:
         raise ValidationFailed(errors=[fault((), f"must have 1 to {most} items")])
@@ -264,25 +268,15 @@ def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_valu
     return value
 
 
-def read_object(*types: str, max_body: int, max_depth: int, max_values: int) -> dict[str, Any]:
+def read_object(*types: str, **bounds: int) -> dict[str, Any]:
     """The JSON object that is the request's body.
 
-    `max_body` in bytes, `max_depth` in levels; of more than `max_values` it is not parsed. Raises
+    The bounds: `max_body` in bytes, `max_depth` in levels; of more than `max_values` it is not parsed. Raises
     UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
     JSON is not an object.
     """
-    value = _read_value(types, max_body, max_depth, max_values)
-    if not isinstance(value, dict):
-        raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+    value: dict[str, Any] = read_objects(*types, most=0, **bounds)
     return value
-
-
-def _read_value(types: tuple[str, ...], max_body: int, max_depth: int, max_values: int) -> Any:
-    require_media_type(*types)
-    coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
-    if coding.strip().lower() not in ("", "identity"):
-        raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
-    return loads(_read(max_body), max_depth, max_values)
 
 
 def require_media_type(*types: str) -> None:

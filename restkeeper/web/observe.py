@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +15,6 @@ from flask import Request, Response
 from flask import request as current_request
 
 from restkeeper.clock import rfc3339
-from restkeeper.versions import Deprecation
 from restkeeper.web.application import Application
 from restkeeper.web.auth import name_of
 
@@ -23,7 +22,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 
 _BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
 _REQUEST_ID = "restkeeper.request_id"
-_DEPRECATED = "restkeeper.deprecated"
+DEPRECATED = "restkeeper.deprecated"  # the deprecations that the request has used, if there are any
 
 _PLAIN = "/:<>(),;@"  # besides letters and digits, the characters that need no escape in a text line
 _UNESCAPED = re.compile(rf"[\w.~{_PLAIN}-]*", re.ASCII)
@@ -60,23 +59,12 @@ def install(
             "status": response.status_code,
             "ms": round(seconds_since_start(environ) * 1000, 3),
         }
-        if used := deprecated_in(environ):
+        if used := environ.get(DEPRECATED):
             line["deprecated"] = ", ".join([each.name for each in used])
         access_log(line)  # type: ignore[misc]
 
     app.before.append(begin)
     app.after += [log, add_id] if access_log else [add_id]  # each may fail by itself
-
-
-def note_deprecated(environ: dict[str, Any], used: Sequence[Deprecation]) -> None:
-    """Note that the request with this WSGI environment has used something deprecated."""
-    environ[_DEPRECATED] = used
-
-
-def deprecated_in(environ: dict[str, Any]) -> Sequence[Deprecation]:
-    """What was noted of a request."""
-    found: Sequence[Deprecation] = environ.get(_DEPRECATED, ())
-    return found
 
 
 def route_of(request: Request) -> str:

@@ -201,16 +201,14 @@ class Failures(FailureLimit):
         self._now = now
         self._noted: dict[tuple[str, str], float] = {}  # until when
 
-    def has_succeeded(self, environ: Environ, digest: str) -> bool:
-        """Whether credentials with this digest succeeded in this process within NOTED_SECONDS: no look-up is needed."""
-        until = self._noted.get((environ.get("REMOTE_ADDR", ""), digest), 0.0)
-        return until > self._now()
-
-    def require_room(self, environ: Environ, digest: str) -> None:
-        """Raises TooManyRequests if the address is over its quota and these credentials never succeeded from it."""
+    def require_room(self, environ: Environ, digest: str) -> bool:
+        """See `FailureLimit`. What succeeded in this process within NOTED_SECONDS needs no look-up."""
+        if self._noted.get((environ.get("REMOTE_ADDR", ""), digest), 0.0) > self._now():
+            return True
         use = self._quota.look(address_keys(environ))
         if not use.remaining and not any(map(self._counters.get, self._keys(environ, digest))):
             raise use.refusal("failures")
+        return False
 
     def note_success(self, environ: Environ, digest: str) -> None:
         """Store that credentials succeeded."""
@@ -222,14 +220,9 @@ class Failures(FailureLimit):
             self._noted.pop(next(iter(self._noted)), None)
 
     def note_failure(self, environ: Environ) -> None:
-        """Count credentials that are not valid. Raises TooManyRequests if the address is over its quota.
-
-        Others of that address may have been looked up at the same time.
-        """
+        """See `FailureLimit`. Others of that address may have been looked up at the same time."""
         if (use := self._quota.add(address_keys(environ))).used > self._quota.amount:
             raise use.refusal("failures")
-
-    count_refused_host = note_failure
 
     def _keys(self, environ: Environ, digest: str) -> list[str]:
         """The keys of a success today and yesterday."""

@@ -22,7 +22,7 @@ from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of, version_in
 from restkeeper.web.application import Application
 from restkeeper.web.errors import PATH
-from restkeeper.web.observe import note_deprecated
+from restkeeper.web.observe import DEPRECATED
 from restkeeper.web.pagination import LINK_BYTES
 from restkeeper.web.queries import RESERVED
 
@@ -85,7 +85,7 @@ class Deprecations:
         if link := _with_room(headers.get("Link", ""), self._links(concerned, target)):
             headers["Link"] = link
         if response.status_code not in _UNREAD and request.method != "OPTIONS" and request.url_rule:
-            note_deprecated(request.environ, concerned)
+            request.environ[DEPRECATED] = concerned
 
     def _target(self, request: Request) -> Target | None:
         """Where a request goes, if it is in a version."""

@@ -28,7 +28,7 @@ from restkeeper.storage.outbox import (
     id_of,
     parse_id,
 )
-from restkeeper.storage.schemas import Registry
+from restkeeper.storage.records import Registry
 from restkeeper.storage.sql import Database
 
 _LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update}"

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import Events, StoredEvent, id_of, parse_id
+from restkeeper.storage.records import EpochMissing
 from restkeeper.storage.sql import Database, Row
 
 _SELECT_NEWEST = """\
@@ -33,21 +34,22 @@ class Stretch(NamedTuple):
 
 
 def newest_id(database: Database, number: Callable[[], None] = lambda: None) -> str:
-    """See `outbox.OutboxStore.last_event`; empty if the epoch is missing.
-
-    `number` gives committed events that have no position theirs.
-    """
+    """See `outbox.OutboxStore.last_event`. `number` gives committed events that have no position theirs."""
     ((is_unnumbered, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
     if is_unnumbered:
         number()
         ((_, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
-    return id_of(newest, origin or epoch) if epoch else ""
+    if not epoch:
+        raise EpochMissing
+    return id_of(newest, origin or epoch)
 
 
 def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], None]) -> Events:
     """See `outbox.OutboxStore.events`. `load_schemas` gets the collection and the fingerprint of each event."""
     position, origin = parse_id(after)
     oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
+    if not epoch:
+        raise EpochMissing
     swept = position == oldest - 1 and (origin == epoch or not position)  # or it is 0
     if after and not swept and (not oldest <= position <= newest or start_origin != origin):
         raise EventsExpired(

@@ -18,7 +18,7 @@ from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.postgresql.pool import connect
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.schemas import Registry
+from restkeeper.storage.records import Registry
 from tests.outbox import event
 from tests.waiting import SECONDS
 

@@ -10,7 +10,7 @@ import pytest
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.feed import Outbox
-from restkeeper.storage.schemas import Registry
+from restkeeper.storage.records import Registry
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
 from tests.postgresql.helpers import EPOCH, OutboxOnly, Parallel
 

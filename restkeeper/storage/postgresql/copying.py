@@ -8,14 +8,14 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.copying import Row, Table
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.postgresql import counters
-from restkeeper.storage.postgresql.dialect import fields_of
+from restkeeper.storage.postgresql.dialect import PostgresDatabase, fields_of
 from restkeeper.storage.postgresql.failures import first_line
 from restkeeper.storage.postgresql.feed import sequence_inside
-from restkeeper.storage.postgresql.identity import epoch_of
+from restkeeper.storage.postgresql.items import CREATE_COUNTERS
 from restkeeper.storage.postgresql.migrations import is_empty, locks, migrate, run_missing
 from restkeeper.storage.postgresql.pool import connect
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.records import epoch_of
 
 FETCHED = 200  # rows that are received at a time
 
@@ -79,7 +79,7 @@ class PostgresCopy(PostgresCopyable):
         for statement in _NUMBERS:
             self._session.change(statement)
         for (collection,) in self._session.rows("SELECT collection FROM counters"):
-            self._session.change(counters.CREATE, (collection,))
+            self._session.change(CREATE_COUNTERS, (collection,))
         self._session.change(f"ANALYZE {', '.join(locks.TABLES)}")
 
 
@@ -112,7 +112,7 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
         session.begin()
         session.change(f"LOCK TABLE {', '.join(locks.TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
         sequence_inside(session)
-        yield PostgresCopyable(session, epoch_of(session), moved_to)
+        yield PostgresCopyable(session, epoch_of(PostgresDatabase(session)), moved_to)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from restkeeper.storage.feed import Stretch, events_of
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, PostgresDatabase
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.schemas import Registry
+from restkeeper.storage.records import Registry
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader

@@ -62,9 +62,3 @@ def note_loss(session: Session, known: str, seen: int) -> bool:
 def make_epoch(session: Session) -> None:
     """Set a new epoch: the store has another history, also than one that it was moved to."""
     session.change("UPDATE store SET epoch = %s, moved_to = ''", (new_epoch(),))
-
-
-def epoch_of(session: Session) -> str:
-    """The epoch."""
-    row = session.row("SELECT epoch FROM store")
-    return str(row[0]) if row else ""

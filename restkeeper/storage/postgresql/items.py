@@ -1,4 +1,4 @@
-"""Items and responses in PostgreSQL."""
+"""Items, responses and counters in PostgreSQL."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,21 +17,19 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Query, Record, StoredResponse
-from restkeeper.storage.postgresql.counters import Counters, change_token_of
-from restkeeper.storage.postgresql.dialect import COLUMNS, clean, fields_of
+from restkeeper.storage.postgresql.dialect import clean, fields_of
 from restkeeper.storage.postgresql.expressions import field_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.postgresql.queries import select_ids
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.schemas import Registry, find_others
+from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
 
-_READ = f"""\
-SELECT
-{COLUMNS}
-FROM items
-WHERE collection = %s AND id = %s"""  # noqa: S608 - constant columns
+# The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
+# A connection changes one of them last in a transaction, and locks it briefly; with more connections than rows, some
+# share one. The sum of changes grows with every commit, and one statement sees one sum.
+SHARDS = 16
 
 _REQUIRE = """\
 SELECT 1
@@ -83,7 +81,20 @@ WHERE id = ANY((
     )
 )[1:%(limit)s])"""
 
-_NOT_FOUND = "there is no such item"
+CREATE_COUNTERS = f"""\
+INSERT INTO counters (collection, shard)
+SELECT %s, shard FROM generate_series(0, {SHARDS - 1}) AS shard
+ON CONFLICT DO NOTHING"""  # noqa: S608 - a constant
+
+_STORE_COUNTERS = f"""\
+INSERT INTO counters
+    (collection, shard, items, changes)
+SELECT %s, pg_backend_pid() %% {SHARDS}, %s, %s
+ON CONFLICT (collection, shard) DO UPDATE SET
+    items = counters.items + excluded.items,
+    changes = counters.changes + excluded.changes"""  # noqa: S608 - a constant
+
+_LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
 
 class PostgresTransaction(Outbox):
@@ -92,12 +103,11 @@ class PostgresTransaction(Outbox):
     def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
         super().__init__(session, registry)
         self._unique = unique
-        self._counters = Counters(session)
+        self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
-        record = read_item(self._session, collection, id, " FOR UPDATE" if lock else "")
-        self._registry.load_schemas(self._database, collection, record.fingerprint)
+        record = read_item(self._database, self._registry, collection, id, lock=lock)
         if lock:
             self._locked.add((collection, id))
         return record
@@ -116,13 +126,14 @@ class PostgresTransaction(Outbox):
         return [id for (id,) in self._session.rows(statement, {**parameters, "limit": limit})]
 
     def change_token(self, collection: str) -> str:
-        self._counters.lock(collection)
-        return change_token_of(self._session, collection)
+        self._session.queue(_LOCK_COUNTERS, (collection,))
+        self._store_counters()
+        return state_of(self._database, collection)[0]
 
     def other_fingerprints(self, collection: str) -> list[str]:
         if (declared := self._registry.collections.get(collection)) is None:
             return []
-        rows = self._session.rows if self._counters.has_changes else self._session.rows_before
+        rows = self._session.rows if self._counted else self._session.rows_before
         found = [fingerprint for (fingerprint,) in rows(select_other_fingerprints(declared))]
         self._registry.load_schemas(self._database, collection, *found)
         return found
@@ -132,20 +143,20 @@ class PostgresTransaction(Outbox):
 
     def insert(self, collection: str, record: Record) -> None:
         self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)))
-        self._counters.add(collection, items=1)
+        self._count(collection, items=1)
 
     def update(self, collection: str, record: Record) -> None:
         self._change(_UPDATE, (*_columns(record), collection, clean(record.id)), (collection, record.id))
-        self._counters.add(collection)
+        self._count(collection)
 
     def delete(self, collection: str, id: str) -> None:
         self._change(_DELETE, (collection, clean(id)), (collection, id))
         self._locked.discard((collection, id))
-        self._counters.add(collection, items=-1)
+        self._count(collection, items=-1)
 
     def _change(self, statement: str, parameters: tuple[Any, ...], item: tuple[str, str]) -> None:
         """Change an item, which is checked to be there unless this transaction has it."""
-        refusal = None if item in self._locked else RecordNotFound(_NOT_FOUND)
+        refusal = None if item in self._locked else RecordNotFound(NOT_FOUND)
         self._session.queue(statement, parameters, refusal=refusal)
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
@@ -157,28 +168,31 @@ class PostgresTransaction(Outbox):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        counted, locked = self._counters.copy(), self._locked.copy()
+        counted, locked = self._counted.copy(), self._locked.copy()
         try:
             with self._session.savepoint():
                 yield
         except BaseException as error:
-            self._counters.restore(counted)
-            self._locked = locked
+            self._counted, self._locked = counted, locked
             if isinstance(error, psycopg.Error):
                 raise change_error(error, self._unique) from None
             raise
 
     def finish(self) -> None:
         """Commit. The counters come last: nobody waits for them for longer than a commit."""
-        self._counters.send()
+        self._store_counters()
         self._session.commit()
 
+    def _count(self, collection: str, items: int = 0) -> None:
+        """Count a change of an item, which adds so many items."""
+        counted, changes = self._counted.get(collection, (0, 0))
+        self._counted[collection] = counted + items, changes + 1
 
-def read_item(session: Session, collection: str, id: str, suffix: str = "") -> Record:
-    """A record. Raises RecordNotFound."""
-    if (row := session.row(_READ + suffix, (collection, clean(id)))) is None:
-        raise RecordNotFound(_NOT_FOUND)
-    return Record._make(row)
+    def _store_counters(self) -> None:
+        """Store what was counted, in the order of the collections, in which all transactions lock their rows."""
+        for collection, counted in sorted(self._counted.items()):
+            self._session.queue(_STORE_COUNTERS, (collection, *counted))
+        self._counted.clear()
 
 
 def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:

@@ -14,36 +14,19 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from restkeeper.storage.deliveries import find_subscriptions, read_log
+from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
-from restkeeper.storage.interface import (
-    ALL,
-    Collection,
-    Found,
-    Key,
-    Page,
-    Query,
-    Record,
-    Scalar,
-    StoredSchema,
-    Transaction,
-)
+from restkeeper.storage.interface import ALL, Collection, Page, Query, Scalar, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
-from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription, parse_id
+from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
-from restkeeper.storage.postgresql.counters import change_token_of, state_of
 from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase
 from restkeeper.storage.postgresql.expressions import unique_fields
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.identity import epoch_of, make_epoch, note_database, note_loss
-from restkeeper.storage.postgresql.items import (
-    PostgresTransaction,
-    change_error,
-    read_item,
-)
+from restkeeper.storage.postgresql.identity import make_epoch, note_database, note_loss
+from restkeeper.storage.postgresql.items import PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
     drop_undeclared,
     is_empty,
@@ -55,8 +38,9 @@ from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import count_groups, find_page, select_count
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.schemas import Registry, find_others, read_schemas
-from restkeeper.storage.spool import records_in, spool
+from restkeeper.storage.reading import Reading
+from restkeeper.storage.records import epoch_of, state_of
+from restkeeper.storage.spool import spool
 from restkeeper.storage.sql import is_search, is_sorted
 
 T = TypeVar("T")
@@ -89,16 +73,15 @@ ORDER BY collection"""
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
 
-class PostgresStore:
+class PostgresStore(Reading):
     """See `interface.Store`. A process has at most `connections` open, and one more that opens or examines it."""
 
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
+        super().__init__(collections)
         self._url = url
         self._most = options.connections
         self._creates = options.creates
         self._clock = options.clock
-        self._collections = {collection.name: collection for collection in collections}
-        self._registry = Registry(self._collections.values())
         self._unique = {
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
@@ -136,7 +119,7 @@ class PostgresStore:
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
             note_database(session)
             note_loss(session, self._epoch, self._seen)
-        self._follow(epoch_of(session))
+        self._follow(epoch_of(PostgresDatabase(session)))
 
     def _follow(self, epoch: str) -> None:
         """Forget what was seen of another history than that of the present epoch."""
@@ -150,16 +133,6 @@ class PostgresStore:
             self.open()
         return connections
 
-    @property
-    def epoch(self) -> str:
-        return self._read(epoch_of)
-
-    def read(self, collection: str, id: str) -> Record:
-        with self._open_connections.session() as session:
-            record = read_item(session, collection, id)
-            self._load_schemas(session, collection, record.fingerprint)
-            return record
-
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         searches = is_search(declared, query, reads_all=is_sorted(declared, query))
@@ -170,7 +143,7 @@ class PostgresStore:
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         if not query.narrows:
-            return self._read(state_of, collection)[2]
+            return self._read(state_of, collection)[1]
         declared = self._collections[collection]
         statement, parameters = select_count(declared, query)
         with self._open_connections.session(is_search=is_search(declared, query, reads_all=True)) as session:
@@ -180,19 +153,9 @@ class PostgresStore:
         with self._open_connections.session(is_search=True) as session:
             return count_groups(session, self._collections[collection], query, most)
 
-    def change_token(self, collection: str) -> str:
-        return self._read(change_token_of, collection)
-
-    def schemas(self, collection: str) -> list[StoredSchema]:
-        return self._read(lambda session: read_schemas(PostgresDatabase(session), collection))
-
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        declared = self._collections[collection]
-        return self._read(lambda session: find_others(PostgresDatabase(session), declared, fingerprints, limit))
-
     def last_event(self) -> str:
-        newest = self._read(lambda session: newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
-        return self._note(newest)
+        with self._open_connections.session() as session:
+            return self._note(newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._open_connections.session() as session:
@@ -215,7 +178,7 @@ class PostgresStore:
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby can be late
             if note_loss(session, origin, position):
                 self._next_loss = now + limits.LOSS_SECONDS
-                self._follow(epoch_of(session))
+                self._follow(epoch_of(PostgresDatabase(session)))
                 return True
         return False
 
@@ -224,16 +187,9 @@ class PostgresStore:
             feed.number_all(session)
             return find_subscriptions(PostgresDatabase(session), active, now)
 
-    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        return self._read(lambda session: read_log(PostgresDatabase(session), webhook, before, limit, state))
-
-    def look_up(self, keys: Sequence[Key]) -> list[Found]:
+    def _read(self, read: Callable[Concatenate[PostgresDatabase, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._open_connections.session() as session:
-            return look_up(PostgresDatabase(session), keys, self._registry)
-
-    def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
-        with self._open_connections.session() as session:
-            return read(session, *arguments, **options)
+            return read(PostgresDatabase(session), *arguments, **options)
 
     def _load_schemas(self, session: Session, collection: str, *fingerprints: str) -> None:
         self._registry.load_schemas(PostgresDatabase(session), collection, *fingerprints)
@@ -281,10 +237,6 @@ class PostgresStore:
             self._changes = 0
             with suppress(psycopg.Error):  # the change is stored; readers number events, too
                 self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
-
-    def scan(self, collection: str) -> Iterator[Record]:
-        records = self._spooled(collection)
-        yield from records_in(records, lambda fingerprint: self._read(self._load_schemas, collection, fingerprint))
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._open_connections.session(is_long=True) as session:

@@ -1,15 +1,34 @@
-"""Connections of SQLite: their settings, their errors, and waiting for locks of other processes."""
+"""Connections of SQLite: its words for statements of all databases, settings, errors, waiting, and the epoch.
+
+The epoch: a random text that distinguishes a SQLite file and its present history from every other.
+
+A copy that replaces a file continues an older history: the same revisions and positions occur again, with other
+contents. So it needs another epoch. SQLite's schema version (a number in the file's header) is stored with the epoch.
+Copies of a whole database have another one: the backup API (`.restore` and `.backup` of the shell) sets the former
+number of the target plus one, VACUUM that of the source plus one. If the two numbers differ, the epoch is of another
+history and counts as missing; so does an empty one, which our backups have. Our own changes of the schema store the new
+number in their transaction.
+
+This detects every restore by the backup API, also while the store is in use, and every copy by that API, by VACUUM INTO
+or by `flask backup`, once it is opened. It does not detect a file that was copied byte for byte, as by `cp`, and put in
+place while no process used the store. After an operator's own VACUUM or change of the schema the epoch changes without
+need, which costs clients their cached responses.
+"""
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import quote
+
+import orjson
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
-from restkeeper.storage.sqlite.dialect import SqliteConnection
-from restkeeper.storage.sqlite.queries import fold, is_found
+from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.sql import Dialect, Row
+from restkeeper.storage.sqlite.queries import COLUMNS, fold, is_found
 
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
@@ -18,6 +37,61 @@ STATEMENTS = 32  # prepared statements that each connection caches
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
+
+# The columns of a stored event, for `stored_event`.
+EVENT = """\
+position,
+    origin,
+    type,
+    at,
+    CAST(data AS BLOB),
+    collection,
+    fingerprint,
+    CAST(removed AS BLOB)"""
+
+# The events that match a filter.
+WANTED = """\
+(
+        collection IN (SELECT value FROM json_each(:collections))
+        OR (owner = :owner AND collection IN (SELECT value FROM json_each(:own)))
+    )
+    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
+
+_dialect = Dialect(
+    ":{}",
+    is_unnumbered="0",
+    store="store, pragma_schema_version",
+    epoch=EPOCH,
+    newest="(SELECT coalesce(max(position), 0) FROM events)",
+    for_update="",
+    for_update_of_free="",
+    for_key_share="",
+    by_event="INDEXED BY deliveries_event",
+    is_leased="leased = 1",  # as in the condition of its index
+    is_chosen="deliveries.id IN (SELECT value FROM json_each(:ids))",
+    is_active="webhook IN (SELECT value FROM json_each(:active))",
+    item=COLUMNS,
+    is_of_fingerprints="fingerprint IN (SELECT value FROM json_each(:fingerprints))",
+    event=EVENT,
+    wanted=WANTED,
+)
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection, which is a `sql.Database`, too."""
+
+    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
+        return self.execute(_dialect(statement), {**parameters, **lists} if lists else parameters).fetchall()
+
+    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
+        self.rows(statement, parameters)
+
+    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
+        lists = {"types": filter.types, "collections": filter.collections, "own": filter.own}
+        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"owner": filter.owner}
 
 
 def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") -> SqliteConnection:
@@ -105,3 +179,14 @@ def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable:
 def is_full(error: sqlite3.Error) -> bool:
     """Whether a file cannot become larger."""
     return getattr(error, "sqlite_errorcode", None) in _FULL
+
+
+def make_epoch(connection: sqlite3.Connection) -> None:
+    """Set a new epoch, in the transaction that is open."""
+    connection.execute("UPDATE store SET epoch = lower(hex(randomblob(4)))")
+    note_schema(connection)
+
+
+def note_schema(connection: sqlite3.Connection) -> None:
+    """Keep the epoch valid after a change of the schema, in the transaction of the change."""
+    connection.execute("UPDATE store SET schema_cookie = (SELECT schema_version FROM pragma_schema_version)")

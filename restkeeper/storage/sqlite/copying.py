@@ -9,9 +9,9 @@ from pathlib import Path
 from restkeeper.clock import Clock
 from restkeeper.storage.copying import Row, Table
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.sqlite.connection import connect, translated
+from restkeeper.storage.records import epoch_of
+from restkeeper.storage.sqlite.connection import connect, make_epoch, note_schema, translated
 from restkeeper.storage.sqlite.file import create_private, log_size, opened_file, size_of, sync
-from restkeeper.storage.sqlite.identity import epoch_of, make_epoch, note_schema
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_unused
 from restkeeper.storage.sqlite.migrations import migrate, run_missing
 

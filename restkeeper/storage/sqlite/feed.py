@@ -4,10 +4,8 @@ from functools import partial
 
 from restkeeper.storage.feed import Stretch, events_of
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
-from restkeeper.storage.schemas import Registry
-from restkeeper.storage.sqlite.connection import snapshot
-from restkeeper.storage.sqlite.dialect import EVENT, WANTED, SqliteConnection
-from restkeeper.storage.sqlite.identity import EPOCH
+from restkeeper.storage.records import Registry
+from restkeeper.storage.sqlite.connection import EPOCH, EVENT, WANTED, SqliteConnection, snapshot
 
 _SELECT_BOUNDS = f"""\
 SELECT
@@ -28,13 +26,11 @@ LIMIT :limit"""  # noqa: S608 - constant conditions
 
 def find_events(
     connection: SqliteConnection, after: str, filter: EventFilter, limit: int, registry: Registry
-) -> Events | None:
-    """See `feed.events_of`; None if the epoch is missing."""
+) -> Events:
+    """See `feed.events_of`."""
     with snapshot(connection):
         position, _ = parse_id(after)
         oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
-        if not epoch:
-            return None
         start = position if after else oldest - 1
         end = min(start + MOST_EXAMINED, newest)
         rows, size = [], 0

@@ -18,17 +18,11 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Query, Record, StoredResponse
 from restkeeper.storage.outbox import Event
-from restkeeper.storage.schemas import Registry, find_others
-from restkeeper.storage.sql import change_token, select_other_fingerprints
-from restkeeper.storage.sqlite.dialect import SqliteConnection
+from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
+from restkeeper.storage.sql import select_other_fingerprints
+from restkeeper.storage.sqlite.connection import SqliteConnection
 from restkeeper.storage.sqlite.indexes import field_of
-from restkeeper.storage.sqlite.queries import COLUMNS, find_ids
-
-_READ = f"""\
-SELECT
-{COLUMNS}
-FROM items
-WHERE collection = ? AND id = ?"""  # noqa: S608 - constant columns
+from restkeeper.storage.sqlite.queries import find_ids
 
 _INSERT = """\
 INSERT INTO items
@@ -63,8 +57,6 @@ _RECORD = """\
 INSERT INTO events
     (origin, type, collection, item, owner, at, data, fingerprint, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-
-_NOT_FOUND = "there is no such item"
 
 
 class SqliteTransaction(Deliveries):
@@ -108,11 +100,15 @@ class SqliteTransaction(Deliveries):
                 self._database.execute("RELEASE changes")
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
-        return read_item(self._database, collection, id, self._registry)
+        return read_item(self._database, self._registry, collection, id)
 
     def require(self, collection: str, record: Record) -> None:
-        if self._database.execute(_READ, (collection, record.id)).fetchone() != record:
-            raise self._failed(RecordChanged("the item was changed meanwhile"))
+        try:
+            if read_item(self._database, self._registry, collection, record.id) == record:
+                return
+        except RecordNotFound:
+            pass
+        raise self._failed(RecordChanged("the item was changed meanwhile"))
 
     def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
         if self._database.execute(_EXISTS, (collection, id)).fetchone() is None:
@@ -122,9 +118,7 @@ class SqliteTransaction(Deliveries):
         return find_ids(self._database, self._registry.collections[collection], query, limit)
 
     def change_token(self, collection: str) -> str:
-        statement = "SELECT changes FROM counters WHERE collection = ?"
-        (number,) = self._database.execute(statement, (collection,)).fetchone()
-        return change_token(self._epoch, number)
+        return state_of(self._database, collection)[0]
 
     def other_fingerprints(self, collection: str) -> list[str]:
         return find_other_fingerprints(self._database, collection, self._registry)
@@ -179,7 +173,7 @@ class SqliteTransaction(Deliveries):
             index = re.search(r"index '(.+)'", str(error))
             raise self._failed(DuplicateValue(field_of(index[1]) if index else "id")) from None
         if cursor.rowcount == 0:
-            raise self._failed(RecordNotFound(_NOT_FOUND))
+            raise self._failed(RecordNotFound(NOT_FOUND))
 
 
 def _columns(record: Record) -> tuple[Any, ...]:
@@ -196,13 +190,3 @@ def find_other_fingerprints(connection: SqliteConnection, collection: str, regis
     found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
     registry.load_schemas(connection, collection, *found)
     return found
-
-
-def read_item(connection: SqliteConnection, collection: str, id: str, registry: Registry) -> Record:
-    """See `interface.ItemStore.read`."""
-    row = connection.execute(_READ, (collection, id)).fetchone()
-    if row is None:
-        raise RecordNotFound(_NOT_FOUND)
-    record = Record._make(row)
-    registry.load_schemas(connection, collection, record.fingerprint)
-    return record

@@ -11,8 +11,7 @@ from typing import TypeVar
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
-from restkeeper.storage.sqlite.connection import LOG_BYTES, snapshot
-from restkeeper.storage.sqlite.dialect import SqliteConnection
+from restkeeper.storage.sqlite.connection import LOG_BYTES, SqliteConnection, snapshot
 from restkeeper.storage.sqlite.file import size_of
 
 T = TypeVar("T")

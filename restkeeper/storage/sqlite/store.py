@@ -8,37 +8,32 @@ import atexit
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
-from restkeeper.storage.deliveries import find_subscriptions, read_log
+from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
-from restkeeper.storage.interface import (
-    ALL,
-    Collection,
-    Found,
-    Key,
-    Page,
-    Query,
-    Record,
-    Scalar,
-    StoredSchema,
-    Transaction,
-)
+from restkeeper.storage.interface import ALL, Collection, Page, Query, Scalar, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.lookup import look_up
 from restkeeper.storage.opening import Opening
-from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.schemas import Registry, find_others, read_schemas
-from restkeeper.storage.spool import records_in, spool
+from restkeeper.storage.outbox import EventFilter, Events, Subscription
+from restkeeper.storage.reading import Reading
+from restkeeper.storage.records import EpochMissing, Registry, epoch_of, state_of
+from restkeeper.storage.spool import spool
 from restkeeper.storage.sql import is_search
-from restkeeper.storage.sqlite.connection import connect, is_full, snapshot, store_error, translated
-from restkeeper.storage.sqlite.dialect import SqliteConnection
+from restkeeper.storage.sqlite.connection import (
+    SqliteConnection,
+    connect,
+    is_full,
+    snapshot,
+    store_error,
+    translated,
+)
 from restkeeper.storage.sqlite.feed import find_events
 from restkeeper.storage.sqlite.file import (
     StoreFile,
@@ -49,8 +44,7 @@ from restkeeper.storage.sqlite.file import (
     opened_file,
     size_of,
 )
-from restkeeper.storage.sqlite.identity import change_token_of, epoch_of, state_of
-from restkeeper.storage.sqlite.items import find_other_fingerprints, read_item
+from restkeeper.storage.sqlite.items import find_other_fingerprints
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, count_groups, count_items, find_page
@@ -59,7 +53,6 @@ from restkeeper.storage.sqlite.writer import Writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Read = Callable[Concatenate[SqliteConnection, P], T]
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
@@ -108,19 +101,18 @@ def _close_stores() -> None:
             store.close()
 
 
-class SqliteStore:
+class SqliteStore(Reading):
     """See `interface.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
     def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreUnavailable(f"SQLite is {sqlite3.sqlite_version}; at least 3.37 is needed")
+        super().__init__(collections)
         self._path = path
         self._clock = clock = options.clock
         self._connect = partial(connect, path, options.synchronous, clock)
         self._in_memory = path == ":memory:"
         self._creates = options.creates or self._in_memory
-        self._collections = {collection.name: collection for collection in collections}
-        self._registry = Registry(self._collections.values())
         self._min_free_space = options.min_free_space
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._log_limit = LogLimit(path, clock)
@@ -199,21 +191,13 @@ class SqliteStore:
     def _writer(self) -> Writer:
         return self._parts.writer
 
-    @property
-    def epoch(self) -> str:
-        return self._read_with_epoch(epoch_of)
-
-    def read(self, collection: str, id: str) -> Record:
-        return self._read(read_item, collection, id, self._registry)
-
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes, registry=self._registry)
         indexed = not is_search(declared, query)
         if indexed and not (query.narrows or query.sort):  # one page in order of id
-            return self._read_with_epoch(find)
-        read: Callable[[Callable[[SqliteConnection], Page | None]], Page] = self._read_with_epoch
-        return self._searches.answer(read, find, indexed=indexed)
+            return self._read(find)
+        return self._searches.answer(self._read, find, indexed=indexed)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         if not query.narrows:  # the order does not matter
@@ -226,36 +210,27 @@ class SqliteStore:
         find = partial(count_groups, collection=self._collections[collection], query=query, most=most)
         return self._searches.answer(self._read, find, indexed=False)
 
-    def change_token(self, collection: str) -> str:
-        return self._read_with_epoch(change_token_of, collection)
-
-    def schemas(self, collection: str) -> list[StoredSchema]:
-        return self._read(read_schemas, collection)
-
     def last_event(self) -> str:
-        return self._read_with_epoch(newest_id)
+        return self._read(newest_id)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read_with_epoch(find_events, after, filter, limit, self._registry)
+        return self._read(find_events, after, filter, limit, self._registry)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
         return self._read(find_subscriptions, active, now)
 
-    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        return self._read(read_log, webhook, before, limit, state)
+    def _read(self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return self._read_once(read, *arguments, **options)
+        except EpochMissing:
+            self._writer.write(lambda transaction: None)  # creates one
+            return self._read_once(read, *arguments, **options)
 
-    def _read_with_epoch(self, read: Read[P, T | None], *arguments: P.args, **options: P.kwargs) -> T:
-        """As `_read`. The result is empty or None if the file has no epoch; then one is created first."""
-        if result := self._read(read, *arguments, **options):
-            return result
-        self._writer.write(lambda transaction: None)  # creates the epoch
-        if result := self._read(read, *arguments, **options):
-            return result
-        raise StoreUnavailable("the store was restored at this moment")
-
-    def _read(self, read: Read[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """The result of `read` with a connection that no other caller uses meanwhile; in memory, with the only one."""
+    def _read_once(
+        self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> T:
+        """The result of `read` with an idle connection or a new one; in memory, with the only one."""
         try:
             opened = self._opened or self._parts
             if self._in_memory:
@@ -275,9 +250,6 @@ class SqliteStore:
                 opened.idle.append(connection)
         except sqlite3.Error as error:
             raise store_error("the store does not answer", error) from error
-
-    def look_up(self, keys: Sequence[Key]) -> list[Found]:
-        return self._read(look_up, keys, self._registry)
 
     def write(
         self,
@@ -314,14 +286,8 @@ class SqliteStore:
             return ""
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return self._read(find_others, self._collections[collection], fingerprints, limit)
-
-    def scan(self, collection: str) -> Iterator[Record]:
-        records = self._read(_spool_items, collection, self._path)
-        yield from records_in(
-            records, lambda fingerprint: self._read(self._registry.load_schemas, collection, fingerprint)
-        )
+    def _spooled(self, collection: str) -> IO[bytes]:
+        return self._read(_spool_items, collection, self._path)
 
     def tidy(self) -> list[str]:
         writer, dropped = self._writer, list[str]()
@@ -406,12 +372,10 @@ def _find_page(
     query: Query,
     max_bytes: int | None,
     registry: Registry,
-) -> Page | None:
-    """The page and its change token in one snapshot; None if the epoch is missing."""
+) -> Page:
+    """The page and its change token in one snapshot."""
     with snapshot(connection):
         change_token, items = state_of(connection, collection.name)
-        if not change_token:
-            return None
         page = find_page(connection, collection, query, max_bytes)
         registry.load_schemas(connection, collection.name, *page.fingerprints)
         others = find_other_fingerprints(connection, collection.name, registry) if query.uses_fields else ()

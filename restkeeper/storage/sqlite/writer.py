@@ -16,11 +16,15 @@ from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.schemas import Registry
+from restkeeper.storage.records import Registry, epoch_of
 from restkeeper.storage.sqlite import connection as sqlite_connection
-from restkeeper.storage.sqlite.connection import RETRY_SECONDS, execute_waiting, store_error
-from restkeeper.storage.sqlite.dialect import SqliteConnection
-from restkeeper.storage.sqlite.identity import epoch_of, make_epoch
+from restkeeper.storage.sqlite.connection import (
+    RETRY_SECONDS,
+    SqliteConnection,
+    execute_waiting,
+    make_epoch,
+    store_error,
+)
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import require_writable

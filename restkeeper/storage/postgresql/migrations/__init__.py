@@ -14,13 +14,12 @@ from pathlib import Path
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage import schemas
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.postgresql import counters
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.expressions import index_prefix, indexes_of, unique_fields
 from restkeeper.storage.postgresql.identity import new_epoch, note_database
+from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.migrations.locks import (
     BUILDS,
     holders_of_tables,
@@ -31,6 +30,7 @@ from restkeeper.storage.postgresql.migrations.locks import (
     waiting_for_any_time,
 )
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.records import is_registered, register
 from restkeeper.storage.sql import oldest_of, require_current, require_known
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
@@ -47,7 +47,7 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     """Run the migrations that are missing, register the schemas, and build the indexes.
 
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
-    StoreUnavailable as `require_readable`, `schemas.register` and `migrate_alone`.
+    StoreUnavailable as `require_readable`, `register` and `migrate_alone`.
     """
     if _migration_of(session) < len(MIGRATIONS):
         with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
@@ -69,8 +69,8 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
         run_missing(session)
     require_readable(session)  # a newer program can have been first
     for collection in collections:
-        schemas.register(PostgresDatabase(session), collection)
-        session.change(counters.CREATE, (collection.name,))
+        register(PostgresDatabase(session), collection)
+        session.change(CREATE_COUNTERS, (collection.name,))
         if is_new:
             for statement in indexes_of(collection).values():
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
@@ -137,7 +137,7 @@ def run_missing(session: Session) -> None:
 
 def _is_declared(session: Session, collection: Collection) -> bool:
     counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
-    return counted == (counters.SHARDS,) and schemas.is_registered(PostgresDatabase(session), collection)
+    return counted == (SHARDS,) and is_registered(PostgresDatabase(session), collection)
 
 
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from restkeeper.storage import schemas
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
+from restkeeper.storage.records import epoch_of, is_registered, register
 from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
-from restkeeper.storage.sqlite.dialect import SqliteConnection
-from restkeeper.storage.sqlite.identity import epoch_of, note_schema
+from restkeeper.storage.sqlite.connection import SqliteConnection, note_schema
 from restkeeper.storage.sqlite.indexes import drop_index, indexes_of, present_indexes
 
 MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
@@ -24,7 +23,7 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
     """Run the migrations that are missing, create the row and the indexes of each collection, and register its schema.
 
     That is one transaction: a start that is refused changes nothing, so that the program before can start again. One
-    process does it at a time. Raises StoreUnavailable as `require_readable` and as `schemas.register`.
+    process does it at a time. Raises StoreUnavailable as `require_readable` and as `register`.
     """
     if _version(connection) >= len(MIGRATIONS):
         require_readable(connection)
@@ -34,7 +33,7 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
         run_missing(connection)
         require_readable(connection)  # a newer program can have been first
         for collection in collections:
-            schemas.register(connection, collection)
+            register(connection, collection)
             for statement in _missing(connection, collection):  # again: another process can have been first
                 connection.execute(statement)
 
@@ -76,7 +75,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def _changing_schema(connection: sqlite3.Connection) -> Iterator[None]:
+def _changing_schema(connection: SqliteConnection) -> Iterator[None]:
     """A transaction that changes the schema and keeps a valid epoch."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -112,7 +111,7 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
 
 
 def _is_declared(connection: SqliteConnection, collection: Collection) -> bool:
-    return schemas.is_registered(connection, collection) and not any(_missing(connection, collection))
+    return is_registered(connection, collection) and not any(_missing(connection, collection))
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:

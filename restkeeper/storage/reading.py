@@ -1,0 +1,66 @@
+"""What the stores of all databases do in the same way: they read by short statements."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar
+
+from restkeeper.storage.deliveries import read_log
+from restkeeper.storage.interface import Collection, Found, Key, Record, StoredSchema
+from restkeeper.storage.outbox import LogEntry
+from restkeeper.storage.records import (
+    Registry,
+    find_others,
+    look_up,
+    read_item,
+    read_schemas,
+    require_epoch,
+    state_of,
+)
+from restkeeper.storage.spool import records_in
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Reading(ABC):
+    """The part of `interface.Store` that needs nothing but a `sql.Database`."""
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self._collections = {collection.name: collection for collection in collections}
+        self._registry = Registry(self._collections.values())
+
+    @abstractmethod
+    def _read(self, read: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """The result of `read` with a database that no other caller uses meanwhile."""
+
+    @abstractmethod
+    def _spooled(self, collection: str) -> IO[bytes]:
+        """All records of a collection at one moment, in order of id, as `spool` writes them."""
+
+    @property
+    def epoch(self) -> str:
+        return self._read(require_epoch)
+
+    def read(self, collection: str, id: str) -> Record:
+        return self._read(read_item, self._registry, collection, id)
+
+    def look_up(self, keys: Sequence[Key]) -> list[Found]:
+        return self._read(look_up, keys, self._registry)
+
+    def change_token(self, collection: str) -> str:
+        return self._read(state_of, collection)[0]
+
+    def schemas(self, collection: str) -> list[StoredSchema]:
+        return self._read(read_schemas, collection)
+
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return self._read(find_others, self._collections[collection], fingerprints, limit)
+
+    def scan(self, collection: str) -> Iterator[Record]:
+        def load_schemas(fingerprint: str) -> None:
+            self._read(self._registry.load_schemas, collection, fingerprint)
+
+        yield from records_in(self._spooled(collection), load_schemas)
+
+    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
+        return self._read(read_log, webhook, before, limit, state)

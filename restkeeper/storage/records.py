@@ -1,0 +1,224 @@
+"""What stores read in the same way in all databases: items, responses and change tokens, and the registry of schemas.
+
+The registry has the schemas that the items of a store have, in the order in which they came.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from restkeeper.storage.errors import RecordNotFound, StoreUnavailable
+from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Found, Key, Record, StoredResponse, StoredSchema
+from restkeeper.storage.sql import Database, change_token, of_other_revision
+
+NOT_FOUND = "there is no such item"
+
+_READ = """\
+SELECT
+    {item}
+FROM items
+WHERE collection = :collection AND id = :id"""
+_READ_LOCKED = _READ + " {for_update}"
+
+_STATE = """\
+SELECT
+    (SELECT {epoch} FROM {store}),
+    CAST(sum(changes) AS bigint),
+    CAST(sum(items) AS bigint)
+FROM counters
+WHERE collection = :collection"""
+
+# Each row has the number of its key, of a response the time, and the columns of a record.
+_ITEM = """\
+SELECT
+    NUMBER,
+    CAST(NULL AS double precision),
+    {item}
+FROM items
+WHERE collection = :collectionNUMBER AND id = :keyNUMBER"""
+
+_RESPONSE = """\
+SELECT
+    NUMBER,
+    stored_at,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    body,
+    NULL,
+    NULL
+FROM responses
+WHERE id = :keyNUMBER"""
+
+_REVISION = """\
+SELECT
+    NUMBER,
+    NULL,
+    (SELECT {epoch} FROM {store}),
+    CAST(sum(changes) AS bigint),
+    NULL,
+    NULL,
+    NULL,
+    NULL,
+    NULL
+FROM counters
+WHERE collection = :keyNUMBER"""
+
+_OF_KIND: dict[type, str] = {tuple: _ITEM, bytes: _RESPONSE, str: _REVISION}
+
+_SCHEMAS = """\
+SELECT
+    fingerprint,
+    revision,
+    oldest,
+    fields
+FROM schemas
+WHERE collection = :collection
+ORDER BY number"""
+
+_IS_REGISTERED = "SELECT 1 FROM schemas WHERE collection = :collection AND fingerprint = :fingerprint"
+
+_REGISTER = """\
+INSERT INTO schemas
+    (collection, fingerprint, revision, oldest, fields)
+VALUES (:collection, :fingerprint, :revision, :oldest, :fields)"""
+
+# All but the newest ones.
+_FORGET = """\
+DELETE FROM schemas
+WHERE collection = :collection AND number NOT IN (
+    SELECT number FROM schemas WHERE collection = :collection ORDER BY number DESC LIMIT :most
+)"""
+
+_IS_USED = """\
+SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprint = :fingerprint)
+    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
+
+_OF_FINGERPRINTS = """\
+SELECT
+{item}
+FROM items
+WHERE {is_of_fingerprints}"""
+
+
+class EpochMissing(StoreUnavailable):
+    """The store was restored: it needs a new epoch before it is read."""
+
+    def __init__(self) -> None:
+        super().__init__("the store was restored at this moment")
+
+
+class Registry:
+    """The registered schemas that the collections of a process have.
+
+    Each collection gets all registered ones before it gets an item of a new one, see `interface.Collection`.
+    """
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self.collections = {each.name: each for each in collections if each.schema}
+        self._loaded: dict[str, set[str]] = {name: set() for name in self.collections}
+
+    def load_schemas(self, database: Database, collection: str, *fingerprints: str) -> None:
+        """Give the collection all registered schemas, if it does not have these."""
+        loaded = self._loaded.get(collection)
+        if loaded is None or loaded.issuperset(fingerprints):
+            return
+        schemas = read_schemas(database, collection)
+        self.collections[collection].on_schemas(schemas)
+        if len(loaded) > 2 * MOST_SCHEMAS:
+            loaded.clear()
+        loaded.update(fingerprints, [schema.fingerprint for schema in schemas])
+
+
+def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
+    """See `interface.ItemStore.schemas`."""
+    return list(map(StoredSchema._make, database.rows(_SCHEMAS, {"collection": collection})))
+
+
+def find_others(database: Database, collection: Collection, fingerprints: Sequence[str], limit: int) -> list[Record]:
+    """See `interface.ItemStore.of_fingerprints`."""
+    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT :limit"
+    return list(map(Record._make, database.rows(statement, {"fingerprints": list(fingerprints), "limit": limit})))
+
+
+def is_registered(database: Database, collection: Collection) -> bool:
+    """Whether the schema of a collection is registered, if it has one."""
+    if collection.schema is None:
+        return True
+    wanted = {"collection": collection.name, "fingerprint": collection.schema.fingerprint}
+    return bool(database.rows(_IS_REGISTERED, wanted))
+
+
+def register(database: Database, collection: Collection) -> None:
+    """Register the schema of a collection, in the transaction that is open.
+
+    Raises StoreUnavailable if stored items do not fit it.
+    """
+    if collection.schema is None or is_registered(database, collection):
+        return
+    for schema in reversed(read_schemas(database, collection.name)):  # what the newest does not fit is the cause
+        used = {"collection": collection.name, "fingerprint": schema.fingerprint}
+        if (conflict := collection.conflict(schema)) and database.rows(_IS_USED, used)[0][0]:
+            raise StoreUnavailable(conflict)
+    database.change(_REGISTER, {"collection": collection.name, **collection.schema._asdict()})
+    database.change(_FORGET, {"collection": collection.name, "most": MOST_SCHEMAS})
+
+
+def read_item(database: Database, registry: Registry, collection: str, id: str, *, lock: bool = False) -> Record:
+    """See `interface.ItemStore.read`."""
+    rows = database.rows(_READ_LOCKED if lock else _READ, {"collection": collection, "id": id})
+    if not rows:
+        raise RecordNotFound(NOT_FOUND)
+    record = Record._make(rows[0])
+    registry.load_schemas(database, collection, record.fingerprint)
+    return record
+
+
+def epoch_of(database: Database) -> str:
+    """The epoch of the store; empty if it is missing."""
+    return str(database.rows("SELECT {epoch} FROM {store}", {})[0][0])
+
+
+def require_epoch(database: Database) -> str:
+    """The epoch of the store. Raises EpochMissing."""
+    if epoch := epoch_of(database):
+        return epoch
+    raise EpochMissing
+
+
+def state_of(database: Database, collection: str) -> tuple[str, int]:
+    """The change token of a collection, and the number of its items. Raises EpochMissing."""
+    ((epoch, changes, items),) = database.rows(_STATE, {"collection": collection})
+    if not epoch:
+        raise EpochMissing
+    return change_token(epoch, changes or 0), items or 0
+
+
+def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list[Found]:
+    """See `interface.Store.look_up`."""
+    parameters: dict[str, Any] = {}
+    for n, key in enumerate(keys):
+        if isinstance(key, tuple):
+            parameters[f"collection{n}"], parameters[f"key{n}"] = key
+        else:
+            parameters[f"key{n}"] = key
+    found: list[Found] = [None] * len(keys)
+    for number, stored_at, *row in database.rows(_statement(tuple(map(type, keys))), parameters):
+        key = keys[number]
+        if isinstance(key, tuple):
+            record = found[number] = Record._make(row)
+            registry.load_schemas(database, key[0], record.fingerprint)
+        elif isinstance(key, bytes):
+            found[number] = StoredResponse(stored_at, row[4])
+        else:
+            if not row[0]:
+                raise EpochMissing
+            found[number] = change_token(row[0], row[1] or 0)
+    return found
+
+
+@lru_cache(maxsize=16)  # of an item, a response and a change token, two at most
+def _statement(kinds: tuple[type, ...]) -> str:
+    """The statement that looks up keys of these types."""
+    return "\nUNION ALL\n".join(_OF_KIND[kind].replace("NUMBER", str(n)) for n, kind in enumerate(kinds))

@@ -163,11 +163,14 @@ class BatchHandlers:
         request.environ.pop("HTTP_IF_MATCH", None)
         if "if_match" in operation:
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
-        try:
-            with transaction.savepoint():  # PostgreSQL checks at its end what SQLite checks at once
-                return work(transaction)
-        except DuplicateValue as error:
-            raise DuplicateValue(*map(items.representation.name_of, error.fields)) from None
+        tries = 2 if operation["method"] == "PUT" else 1  # another one may create the item at the same time
+        while True:
+            try:
+                with transaction.savepoint():  # PostgreSQL checks at its end what SQLite checks at once
+                    return work(transaction)
+            except DuplicateValue as error:
+                if (tries := tries - 1) == 0:
+                    raise DuplicateValue(*map(items.representation.name_of, error.fields)) from None
 
 
 def _id_in(body: bytes, number: int) -> str:

@@ -84,7 +84,8 @@ class CollectionHandlers:
         routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
         routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
         routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
-        routes.add_url_rule("/<id>", view_func=self.replace_item, methods=["PUT"])
+        put = self.put_item if self.items.resource.ids == "client" else self.replace_item
+        routes.add_url_rule("/<id>", view_func=put, methods=["PUT"])
         routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
         routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
         for action in self.items.resource.actions.values():
@@ -141,6 +142,16 @@ class CollectionHandlers:
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
         return self.items.change(id, self.items.replace, self.items.body(JSON))
+
+    @needs("write")
+    @takes(*ITEM_CONDITIONS, "{}Owner", body=INPUT)
+    @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
+    def put_item(self, id: str) -> Reply:
+        """Replace an item, or create it if there is none: optional fields that are left out take their defaults.
+
+        With `If-None-Match: *` it is only created, with `If-Match` only replaced.
+        """
+        return self.replace_item(id)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
@@ -22,6 +22,7 @@ from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
+    RecordNotFound,
     ReferenceMissing,
     ResponseStored,
     StoreContended,
@@ -31,7 +32,7 @@ from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Record, 
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import caller, lacking
-from restkeeper.web.exactjson import JSON, read_object, read_objects, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, fault, read_object, read_objects, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_fields
@@ -74,13 +75,15 @@ class Prepared(NamedTuple):
     """What a request will do in one transaction: store the response, and `work`.
 
     `before` is the item from which this was computed: if it is not stored just so any more, it is computed again.
-    `after` is the item to store, if it has unique values; or several in the order of the request.
+    `after` is the item to store, if it has unique values; or several in the order of the request. A PUT `creates` it:
+    if another one has created it meanwhile, this is computed again.
     """
 
     reply: Reply
     work: Callable[[Transaction], object]
     before: Record | None = None
     after: Record | list[Record] | None = None
+    creates: bool = False
 
 
 class Items:
@@ -292,8 +295,21 @@ class Items:
 
     def changed(self, id: str, change: Callable[..., Record], sent: JsonObject, transaction: Transaction) -> Reply:
         """As `change`, in a transaction that has more to do."""
-        before = self._read_to_change(id, transaction)
+        try:
+            before = self._read_to_change(id, transaction)
+        except (NotFound, RecordNotFound) as absent:
+            record = self._named(id, change, sent, absent)
+            self._insert([record], transaction)
+            return self.represent(record)
         return self._updated(before, change(before, sent, now=self.now(), limits=self._limits), transaction)
+
+    def _named(self, id: str, change: Callable[..., Record], sent: JsonObject, absent: Exception) -> Record:
+        """The new item of a PUT. Raises `absent` if this is none, or cannot create."""
+        if change != self.replace or self.resource.ids != "client":
+            raise absent
+        require_match(None, must_say=self.config.require_if_match)
+        require_none([fault(["id"], "is another one in the path")] if sent.get("id", id) != id else [])
+        return self._new({**sent, "id": id})
 
     def deleted(self, id: str, transaction: Transaction) -> Reply:
         """As `delete`, in a transaction that has more to do."""
@@ -359,7 +375,12 @@ class Items:
         deadline = deadline_of(self.clock)
 
         def prepare() -> Prepared | Reply:
-            before = self._find_to_change(id)
+            try:
+                before = self._find_to_change(id)
+            except NotFound as absent:
+                record = self._named(id, change, sent, absent)
+                work = partial(self._insert, [record])
+                return Prepared(self.represent(record), work, after=record, creates=True)
             length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
             with self._locks.of_size(max(len(before.body), length), deadline):
                 after = change(before, sent, now=self.now(), limits=self._limits)
@@ -432,9 +453,11 @@ class Items:
                     error.pointer = f"#/{ids.index(error.of)}{error.pointer.removeprefix('#')}"
                 raise
             except DuplicateValue as error:
+                if prepared.creates and self._is_seen(cast(Record, prepared.after).id):
+                    raise RecordChanged("the item was created meanwhile") from None
                 if isinstance(prepared.after, list):
                     raise DuplicateValue(*self._taken_among(prepared.after) or error.fields) from None
-                taken = self._taken(prepared.after, error.fields) if prepared.after else error.fields
+                taken = self._taken(prepared, prepared.after, error.fields) if prepared.after else error.fields
                 raise DuplicateValue(*dict.fromkeys(map(self.representation.name_of, taken))) from None
             return prepared.reply
 
@@ -473,6 +496,14 @@ class Items:
             raise NotFound("there is no such item")
         return record
 
+    def _is_seen(self, id: str) -> bool:
+        """Whether there is an item with this id, of which the caller may know."""
+        try:
+            self._access.require_sight(self.store.read(self.name, id))
+        except (NotFound, RecordNotFound):
+            return False
+        return True
+
     def _find_to_change(self, id: str) -> Record:
         """An item that the caller may change, if the request is meant for its present state."""
         record = self._find(id)
@@ -498,14 +529,16 @@ class Items:
         """When the representation of an item last changed, by the item or by its representation."""
         return max(record.updated_at, self.representation.changed_at)
 
-    def _taken(self, record: Record, known: Sequence[str]) -> Sequence[str]:
+    def _taken(self, prepared: Prepared, record: Record, known: Sequence[str]) -> Sequence[str]:
         """The unique fields whose values others have, in the order of the declaration; some are `known`."""
         item, taken = exactjson.stored(record.body), set(known)
-        unique = [index.field for index in self.resource.indexes if index.unique]
+        unique = ["id"] if prepared.before is None and self.resource.ids == "client" else []
+        own = () if unique else (Filter("id", Op.NE, record.id),)
+        unique += [index.field for index in self.resource.indexes if index.unique]
         with suppress(StoreUnavailable):  # the known ones are true
             for name in unique if len(unique) > 1 else ():
                 if name not in taken and not isinstance(value := item.get(name), list | None):
-                    others = Query(filters=(Filter(name, Op.EQ, value), Filter("id", Op.NE, record.id)))
+                    others = Query(filters=(Filter(name, Op.EQ, value), *own))
                     taken |= {name} if self.store.count(self.name, others, most=1) else set()
         return [*taken.difference(unique), *(name for name in unique if name in taken)]
 
@@ -515,7 +548,7 @@ class Items:
         folded = {index.field for index in self.resource.indexes if index.fold}
         for number, record in enumerate(records):
             item = exactjson.stored(record.body)
-            for name in sorted(self.resource.unique):
+            for name in ("id", *sorted(self.resource.unique)):
                 if isinstance(value := item.get(name), list | None):
                     continue
                 key = name, value.lower() if name in folded else value

@@ -142,10 +142,13 @@ class StoredRepresentation(Representation):
         return replace(self.resource.collection, on_schemas=self.known.add)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        faults = [fault([name], "is set by the server") for name in self._read_only if name in sent]
+        given = {"id": sent["id"]} if self.resource.ids == "client" and "id" in sent else {}
+        own = [name for name in self._read_only if name in sent and name not in given]
+        faults = [fault([name], "is set by the server") for name in own]
+        faults += listed(faults_in(_SERVER_FIELDS.validate(given)))
         text, more = self._load(sent)
         require_none(faults + more)
-        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
+        return self._record(text, **{"id": id, **given}, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         of_server: JsonObject = {"id": id, "updated_at": now, "version": 1}

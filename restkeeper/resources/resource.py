@@ -34,6 +34,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
+_IDS = ("server", "client")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -134,7 +135,8 @@ class Resource:
     but admins. With `events`, every change of an item is an event. `upgrades` has the steps that lead to each revision
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
     revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
-    number of items of its pages.
+    number of items of its pages. With ids="client" callers give the ids: a PUT creates an item if there is none, and a
+    POST can have an `id`.
     """
 
     name: str
@@ -147,6 +149,7 @@ class Resource:
     upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=dict)
     sort: str = ""
     page_limit: int | None = None
+    ids: str = "server"
     actions: dict[str, Action] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
     _own: list[tuple[str, Callable[..., Any]]] = dataclasses.field(
         default_factory=list, init=False, repr=False, compare=False
@@ -216,6 +219,8 @@ class Resource:
         for name, kind in _PARTS.items():
             if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
                 raise ValueError(f"{self.name}: {name}={value!r}: must be a {kind.__name__}")
+        if self.ids not in _IDS:
+            raise ValueError(f"{self.name}: ids={self.ids!r}: must be {' or '.join(map(repr, _IDS))}")
         if not issubclass(self.schema, ItemSchema):
             raise ValueError(f"{self.name}: schema={self.schema.__name__}: must be a subclass of ItemSchema")
         if wrong := [each for each in self.indexes if not isinstance(each, Index)]:

@@ -66,8 +66,9 @@ class Unit:
     def create(self, collection: str, item: JsonObject) -> JsonObject:
         """Create an item; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
+        given = {"id": item["id"]} if stored.resource.ids == "client" and "id" in item else {}
         with valid(collection):
-            record = stored.restore(changeable(item), id=uuid7(), now=now, limits=self._limits)
+            record = stored.restore(changeable(item) | given, id=uuid7(), now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
         return self._written(stored, None, record, now)

@@ -1,10 +1,11 @@
 """The fields that all items have."""
 
-from marshmallow import RAISE, Schema, fields, validate
+from marshmallow import RAISE, Schema, fields
 
-from restkeeper.schemas.fields import Text, Time, Whole
+from restkeeper.schemas.fields import Pattern, Text, Time, Whole
 
 ID_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"  # as ServerFieldsSchema has it; a service may have imported other ids than UUIDs
+GIVEN_ID = r"^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,64}$"
 READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
@@ -35,11 +36,7 @@ class ServerFieldsSchema(Schema):
     "." and ".." are not (RFC 3986, section 5.2.4). Versions can still be increased.
     """
 
-    id = Text(
-        validate=(
-            validate.Regexp(r"(?!\.{1,2}\Z)[A-Za-z0-9._~-]{1,64}\Z", error="must be 1 to 64 of A-Z a-z 0-9 . _ ~ -"),
-        )
-    )
+    id = Text(validate=(Pattern(GIVEN_ID, error="must be 1 to 64 of A-Z a-z 0-9 . _ ~ -"),))
     created_at = Time()
     updated_at = Time()
     version = Whole(1, 2**53 - 1)

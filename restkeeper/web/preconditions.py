@@ -39,15 +39,20 @@ def is_conditional() -> bool:
     )
 
 
-def require_match(tag: str, updated_at: str | None = None, *, must_say: bool = False) -> None:
+def require_match(tag: str | None, updated_at: str | None = None, *, must_say: bool = False) -> None:
     """Raises PreconditionFailed when the request was meant for another state than this one.
 
-    `tag` is the current strong ETag without its quotes, `updated_at` the time of the last change (RFC 3339).
-    With `must_say`, a request without `If-Match` raises PreconditionRequired (RFC 6585, section 3).
+    `tag` is the current strong ETag without its quotes, None if there is no such item; `updated_at` is the time of the
+    last change (RFC 3339). With `must_say`, a request without `If-Match`, and without `If-None-Match: *`, raises
+    PreconditionRequired (RFC 6585, section 3).
     """
     environ = request.environ
-    if must_say and "HTTP_IF_MATCH" not in environ:
-        raise PreconditionRequired("send the ETag that you read as If-Match")
+    if must_say and "HTTP_IF_MATCH" not in environ and environ.get("HTTP_IF_NONE_MATCH") != "*":
+        raise PreconditionRequired("send the ETag that you read as If-Match, or to create an item If-None-Match: *")
+    if tag is None:
+        if "HTTP_IF_MATCH" in environ:
+            raise PreconditionFailed("there is no such item")
+        return
     if (if_match := environ.get("HTTP_IF_MATCH")) is not None:
         if not parse_etags(if_match).contains(tag):  # strong comparison: a weak tag never matches
             raise PreconditionFailed(f'the ETag is now "{tag}"', headers={"ETag": f'"{tag}"'})

@@ -8,7 +8,7 @@ from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Status, default_of
-from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
+from restkeeper.schemas.item import GIVEN_ID, ID_PATTERN, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
@@ -50,6 +50,9 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
     properties = {name: whole["properties"][name] for name in representation.names}
+    given = {"description": texts["GivenId"], "type": "string", "maxLength": 64, "pattern": GIVEN_ID}
+    if is_given := items.resource.ids == "client":
+        properties["id"] = properties["id"] | {"description": texts["GivenId"]}
     # What clients depend on beside the schema of a field that they send.
     unique = map(representation.name_of, items.resource.unique)
     extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
@@ -66,7 +69,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     return {
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
-        "Input": sent | {"properties": own, "required": whole.get("required", [])},
+        "Input": sent | {"properties": {"id": given} | own if is_given else own, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch},
         "Field": {"type": "string", "enum": list(properties)},
         "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},

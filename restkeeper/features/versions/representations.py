@@ -78,7 +78,8 @@ class OlderRepresentation(Representation):
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         made = self._older.create(sent, id=id, now=now, limits=limits)
-        return self._to_newest(made, lambda own: self._newest.create(self._sent(own), id=id, now=now, limits=limits))
+        make = partial(self._newest.create, id=made.id, now=now, limits=limits)
+        return self._to_newest(made, lambda own: make(self._sent(own)))
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         made = self._older.restore(sent, id=id, now=now, limits=limits)

@@ -229,6 +229,8 @@ class InsufficientStorage(Problem):
 
 
 def catalogue(*more: type[Problem]) -> dict[str, type[Problem]]:
-    """The problem types of this module, and `more` of them, by name in order of status."""
+    """The problem types of this module and those that derive from them, and `more`, by name in order of status."""
     known = [kind for kind in Problem.__subclasses__() if kind.__module__ == __name__]
+    for kind in known:
+        known += kind.__subclasses__()
     return {kind.name: kind for kind in sorted((*known, *more), key=lambda kind: kind.status)}

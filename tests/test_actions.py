@@ -196,7 +196,16 @@ def test_actions_are_documented(client: FlaskClient) -> None:
     assert operation["requestBody"] == {"$ref": "#/components/requestBodies/Payment"}
     assert operation["responses"]["200"] == {"$ref": "#/components/responses/OrderKept"}
     assert {"200", "404", "409", "412", "422"} <= set(operation["responses"])
+    assert "OrderIsPaid" in operation["responses"]["409"]["$ref"]
     assert document["paths"]["/api/v1/orders/close-day"]["post"]["operationId"] == "close_day_orders_v1"
+
+
+@pytest.mark.needs("pages")
+def test_problems_that_derive_from_others_have_pages(client: FlaskClient) -> None:
+    """Those of the service, with their docstrings, and the engine's."""
+    page = client.get("/problems/order-is-paid", headers={"Accept": "application/json"}).json
+    assert page["about"] == "An order that is paid cannot be changed any more."
+    assert client.get("/problems/still-referenced").status_code == 200
 
 
 def test_wrong_declarations() -> None:

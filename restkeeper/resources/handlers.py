@@ -37,6 +37,7 @@ from restkeeper.web.operations import (
     WRITE_PROBLEMS,
     Body,
     Result,
+    operation_of,
     returned,
     returns,
     takes,
@@ -105,7 +106,8 @@ class CollectionHandlers:
         act.__doc__ = action.function.__doc__ or f"{action.name}."
         taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
         returned = (KEPT, *CHANGE) if action.of_item else (RESULT, *WRITE_PROBLEMS)
-        view = takes(*taken, body=action.body and Body(action.body))(returns(*returned, Conflict)(act))
+        own = operation_of(action.function).problems
+        view = takes(*taken, body=action.body and Body(action.body))(returns(*returned, Conflict, *own)(act))
         return MethodType(needs(action.scope)(view), self)
 
     @needs("read")

@@ -5,7 +5,19 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
-from restkeeper import Application, Config, Conflict, ItemSchema, Lifecycle, Resource, Status, Text, Unit, Whole
+from restkeeper import (
+    Application,
+    Config,
+    Conflict,
+    ItemSchema,
+    Lifecycle,
+    Resource,
+    Status,
+    Text,
+    Unit,
+    Whole,
+    returns,
+)
 from tests.shop import RESOURCES
 from tests.shop import create_app as create_shop
 
@@ -43,6 +55,7 @@ LOGS = Resource("logs", "log", LogSchema)
 
 
 @ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")
+@returns(OrderIsPaid)
 def pay(order: Item, payment: Item, store: Unit) -> Item:
     """Pay an open order."""
     if order["status"] == "paid":

@@ -25,12 +25,14 @@ def keys() -> None:
 @click.option(
     "--days", type=click.IntRange(1, 36500), help="Days until it expires; without it, it is valid until it is revoked."
 )
+@click.option("--owner", help="Whose items it creates and changes: keys can have one owner. Without it, its own.")
 @with_appcontext
-def create(name: str, scopes: tuple[str, ...], days: int | None) -> None:
+def create(name: str, scopes: tuple[str, ...], days: int | None, owner: str | None) -> None:
     """Create a key called NAME and print its secret, which is not stored."""
     service = service_of_app(creates=True, feature="keys")
     now = service.clock.time()
-    sent = {"name": name, "scopes": list(scopes), "expires_at": rfc3339(now + days * DAY) if days else None}
+    end = rfc3339(now + days * DAY) if days else None
+    sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owner": owner}
     record, token = make_key(sent, service.guard.scopes, now=rfc3339(now))
     service.store.write(lambda transaction: insert_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)

@@ -1,6 +1,7 @@
 """Actions of items and collections, functions before and after writes, and several items in one request."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from flask.testing import FlaskClient
 from restkeeper import Config, Resource
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
-from tests.shop.orders import OrderSchema, PaymentSchema, create_app
+from tests.shop import RESOURCES
+from tests.shop import create_app as create_shop
+from tests.shop.orders import LOGS, ORDERS, OrderSchema, PaymentSchema, create_app
 
 pytestmark = pytest.mark.needs("events", "idempotency", "keys", "limits", "openapi")
 
@@ -113,6 +116,17 @@ def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
     count = len(events(client))
     response = client.post(f"{order}/break")
     assert (response.status_code, response.data) == (200, client.get(order).data) and len(events(client)) == count
+
+
+def test_a_copy_of_a_declaration_has_its_functions() -> None:
+    """And is of its own: what is declared for it later is not for the other one."""
+    copy = replace(ORDERS, sort="-created_at")
+    copy.action("ship")(lambda order, store: None)
+    client = create_shop(Config(), [*RESOURCES, copy, LOGS]).test_client()
+    order, _ = new_order(client, paid_with="CASH")
+    assert client.get(order).json["paid_with"] == "cash" and logs(client) == ["+"]
+    assert client.post(f"{order}/pay", json=CARD).status_code == client.post(f"{order}/ship").status_code == 200
+    assert "ship" not in ORDERS.actions
 
 
 def test_an_action_of_a_collection(client: FlaskClient) -> None:

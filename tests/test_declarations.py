@@ -343,6 +343,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Text(writable_by="manage", required=True), "'manage' is no scope: write one like orders:manage"),
     (lambda: Status(Lifecycle("a", STATES, scopes={"b": "pay it"})), "'pay it' is no scope"),
     (lambda: Status(Lifecycle("a", STATES, scopes={"c": "a:b"})), "scopes: ['c'] are no states"),
+    (lambda: fields.Raw(load_default=object()), "x: load_default: is no value of Raw: Type is not JSON serial"),
+    (lambda: fields.Date(load_default="2020-01-01"), "x: load_default: is no value of Date: descriptor"),
     (lambda: Text(required=True, data_key="first name"), "'first name' is no name"),
     (lambda: Text(required=True, data_key="version"), "collides with another field's name"),
 ]

@@ -103,7 +103,8 @@ class Revision:
         self.read_only = tuple(name for name, field in own if field.dump_only)
         self.computed = frozenset(name for name, field in own if is_computed(field))
         self.guarded = {name: field for name, field in own if any(scopes_of(field))}
-        defaults = {name: default_of(each) for name, each in own if not (each.required or name in self.computed)}
+        given = [name for name, field in own if not (field.required or name in self.computed)]
+        defaults = {name: _checked_default(name, self.definitions[name]) for name in given}
         self.defaults = {name: exactjson.dumps(value) for name, value in defaults.items()}
         parts: list[Any] = []
         for name, field in ordered.items():
@@ -150,10 +151,8 @@ class Resource:
     sort: str = ""
     page_limit: int | None = None
     ids: str = "server"
-    actions: dict[str, Action] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
-    _own: list[tuple[str, Callable[..., Any]]] = dataclasses.field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+    actions: dict[str, Action] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    functions: list[tuple[str, Callable[..., Any]]] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
     def action(
         self, name: str, *, body: type[Schema] | None = None, scope: str = "write", of: str = "item"
@@ -202,20 +201,22 @@ class Resource:
 
     def own(self, moment: str) -> list[Callable[..., Any]]:
         """The functions that are declared for a moment, such as "before create"."""
-        return [function for of, function in self._own if of == moment]
+        return [function for of, function in self.functions if of == moment]
 
     def _declared(self, moment: str, writes: tuple[str, ...]) -> Callable[[Function], Function]:
         if not writes or not set(writes) <= set(_WRITES):
             raise ValueError(f"{self.name}: {moment}{writes}: must be some of {', '.join(map(repr, _WRITES))}")
 
         def declare(function: Function) -> Function:
-            self._own.extend((f"{moment} {write}", function) for write in writes)
+            self.functions.extend((f"{moment} {write}", function) for write in writes)
             return function
 
         return declare
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
+        for name in ("actions", "functions"):  # those of another one that it was made from by `dataclasses.replace`
+            object.__setattr__(self, name, copy(getattr(self, name)))
         for name, kind in _PARTS.items():
             if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
                 raise ValueError(f"{self.name}: {name}={value!r}: must be a {kind.__name__}")
@@ -298,7 +299,10 @@ class Resource:
     @cached_property
     def revisions(self) -> Mapping[int, Revision]:
         """The revisions by number, from the oldest to the newest. Raises ValueError for steps that do not fit."""
-        newest = Revision(self.revision, self.schema)
+        try:
+            newest = Revision(self.revision, self.schema)
+        except ValueError as error:
+            raise ValueError(f"{self.name}.{error}") from error
         older = {}
         for number in range(self.oldest, self.revision):
             try:
@@ -406,6 +410,15 @@ def _queried(name: str, field: fields.Field[Any], around: tuple[type, ...] = ())
         is_inside, is_list = "." in name, kind is Kind.LIST
         is_sortable = not (is_inside or is_list) and _is_short(field)
         yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner))
+
+
+def _checked_default(name: str, field: fields.Field[Any]) -> Any:
+    """As `default_of`. Raises ValueError for what is no value of the field."""
+    try:
+        exactjson.dumps(value := default_of(field))
+    except Exception as error:  # of marshmallow, or of a function of the service
+        raise ValueError(f"{name}: load_default: is no value of {type(field).__name__}: {error}") from error
+    return value
 
 
 def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:

@@ -74,6 +74,14 @@ class Unauthorized(Problem):
     about = "This address needs valid credentials. `WWW-Authenticate` lists the schemes (RFC 9110, section 11)."
 
 
+class Forbidden(Problem):
+    status, name, title = 403, "forbidden", "Not allowed"
+    about = (
+        "The credentials are valid, but do not allow this. The detail gives what is needed; if it is a scope, "
+        "`WWW-Authenticate` names it, too (RFC 6750, section 3.1)."
+    )
+
+
 class CrossOrigin(Problem):
     status, name, title = 403, "cross-origin", "Pages of that origin may not call this service"
     about = (
@@ -85,14 +93,6 @@ class CrossOrigin(Problem):
 class NotFound(Problem):
     status, name, title = 404, "not-found", "Not found"
     about = "The item does not exist, or no longer, or this service does not have the path."
-
-
-class Forbidden(Problem):
-    status, name, title = 403, "forbidden", "Not allowed"
-    about = (
-        "The credentials are valid, but do not allow this. The detail gives what is needed; if it is a scope, "
-        "`WWW-Authenticate` names it, too (RFC 6750, section 3.1)."
-    )
 
 
 class MethodNotAllowed(Problem):

@@ -2,10 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
-from flask import Blueprint
+from flask import Blueprint, abort
 from flask.testing import FlaskClient
 from marshmallow import Schema
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -93,6 +93,23 @@ def test_a_problem_of_its_own_has_a_type(client: FlaskClient) -> None:
 
 
 @pytest.mark.needs("pages")
+def test_a_view_can_abort() -> None:
+    """With any status: the problem has the general type of that, if there is one, and the headers of the exception."""
+    routes = Blueprint("routes", __name__, url_prefix="/routes")
+
+    @routes.get("/<int:status>")
+    @needs("public")
+    def refuse(status: int) -> NoReturn:
+        abort(status, "for a reason")
+
+    client = shop.create_app(Config(), [], blueprints=[routes]).test_client()
+    names = {401: "unauthorized", 403: "forbidden", 409: "conflict", 422: "validation-failed", 429: "quota-exceeded"}
+    for status, name in {**names, 500: "internal-error", 503: "unavailable", 418: "about:blank"}.items():
+        response = client.get(f"/routes/{status}")
+        assert (response.status_code, response.json["detail"]) == (status, "for a reason")
+        assert response.json["type"].endswith(name)
+
+
 def test_a_problem_of_its_own_has_a_page(client: FlaskClient) -> None:
     """If a view declares that it returns it."""
     page = {"title": "Stock is locked", "status": 409, "about": StockIsLocked.about}

@@ -39,14 +39,7 @@ PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unesca
 _log = logging.getLogger("restkeeper")
 _logged: dict[type[StoreError], float] = {}  # the time of the last such line
 
-_BY_STATUS = {
-    kind.status: kind
-    for kind in (
-        *(errors.BadRequest, errors.Forbidden, errors.NotFound, errors.MethodNotAllowed, errors.NotAcceptable),
-        *(errors.Conflict, errors.BodyTooLarge, errors.UriTooLong, errors.UnsupportedMediaType),
-        *(errors.HeadersTooLarge, errors.Unavailable),
-    )
-}
+_BY_STATUS = {each.status: each for each in reversed(errors.catalogue().values())}  # the general type of each
 
 # What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired and
 # ResponseStored have none: the feed handles the one, and a request that is repeated the other.

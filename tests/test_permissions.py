@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ from uuid import uuid4
 import pytest
 from flask.testing import FlaskClient
 
+from restkeeper import Unit
 from restkeeper.config import Config
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
@@ -20,6 +22,8 @@ from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema
 from tests.shop.users import RESOURCE as USERS
+
+Item = dict[str, Any]
 
 pytestmark = pytest.mark.needs("keys", "ownership")
 
@@ -270,6 +274,31 @@ def test_keys_can_have_one_owner(client: FlaskClient) -> None:
     assert client.post("/notes?owner=alice", json={"name": "x"}, headers=other).status_code == 403
     for owner in ("", "x" * 201, "%00"):
         assert client.post(f"/notes?owner={owner}", json={"name": "x"}, headers=ADMIN).status_code == 400
+
+
+def test_the_owner_in_a_query_is_of_the_created_item() -> None:
+    """What functions of the service create then is the caller's."""
+    notes, posts = replace(NOTES), replace(POSTS)
+
+    @notes.after("create")
+    def log(note: Item, before: None, store: Unit) -> None:
+        store.create("posts", {"name": "by " + note["name"]})
+
+    @notes.action("log", of="collection", scope="known")
+    def log_more(store: Unit) -> Item:
+        return store.create("posts", {"name": "more"})
+
+    config = Config(auth="required", admin_key=ADMIN_KEY)
+    client = create_app(config, (notes, posts)).test_client()
+    alice = {"X-API-Key": make_key(client, "notes:read", "posts:read", "posts:write", owner="alice")["secret"]}
+    assert client.post("/notes?owner=alice", json={"name": "x"}, headers=ADMIN).status_code == 200
+    assert client.post("/notes/log?owner=alice", headers=ADMIN).status_code == 200
+    assert client.post("/notes/log?owner=bob", headers=alice).status_code == 200
+    assert [each["name"] for each in client.get("/notes", headers=alice).json] == ["x"]
+    found = {each["name"]: each["id"] for each in client.get("/posts?sort=created_at", headers=alice).json[:2]}
+    assert list(found) == ["by x", "more"]
+    for id in found.values():
+        assert client.delete(f"/posts/{id}", headers=alice).status_code == 403
 
 
 @pytest.mark.needs("idempotency")

@@ -13,7 +13,19 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
 
-from restkeeper import Config, Conflict, ItemSchema, Ownership, Reference, Resource, Text
+from restkeeper import (
+    Config,
+    Conflict,
+    ItemSchema,
+    Ownership,
+    Reference,
+    Rename,
+    Resource,
+    Text,
+    Unit,
+    Version,
+    Versions,
+)
 from restkeeper.storage.interface import Index
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key
@@ -61,6 +73,56 @@ def test_a_reference_has_to_exist(client: FlaskClient) -> None:
     assert client.post("/things", json={"owner": ""}).json["errors"][0]["detail"] == "must have 1 to 64 characters"
     assert client.patch(path, json={"part_of": thing}).status_code == 200  # itself
     assert events(client) == ["owner.created", "thing.created", "thing.updated"]
+
+
+@pytest.mark.needs("batch", "versions")
+def test_a_fault_has_the_name_of_its_version() -> None:
+    """Of a missing item, and of what a function before the write refuses."""
+    things = Resource("things", "thing", ThingSchema, upgrades={2: [Rename("holder", "owner")]})
+
+    @things.before("create", "update")
+    def lose(thing: dict[str, Any], before: object) -> dict[str, Any]:
+        return {**thing, "owner": ""} if thing["owner"] == "lost" else thing
+
+    versions = Versions(Version("v1", revisions={"things": 1}), Version("v2"), unversioned="v2")
+    client = create_shop(Config(), [OWNERS, things], versions=versions).test_client()
+    thing = new(client, "/api/v1/things", holder=new(client, "/owners"))
+    for holder, detail in (("none", "there is no item 'none' in owners"), ("lost", "must have 1 to 64 characters")):
+        operation = {"method": "POST", "path": "/things", "body": {"holder": holder}}
+        for response, pointer in (
+            (client.post("/api/v1/things", json={"holder": holder}), "#/holder"),
+            (client.post("/api/v2/things", json={"owner": holder}), "#/owner"),
+            (client.patch(f"/api/v1/things/{thing}", json={"holder": holder}), "#/holder"),
+            (client.post("/api/v1/things", json=[{"holder": holder}]), "#/0/holder"),
+            (client.post("/api/v1/batch", json={"operations": [operation]}), "#/operations/0/body/holder"),
+        ):
+            assert response.status_code == 422
+            assert response.json["errors"] == [{"pointer": pointer, "detail": detail}]
+
+
+@pytest.mark.needs("batch")
+def test_a_missing_item_that_a_function_names_is_no_fault_of_the_body() -> None:
+    """Of an action, and of a function after a write: a conflict, alone and in a batch."""
+    owners = replace(OWNERS)
+
+    @owners.action("lend", of="collection")
+    def lend(store: Unit) -> dict[str, Any]:
+        return store.create("things", {"owner": "none"})
+
+    @owners.after("create")
+    def give(owner: dict[str, Any], before: object, store: Unit) -> None:
+        store.create("things", {"owner": owner["name"] or owner["id"]})
+
+    client = create_shop(Config(), [owners, THINGS]).test_client()
+    for path, body in (("/owners/lend", None), ("/owners", {"name": "none"})):
+        operation = {"method": "POST", "path": path, "body": body}
+        for response in (
+            client.post(path, json=body),
+            client.post("/api/v1/batch", json={"operations": [operation]}),
+        ):
+            assert (response.status_code, response.json["title"]) == (409, "Conflict with the present state")
+            assert response.json["detail"] == "owner: there is no item 'none' in owners"
+    assert client.get("/owners").json == client.get("/things").json == []
 
 
 def test_what_is_referred_to_is_not_deleted(client: FlaskClient) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -9,8 +10,9 @@ from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
-from restkeeper.resources.items import Items, write_together
+from restkeeper.resources.items import Items, Prepared, done, write_together
 from restkeeper.resources.representation import JsonObject
+from restkeeper.resources.resource import Action
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.service import Service, mount
@@ -120,57 +122,68 @@ class BatchHandlers:
         operations = load(BatchSchema(), sent)["operations"]
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
-        once = self._service.hooks.idempotency(sent)
-        return write_together(self._service.store, once, partial(self._run, operations), self._service.clock)
+        run = partial(write_together, self._service.store, self._service.hooks.idempotency(sent))
+        try:
+            return run(partial(self._run, operations, False), self._service.clock)
+        except (DuplicateValue, ReferenceMissing):  # PostgreSQL may say so later than in its operation: look for that
+            return run(partial(self._run, operations, True), self._service.clock)
 
-    def _run(self, operations: list[JsonObject], transaction: Transaction) -> Reply:
+    def _run(self, operations: list[JsonObject], one_by_one: bool, transaction: Transaction) -> Reply:
         ids: dict[str, str] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
         for number, operation in enumerate(operations):
             try:
-                reply = self._one(operation, number, ids, transaction)
+                reply = self._one(operation, number, ids, one_by_one, transaction)
                 body = reply.get_data()
                 if (left := left - len(body)) < 0:
                     raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
-            except (Problem, DuplicateValue, RecordNotFound, ReferenceMissing) as error:
-                problem = error if isinstance(error, Problem) else problem_of(error)
+                if name := operation.get("name"):
+                    ids[name] = _id_in(body, number)
+            except Problem as problem:
                 problem.members |= {"operation": number}
-                for fault in problem.members.get("errors", ()):
-                    if not (pointer := fault.get("pointer", "#/operations/")).startswith("#/operations/"):
-                        fault["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
-                raise problem from None
+                raise
             headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), body))
-            if name := operation.get("name"):
-                ids[name] = _id_in(body, number)
         whole = b'{"results":[%b]}' % b",".join(results)
         return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
 
-    def _one(self, operation: JsonObject, number: int, ids: Mapping[str, str], transaction: Transaction) -> Reply:
-        """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it."""
+    def _one(
+        self, operation: JsonObject, number: int, ids: Mapping[str, str], one_by_one: bool, transaction: Transaction
+    ) -> Reply:
+        """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it.
+
+        If it is not done `one_by_one`, the store may also raise later what it refuses.
+        """
         path = _REFERENCE.sub(lambda found: ids.get(found[1], found[0]), operation["path"])
         body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
         items = self._items.get(parts[1]) if parts else None
-        found = _work(items, operation["method"], parts[2], parts[3], body) if items and parts else None
+        found = _work(items, operation["method"], parts[2], parts[3], body or {}) if items and parts else None
         if items is None or found is None:
             why = f"{operation['method']} {shortened(path)}: there is no such operation"
-            raise ValidationFailed(why, operation=number, errors=[fault(["operations", number, "path"], why)])
-        work, scope = found
+            raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
+        prepare, scope = found
         if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
             raise lacking(scope)
         request.environ.pop("HTTP_IF_MATCH", None)
         if "if_match" in operation:
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
-        tries = 2 if operation["method"] == "PUT" else 1  # another one may create the item at the same time
-        while True:
-            try:
-                with transaction.savepoint():  # PostgreSQL checks at its end what SQLite checks at once
-                    return work(transaction)
-            except DuplicateValue as error:
-                if (tries := tries - 1) == 0:
-                    raise DuplicateValue(*map(items.representation.name_of, error.fields)) from None
+        prepared = None
+        try:
+            with transaction.savepoint() if one_by_one else nullcontext():
+                prepared = prepare(transaction)
+                return done(prepared, transaction)
+        except (Problem, RecordNotFound, DuplicateValue, ReferenceMissing) as error:
+            if isinstance(error, DuplicateValue | ReferenceMissing):
+                if not one_by_one:
+                    raise
+                error = items.explained(error, prepared)
+            problem = error if isinstance(error, Problem) else problem_of(error)
+            for each in problem.members.get("errors", ()):
+                if pointer := each.get("pointer"):
+                    each["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
+            raise problem from problem.__cause__
 
 
 def _id_in(body: bytes, number: int) -> str:
@@ -179,29 +192,33 @@ def _id_in(body: bytes, number: int) -> str:
         case {"id": str(id)}:
             return id
     why = "is for an operation whose response is an item"
-    raise ValidationFailed(f"name {why}", operation=number, errors=[fault(["operations", number, "name"], why)])
+    raise ValidationFailed(f"name {why}", errors=[fault(["operations", number, "name"], why)])
 
 
 def _work(
-    items: Items, method: str, id: str | None, action: str | None, body: JsonObject | None
-) -> tuple[Callable[[Transaction], Reply], str] | None:
+    items: Items, method: str, id: str | None, action: str | None, sent: JsonObject
+) -> tuple[Callable[[Transaction], Prepared], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
-    scope, sent = f"{items.name}:write", body or {}
+    scope = f"{items.name}:write"
     if method == "POST" and id is None:
-        return partial(items.created, sent), scope
+        return lambda transaction: items.prepare_create(sent), scope
     if method == "POST":
         declared = items.resource.actions.get(action or id or "")
         if declared is None or declared.of_item != bool(action):
             return None
-        loaded = declared.body and load(declared.body(), sent)
         own = f"{items.name}:{declared.scope}" if declared.scope in ("read", "write") else declared.scope
-        return partial(items.acted, declared, loaded, id if action else None), own
+        return partial(_act, items, declared, sent, id if action else None), own
     if id is None or action:
         return None
     if method == "DELETE":
-        return partial(items.deleted, id), scope
+        return lambda transaction: items.prepare_delete(id, transaction=transaction), scope
     change = items.replace if method == "PUT" else items.merge
-    return partial(items.changed, id, change, sent), scope
+    return lambda transaction: items.prepare_change(id, change, sent, transaction=transaction), scope
+
+
+def _act(items: Items, action: Action, sent: JsonObject, id: str | None, transaction: Transaction) -> Prepared:
+    loaded = action.body and load(action.body(), sent)
+    return items.prepare_action(action, loaded, id, transaction)
 
 
 def _resolved(value: Any, ids: Mapping[str, str]) -> Any:

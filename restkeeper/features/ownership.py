@@ -1,7 +1,5 @@
 """Ownership: access to the items of other callers, in collections that declare it."""
 
-from flask import request
-
 from restkeeper.errors import Forbidden, InvalidQuery, NotFound
 from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import Ownership, Resource
@@ -27,14 +25,14 @@ class _OwnedAccess(Access):
     def __init__(self, ownership: Ownership) -> None:
         self._sees_others = ownership is Ownership.CHANGES
 
-    def owner_of_new(self) -> str | None:
-        if (owner := request.args.get("owner")) is None:
+    def owner_of_new(self, named: str | None = None) -> str | None:
+        if named is None:
             return caller().owner_id
         if not caller().may(ADMIN):
             raise Forbidden("only admins create items for others (owner)")
-        if not 0 < len(owner) <= LONGEST_OWNER or "\0" in owner:
+        if not 0 < len(named) <= LONGEST_OWNER or "\0" in named:
             raise InvalidQuery(errors=[{"parameter": "owner", "detail": f"must have 1 to {LONGEST_OWNER} characters"}])
-        return owner
+        return named
 
     def visible_owner(self) -> str | None:
         who = caller()

@@ -60,8 +60,8 @@ class IdempotencyRecord:
 class Access:
     """What the current caller may do with the items of a collection, beyond scopes: here, everything."""
 
-    def owner_of_new(self) -> str | None:
-        """The owner of an item that the caller creates."""
+    def owner_of_new(self, named: str | None = None) -> str | None:
+        """The owner of an item that the caller creates, for the one that it has `named`. Raises Forbidden."""
         return None
 
     def visible_owner(self) -> str | None:

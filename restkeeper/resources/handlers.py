@@ -5,7 +5,6 @@ Only one response has a secret, of an API key or of a webhook, and is never cach
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from types import MethodType
 
 from flask import Blueprint, request
@@ -128,8 +127,7 @@ class CollectionHandlers:
         An array of 1 to 100 of them creates all or none; the response is then the array of the items as stored. That is
         not in the schemas: types that are made from them stay as they are.
         """
-        sent = self.items.bodies()
-        return self.items.create_together(sent) if isinstance(sent, list) else self.items.create(sent)
+        return self.items.create(self.items.bodies())
 
     @needs("read")
     @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -189,19 +187,14 @@ def create_with_secret(
 ) -> Reply:
     """Create an item from the request's body. `make` returns it and its secret, which only this response has."""
     sent = items.body(JSON)
-    return items.add(items.hooks.idempotency(sent, secret=True), partial(_creation, items, make, insert, sent))
 
+    def prepare() -> Prepared:
+        record, secret = make(sent)
+        reply = _with_secret(items, record, secret)
+        reply.headers["Location"] = f"{request.path}/{record.id}"
+        return Prepared(reply, lambda transaction: insert(transaction, record, secret), after={"": record})
 
-def _creation(
-    items: Items,
-    make: Callable[[JsonObject], tuple[Record, str]],
-    insert: Callable[[Transaction, Record, str], object],
-    sent: JsonObject,
-) -> Prepared:
-    record, secret = make(sent)
-    reply = _with_secret(items, record, secret)
-    reply.headers["Location"] = f"{request.path}/{record.id}"
-    return Prepared(reply, lambda transaction: insert(transaction, record, secret), after=record)
+    return items.add(items.hooks.idempotency(sent, secret=True), prepare)
 
 
 def rotate_secret(
@@ -212,21 +205,15 @@ def rotate_secret(
 ) -> Reply:
     """Give an item a new secret. `renew` returns it with that, which only this response has."""
     require_acceptable(JSON)
-    once = items.hooks.idempotency(None, secret=True)
-    return items.write_once(once, partial(_rotation, items, id, renew, update), lock=id)
 
+    def prepare() -> Prepared:
+        before = items.store.read(items.name, id)
+        require_match(items.tag(before), before.updated_at)
+        after, secret = renew(before)
+        reply = _with_secret(items, after, secret)
+        return Prepared(reply, lambda transaction: update(transaction, after, secret), before)
 
-def _rotation(
-    items: Items,
-    id: str,
-    renew: Callable[[Record], tuple[Record, str]],
-    update: Callable[[Transaction, Record, str], object],
-) -> Prepared:
-    before = items.store.read(items.name, id)
-    require_match(items.tag(before), before.updated_at)
-    after, secret = renew(before)
-    reply = _with_secret(items, after, secret)
-    return Prepared(reply, lambda transaction: update(transaction, after, secret), before)
+    return items.write_once(items.hooks.idempotency(None, secret=True), prepare, lock=id)
 
 
 def _with_secret(items: Items, record: Record, secret: str) -> Reply:

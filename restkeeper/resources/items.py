@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
@@ -17,7 +17,7 @@ from restkeeper.errors import MOST_FAULTS, InvalidQuery, NotConvertible, NotFoun
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import Action
-from restkeeper.resources.unit import changeable, checked, item_of, valid
+from restkeeper.resources.unit import as_conflict, item_of, run_before, without_server_fields
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -28,7 +28,7 @@ from restkeeper.storage.errors import (
     StoreContended,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Record, Sort, Store, Transaction
+from restkeeper.storage.interface import Filter, Index, Kind, Op, Page, Query, Record, Sort, Store, Transaction
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import caller, lacking
@@ -38,6 +38,7 @@ from restkeeper.web.preconditions import digest, is_conditional, is_not_modified
 from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_fields
 
 T = TypeVar("T")
+Apply = Callable[[Transaction, Change], object]
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 MOST_TOGETHER = 100  # items that one request creates
@@ -72,17 +73,17 @@ class _ListPage(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What a request will do in one transaction: store the response, and `work`.
+    """A write that is computed: its response, and the `work` that it does in one transaction, if it changes anything.
 
-    `before` is the item from which this was computed: if it is not stored just so any more, it is computed again.
-    `after` is the item to store, if it has unique values; or several in the order of the request. A PUT `creates` it:
-    if another one has created it meanwhile, this is computed again.
+    `before` is the item from which it was computed: if that is not stored just so any more, it is computed again.
+    `after` has the items to store, by what is before the names of their fields in a JSON Pointer, such as "3/". A PUT
+    `creates` one: if another one has created it meanwhile, this is computed again.
     """
 
     reply: Reply
-    work: Callable[[Transaction], object]
+    work: Callable[[Transaction], object] | None = None
     before: Record | None = None
-    after: Record | list[Record] | None = None
+    after: Mapping[str, Record] = {}  # noqa: RUF012 - never changed
     creates: bool = False
 
 
@@ -174,17 +175,137 @@ class Items:
             return unchanged
         return self.represent(record, fields)
 
-    def create(self, sent: JsonObject) -> Reply:
-        """Create an item from the request's body."""
+    def create(self, sent: JsonObject | list[JsonObject]) -> Reply:
+        """Create an item from the request's body, or items from an array: all or none, and the response is an array."""
+        owner = request.args.get("owner")
 
         def prepare() -> Prepared:
-            record = self._new(sent)
-            reply = self.represent(record)
-            reply.headers["Location"] = f"{request.path}/{record.id}"
-            change = Change("created", self.stored, None, record, record.updated_at)
-            return Prepared(reply, partial(self.hooks.apply, change=change), after=record)
+            if isinstance(sent, list):
+                return self.prepare_several(sent, owner)
+            prepared = self.prepare_create(sent, owner)
+            prepared.reply.headers["Location"] = f"{request.path}/{prepared.after[''].id}"
+            return prepared
 
         return self.add(self.hooks.idempotency(sent), prepare)
+
+    def change(
+        self,
+        id: str,
+        change: Callable[..., Record],
+        sent: JsonObject,
+        apply: Apply | None = None,
+    ) -> Reply:
+        """Change an item by `change` (`replace` or `merge`) and what was sent.
+
+        `apply` takes the place of `Hooks.apply`. Raises NotFound, Forbidden and PreconditionFailed.
+        """
+        prepare = partial(self.prepare_change, id, change, sent, apply, deadline=deadline_of(self.clock))
+        return self.write_once(IdempotencyRecord(), prepare, lock=id)
+
+    def delete(self, id: str, apply: Apply | None = None) -> Reply:
+        """Delete an item. `apply` and what is raised are as those of `change`."""
+        require_acceptable(JSON)
+        prepare = partial(self.prepare_delete, id, apply)
+        return self.write_once(IdempotencyRecord(), prepare, lock=id, use_reserve=True)
+
+    def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
+        """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
+
+        Raises what its function raises, and as `change`.
+        """
+
+        def work(transaction: Transaction) -> Reply:
+            return done(self.prepare_action(action, loaded, id, transaction), transaction)
+
+        return write_together(self.store, self.hooks.idempotency(sent), work, self.clock)
+
+    # What each write computes. Alone, it does so before its transaction, so that nobody waits for it; an action, and a
+    # write among others in one `transaction`, read the item there, where it is locked.
+
+    def prepare_create(self, sent: JsonObject, owner: str | None = None) -> Prepared:
+        """Create an item, of the `owner` that an admin names."""
+        record = self._new(sent, owner)
+        return Prepared(self.represent(record), partial(self._insert, [record]), after={"": record})
+
+    def prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
+        """Create items, all or none."""
+        records, faults = list[Record](), list[JsonObject]()
+        for number, each in enumerate(sent):
+            try:
+                records.append(self._new(each, owner))
+            except ValidationFailed as error:
+                wrong: list[JsonObject] = error.members["errors"]
+                faults += [{**each, "pointer": f"#/{number}{each['pointer'].removeprefix('#')}"} for each in wrong]
+                if len(faults) > MOST_FAULTS:
+                    break
+        require_none(faults)
+        body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
+        reply = Reply(body, content_type=JSON, headers={"Cache-Control": self._caching})
+        return Prepared(reply, partial(self._insert, records), after={f"{n}/": each for n, each in enumerate(records)})
+
+    def prepare_change(
+        self,
+        id: str,
+        change: Callable[..., Record],
+        sent: JsonObject,
+        apply: Apply | None = None,
+        *,
+        transaction: Transaction | None = None,
+        deadline: float = 0.0,
+    ) -> Prepared:
+        """See `change`. Outside of a transaction, large items are changed one after the other."""
+        try:
+            before = self._find_to_change(id, transaction)
+        except (NotFound, RecordNotFound):
+            if change != self.replace or self.resource.ids != "client":
+                raise
+            require_match(None, must_say=self.config.require_if_match)
+            require_none([fault(["id"], "is another one in the path")] if sent.get("id", id) != id else [])
+            owner = None if transaction else request.args.get("owner")
+            return self.prepare_create({**sent, "id": id}, owner)._replace(creates=True)
+        length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
+        with self._locks.of_size(0 if transaction else max(len(before.body), length), deadline):
+            after = change(before, sent, now=self.now(), limits=self._limits)
+        return self._prepare_update(before, after, apply)
+
+    def prepare_delete(self, id: str, apply: Apply | None = None, transaction: Transaction | None = None) -> Prepared:
+        """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible."""
+        before = self._find_to_change(id, transaction)
+        self._run_before(before, None)
+        try:
+            body = self.representation.body(before)  # which is not possible for every item of a newer program
+        except NotConvertible:
+            body = before.body
+        change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self.now()))
+        return Prepared(Reply(body, content_type=JSON), self._applied(change, apply), before)
+
+    def prepare_action(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Prepared:
+        """See `act`. What its function does with other items is done."""
+        before = None if id is None else self._find_to_change(id, transaction)
+        unit = self.hooks.unit(transaction)
+        given = [] if before is None else [item_of(self.stored, before)]
+        result = action.function(*given, *([loaded] if action.body else []), unit)
+        unit.require_success()
+        if before is None:
+            return Prepared(Reply(exactjson.dumps(result), content_type=JSON))
+        if (self.name, before.id) in unit.written:
+            raise ValueError(f"{action.name}: changes its item by the Unit: return the changed item instead")
+        after = before
+        with as_conflict(self.name):
+            if result is not None:
+                own = without_server_fields(result)
+                after = self.stored.revise(before, own, now=self.now(), limits=self._limits)
+            return self._prepare_update(before, after)
+
+    def _prepare_update(self, before: Record, after: Record, apply: Apply | None = None) -> Prepared:
+        after = self._run_before(before, after) or after
+        if after is before:
+            return Prepared(self.represent(before))
+        change = Change("updated", self.stored, before, after, after.updated_at)
+        return Prepared(self.represent(after), self._applied(change, apply), before, {"": after})
+
+    def _applied(self, change: Change, apply: Apply | None) -> Callable[[Transaction], object]:
+        return lambda transaction: (apply or self.hooks.apply)(transaction, change)
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
         """As `Representation.replace`, by a caller: a field that it may not change, and left out, stays as it is.
@@ -227,109 +348,24 @@ class Items:
                         raise lacking(scope, f"a change of {known[0]}{to}")
         return after
 
-    def create_together(self, sent: list[JsonObject]) -> Reply:
-        """Create items from the array in the request's body, all or none; the response is the array of them."""
-
-        def prepare() -> Prepared:
-            records, faults = list[Record](), list[JsonObject]()
-            for number, each in enumerate(sent):
-                try:
-                    records.append(self._new(each))
-                except ValidationFailed as error:
-                    wrong: list[JsonObject] = error.members["errors"]
-                    faults += [{**each, "pointer": f"#/{number}{each['pointer'].removeprefix('#')}"} for each in wrong]
-                    if len(faults) > MOST_FAULTS:
-                        break
-            require_none(faults)
-            body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
-            reply = Reply(body, content_type=JSON, headers={"Cache-Control": self._caching})
-            return Prepared(reply, partial(self._insert, records), after=records)
-
-        return self.add(self.hooks.idempotency(sent), prepare)
+    def _new(self, sent: JsonObject, owner: str | None) -> Record:
+        """A new item, which is not stored yet."""
+        record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
+        self._require_scopes(None, record, sent)
+        record = record._replace(owner=self._access.owner_of_new(owner))
+        return self._run_before(None, record) or record
 
     def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
         for each in records:
             self.hooks.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
-    def _new(self, sent: JsonObject) -> Record:
-        """A new item, which is not stored yet."""
-        record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
-        self._require_scopes(None, record, sent)
-        if (owner := self._access.owner_of_new()) is not None:
-            record = record._replace(owner=owner)
-        return self._checked(None, record) or record
-
-    def _checked(self, before: Record | None, after: Record | None) -> Record | None:
-        return checked(self.stored, before, after, now=self.now(), limits=self._limits)
-
-    def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
-        """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
-
-        Raises what its function raises, and as `change`.
-        """
-
-        work = partial(self.acted, action, loaded, id)
-        return write_together(self.store, self.hooks.idempotency(sent), work, self.clock)
-
-    def acted(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Reply:
-        """As `act`, in a transaction that has more to do."""
-        unit = self.hooks.unit(transaction)
-        given = (loaded, unit) if action.body else (unit,)
-        before = after = None if id is None else self._read_to_change(id, transaction)
-        result = action.function(*given) if before is None else action.function(item_of(self.stored, before), *given)
-        unit.require_success()
-        if before is not None and (self.name, before.id) in unit.written:
-            raise ValueError(f"{action.name}: changes its item by the Unit: return the changed item instead")
-        if before is None or after is None:
-            return Reply(exactjson.dumps(result), content_type=JSON)
-        if result is not None:
-            with valid(self.name):
-                after = self.stored.revise(before, changeable(result), now=self.now(), limits=self._limits)
-        return self._updated(before, after, transaction)
-
-    def created(self, sent: JsonObject, transaction: Transaction) -> Reply:
-        """As `create`, in a transaction that has more to do."""
-        record = self._new(sent)
-        self._insert([record], transaction)
-        return self.represent(record)
-
-    def changed(self, id: str, change: Callable[..., Record], sent: JsonObject, transaction: Transaction) -> Reply:
-        """As `change`, in a transaction that has more to do."""
+    def _run_before(self, before: Record | None, after: Record | None) -> Record | None:
         try:
-            before = self._read_to_change(id, transaction)
-        except (NotFound, RecordNotFound) as absent:
-            record = self._named(id, change, sent, absent)
-            self._insert([record], transaction)
-            return self.represent(record)
-        return self._updated(before, change(before, sent, now=self.now(), limits=self._limits), transaction)
-
-    def _named(self, id: str, change: Callable[..., Record], sent: JsonObject, absent: Exception) -> Record:
-        """The new item of a PUT. Raises `absent` if this is none, or cannot create."""
-        if change != self.replace or self.resource.ids != "client":
-            raise absent
-        require_match(None, must_say=self.config.require_if_match)
-        require_none([fault(["id"], "is another one in the path")] if sent.get("id", id) != id else [])
-        return self._new({**sent, "id": id})
-
-    def deleted(self, id: str, transaction: Transaction) -> Reply:
-        """As `delete`, in a transaction that has more to do."""
-        before = self._read_to_change(id, transaction)
-        reply = self.represent(before)
-        self._checked(before, None)
-        at = time_after(before.updated_at, self.now())
-        self.hooks.apply(transaction, Change("deleted", self.stored, before, None, at))
-        return reply
-
-    def _read_to_change(self, id: str, transaction: Transaction) -> Record:
-        record = transaction.read(self.name, id)
-        self._require_changeable(record)
-        return record
-
-    def _updated(self, before: Record, after: Record, transaction: Transaction) -> Reply:
-        after = self._checked(before, after) or after
-        if after is not before:
-            self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
-        return self.represent(after)
+            return run_before(self.stored, before, after, now=self.now(), limits=self._limits)
+        except ValidationFailed as error:
+            found = error.members.get("errors", ())
+            error.members["errors"] = [self.representation.known_fault(each) for each in found]
+            raise
 
     def add(self, once: IdempotencyRecord, prepare: Callable[[], Prepared]) -> Reply:
         """As `write_once`, for a new item: if the request is conditional, the list must match.
@@ -339,126 +375,54 @@ class Items:
         if not is_conditional():
             return self.write_once(once, prepare)
         owner = self._access.visible_owner()
-        return self.write_once(once, partial(self._compared, prepare, owner), lock=owner)
+        return self.write_once(once, lambda: self._prepare_if_match(prepare(), owner), lock=owner)
 
-    def _compared(self, prepare: Callable[[], Prepared], owner: str | None) -> Prepared:
-        prepared, seen = prepare(), None
+    def _prepare_if_match(self, prepared: Prepared, owner: str | None) -> Prepared:
+        seen: _ListPage | None = None
         if owner is not None:
             query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
             seen = self._list_page(ListRequest(query, self.page_limit), query)
-        return prepared._replace(work=partial(self._work_if_match, seen, prepared.work))
 
-    def _work_if_match(
-        self, seen: _ListPage | None, work: Callable[[Transaction], object], transaction: Transaction
-    ) -> None:
-        """Raises PreconditionFailed, and RecordChanged if `seen` is not of the present list."""
-        change_token = transaction.change_token(self.name)
-        if seen is not None and seen.change_token != change_token:
-            raise RecordChanged("the list was changed meanwhile")
-        require_match(seen.tag if seen else self._list_tag(change_token, self.page_limit))
-        work(transaction)
+        def work(transaction: Transaction) -> None:
+            change_token = transaction.change_token(self.name)
+            if seen is not None and seen.change_token != change_token:
+                raise RecordChanged("the list was changed meanwhile")
+            require_match(seen.tag if seen else self._list_tag(change_token, self.page_limit))
+            done(prepared, transaction)
 
-    def change(
-        self,
-        id: str,
-        change: Callable[..., Record],
-        sent: JsonObject,
-        *,
-        check: Callable[[Record, Record], None] = lambda before, after: None,
-        after_update: Callable[[Transaction, Record, Record], None] = lambda transaction, before, after: None,
-    ) -> Reply:
-        """Change an item by `change` (`Representation.replace` or `merge`) and what was sent.
-
-        `check` may refuse the change, `after_update` takes part in its transaction. Raises NotFound, Forbidden and
-        PreconditionFailed.
-        """
-        deadline = deadline_of(self.clock)
-
-        def prepare() -> Prepared | Reply:
-            try:
-                before = self._find_to_change(id)
-            except NotFound as absent:
-                record = self._named(id, change, sent, absent)
-                work = partial(self._insert, [record])
-                return Prepared(self.represent(record), work, after=record, creates=True)
-            length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
-            with self._locks.of_size(max(len(before.body), length), deadline):
-                after = change(before, sent, now=self.now(), limits=self._limits)
-            if after is before:
-                return self.represent(before)
-            check(before, after)
-            if (after := self._checked(before, after) or after) is before:
-                return self.represent(before)
-            return Prepared(self.represent(after), partial(self._update, before, after, after_update), before, after)
-
-        return self.write_once(IdempotencyRecord(), prepare, lock=id)
-
-    def _update(
-        self,
-        before: Record,
-        after: Record,
-        after_update: Callable[[Transaction, Record, Record], None],
-        transaction: Transaction,
-    ) -> None:
-        self.hooks.apply(transaction, Change("updated", self.stored, before, after, after.updated_at))
-        after_update(transaction, before, after)
-
-    def delete(self, id: str, delete: Callable[[Transaction], object] | None = None) -> Reply:
-        """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible.
-
-        `delete` takes the place of the change. Raises NotFound, Forbidden and PreconditionFailed.
-        """
-        require_acceptable(JSON)
-
-        def prepare() -> Prepared:
-            record = self._find_to_change(id)
-            self._checked(record, None)
-            try:
-                body = self.representation.body(record)  # which is not possible for every item of a newer program
-            except NotConvertible:
-                body = record.body
-            change = Change("deleted", self.stored, record, None, time_after(record.updated_at, self.now()))
-            work = delete or partial(self.hooks.apply, change=change)
-            return Prepared(Reply(body, content_type=JSON), work, before=record)
-
-        return self.write_once(IdempotencyRecord(), prepare, lock=id, use_reserve=True)
+        return prepared._replace(work=work)
 
     def write_once(
         self,
         once: IdempotencyRecord,
-        prepare: Callable[[], Prepared | Reply],
+        prepare: Callable[[], Prepared],
         *,
         lock: str | None = None,
         use_reserve: bool = False,
     ) -> Reply:
-        """Do what `prepare` returns, in one transaction with its response; or return the response that is stored.
+        """Do what is prepared, in one transaction with its response; or return the response that is stored.
 
-        If nothing is to be changed, `prepare` returns a response alone. Whatever takes long is prepared before the
-        transaction, and again if others have changed the same since: under the `lock` of an item, if that is likely.
-        A DuplicateValue names all fields of the item that are taken, as callers know them.
+        Whatever takes long is prepared before the transaction, and again if others have changed the same since: under
+        the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
         """
 
         def attempt(deadline: float) -> Reply:
             if (stored := once.find(self.store)) is not None:
                 return stored
             prepared = prepare()
-            if isinstance(prepared, Reply):
-                return prepared
+            if prepared.work is None:
+                return prepared.reply
             work = partial(self._save_and_work, once, prepared)
             try:
                 self.store.write(work, use_reserve=use_reserve, deadline=deadline)
-            except ReferenceMissing as error:
-                ids = [each.id for each in prepared.after] if isinstance(prepared.after, list) else []
-                if error.of in ids:
-                    error.pointer = f"#/{ids.index(error.of)}{error.pointer.removeprefix('#')}"
-                raise
             except DuplicateValue as error:
-                if prepared.creates and self._is_seen(cast(Record, prepared.after).id):
+                if prepared.creates and self._is_seen(prepared.after[""].id):
                     raise RecordChanged("the item was created meanwhile") from None
-                if isinstance(prepared.after, list):
-                    raise DuplicateValue(*self._taken_among(prepared.after) or error.fields) from None
-                taken = self._taken(prepared, prepared.after, error.fields) if prepared.after else error.fields
-                raise DuplicateValue(*dict.fromkeys(map(self.representation.name_of, taken))) from None
+                raise DuplicateValue(
+                    *(self._taken(prepared) or map(self.representation.name_of, error.fields))
+                ) from None
+            except ReferenceMissing as error:
+                raise self.explained(error, prepared) from None
             return prepared.reply
 
         if lock is not None:
@@ -469,7 +433,20 @@ class Items:
         once.save(transaction, prepared.reply)
         if prepared.before is not None:
             transaction.require(self.name, prepared.before)
-        prepared.work(transaction)
+        done(prepared, transaction)
+
+    def explained(
+        self, error: DuplicateValue | ReferenceMissing, prepared: Prepared | None
+    ) -> DuplicateValue | ReferenceMissing | ValidationFailed:
+        """What the store refuses, with the names of fields that callers know."""
+        if isinstance(error, DuplicateValue):
+            return DuplicateValue(*map(self.representation.name_of, error.fields))
+        for around, record in prepared.after.items() if prepared else ():
+            if record.id == error.of:
+                known = self.representation.known_fault({"pointer": error.pointer, "detail": error.detail})
+                pointer = around + known["pointer"].removeprefix("#/")
+                return ValidationFailed(f"{pointer}: {error.detail}", errors=[{**known, "pointer": f"#/{pointer}"}])
+        return error  # it is of an item that a function of the service writes
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""
@@ -504,14 +481,12 @@ class Items:
             return False
         return True
 
-    def _find_to_change(self, id: str) -> Record:
-        """An item that the caller may change, if the request is meant for its present state."""
-        record = self._find(id)
-        self._require_changeable(record)
-        return record
+    def _find_to_change(self, id: str, transaction: Transaction | None) -> Record:
+        """An item that the caller may change. Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.
 
-    def _require_changeable(self, record: Record) -> None:
-        """Raises Forbidden, PreconditionFailed and PreconditionRequired."""
+        Without a transaction it is as it was read with the credential, or now.
+        """
+        record = self._find(id) if transaction is None else transaction.read(self.name, id)
         self._access.require_change(record)
         if is_conditional() or self.config.require_if_match:
             try:
@@ -519,6 +494,7 @@ class Items:
             except NotConvertible:
                 tag = digest(record.body)  # the 409 has it
             require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
+        return record
 
     def _change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""
@@ -529,34 +505,24 @@ class Items:
         """When the representation of an item last changed, by the item or by its representation."""
         return max(record.updated_at, self.representation.changed_at)
 
-    def _taken(self, prepared: Prepared, record: Record, known: Sequence[str]) -> Sequence[str]:
-        """The unique fields whose values others have, in the order of the declaration; some are `known`."""
-        item, taken = exactjson.stored(record.body), set(known)
-        unique = ["id"] if prepared.before is None and self.resource.ids == "client" else []
-        own = () if unique else (Filter("id", Op.NE, record.id),)
-        unique += [index.field for index in self.resource.indexes if index.unique]
-        with suppress(StoreUnavailable):  # the known ones are true
-            for name in unique if len(unique) > 1 else ():
-                if name not in taken and not isinstance(value := item.get(name), list | None):
-                    others = Query(filters=(Filter(name, Op.EQ, value), *own))
-                    taken |= {name} if self.store.count(self.name, others, most=1) else set()
-        return [*taken.difference(unique), *(name for name in unique if name in taken)]
-
-    def _taken_among(self, records: Iterable[Record]) -> list[str]:
-        """The unique fields of new items whose values others have, or earlier ones of them: such as "3/sku"."""
+    def _taken(self, prepared: Prepared) -> list[str]:
+        """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
         seen, taken = set[tuple[str, Any]](), list[str]()
-        folded = {index.field for index in self.resource.indexes if index.fold}
-        for number, record in enumerate(records):
-            item = exactjson.stored(record.body)
-            for name in ("id", *sorted(self.resource.unique)):
-                if isinstance(value := item.get(name), list | None):
-                    continue
-                key = name, value.lower() if name in folded else value
-                query = Query(filters=(Filter(name, Op.EQ, value),))
-                if key in seen or self.store.count(self.name, query, most=1):
-                    taken.append(f"{number}/{self.representation.name_of(name)}")
-                seen.add(key)
-        return taken
+        own = (Filter("id", Op.NE, prepared.before.id),) if prepared.before else ()
+        unique = [each for each in (Index("id", unique=not own), *self.resource.indexes) if each.unique]
+        with suppress(StoreUnavailable):  # then it is the one that the store has named
+            for around, record in prepared.after.items():
+                item = exactjson.stored(record.body)
+                for index in unique:
+                    if isinstance(value := item.get(index.field), list | None):
+                        continue
+                    key = index.field, value.lower() if index.fold else value
+                    query = Query(filters=(Filter(index.field, Op.EQ, value), *own))
+                    if key in seen or self.store.count(self.name, query, most=1):
+                        taken.append(around + self.representation.name_of(index.field))
+                    seen.add(key)
+            return taken
+        return []
 
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""
@@ -626,6 +592,13 @@ class Items:
         if not is_not_modified(tag, updated_at):
             return None
         return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self._caching)]))
+
+
+def done(prepared: Prepared, transaction: Transaction) -> Reply:
+    """The response to what is prepared, when it is done."""
+    if prepared.work is not None:
+        prepared.work(transaction)
+    return prepared.reply
 
 
 def write_together(

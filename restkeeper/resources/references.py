@@ -12,7 +12,7 @@ from restkeeper.errors import Conflict, NotFound, shortened
 from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, references_in
-from restkeeper.resources.unit import changeable, checked, item_of, valid
+from restkeeper.resources.unit import as_conflict, item_of, run_before, without_server_fields
 from restkeeper.schemas.fields import Reference
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction, root_of
@@ -71,7 +71,7 @@ class References:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}
             for id, pointer in new.items():
-                detail = f"{path}: there is no item {shortened(id)!r} in {field.to}"
+                detail = f"there is no item {shortened(id)!r} in {field.to}"
                 missing = ReferenceMissing(pointer, detail, change.after.id)
                 transaction.require_present(field.to, id, missing)
                 if (access := self._private[field.to]) and has_request_context():
@@ -115,12 +115,12 @@ class References:
     def _next(self, stored: StoredRepresentation, before: Record, path: str, on_delete: str) -> Change:
         now = time_after(before.updated_at, rfc3339(self._clock.time()))
         if on_delete == "cascade":
-            checked(stored, before, None, now=now, limits=NO_LIMITS)
+            run_before(stored, before, None, now=now, limits=NO_LIMITS)
             return Change("deleted", stored, before, None, now)
-        item = changeable(item_of(stored, before))
-        with valid(stored.name):
+        item = without_server_fields(item_of(stored, before))
+        with as_conflict(stored.name):
             after = stored.revise(before, {**item, path: None}, now=now, limits=NO_LIMITS)
-            after = checked(stored, before, after, now=now, limits=NO_LIMITS) or after
+            after = run_before(stored, before, after, now=now, limits=NO_LIMITS) or after
         if item_of(stored, after)[path] is not None:
             raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
         return Change("updated", stored, before, after, after.updated_at)

@@ -75,6 +75,10 @@ class Representation(Protocol):
         """The first of them."""
         return self.names_of(field)[0]
 
+    def known_fault(self, found: JsonObject) -> JsonObject:
+        """A fault of a stored item, with its pointer for callers."""
+        return found
+
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""
 

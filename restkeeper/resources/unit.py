@@ -67,8 +67,8 @@ class Unit:
         """Create an item; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         given = {"id": item["id"]} if stored.resource.ids == "client" and "id" in item else {}
-        with valid(collection):
-            record = stored.restore(changeable(item) | given, id=uuid7(), now=now, limits=self._limits)
+        with as_conflict(collection):
+            record = stored.restore(without_server_fields(item) | given, id=uuid7(), now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
         return self._written(stored, None, record, now)
@@ -77,8 +77,8 @@ class Unit:
         """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
-        changed = changeable(change(item_of(stored, before)))
-        with valid(collection):
+        changed = without_server_fields(change(item_of(stored, before)))
+        with as_conflict(collection):
             after = stored.revise(before, changed, now=now, limits=self._limits)
         return self._written(stored, before, after, now)
 
@@ -92,7 +92,7 @@ class Unit:
         self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str
     ) -> JsonObject:
         """The item as it is now, or as it last was."""
-        after = checked(stored, before, after, now=now, limits=self._limits)
+        after = run_before(stored, before, after, now=now, limits=self._limits)
         if after is not before:
             self._changes += 1
             if self._changes > MOST_CHANGES:
@@ -120,7 +120,7 @@ class Unit:
 
 
 @contextmanager
-def valid(collection: str) -> Iterator[None]:
+def as_conflict(collection: str) -> Iterator[None]:
     """Raises Conflict for ValidationFailed: it is no fault of the request's body."""
     try:
         yield
@@ -141,7 +141,7 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
             raise ValueError(f"{function.__qualname__}: changes the item itself: do that before the write")
 
 
-def checked(
+def run_before(
     stored: StoredRepresentation, before: Record | None, after: Record | None, *, now: str, limits: ItemLimits
 ) -> Record | None:
     """What is to be stored, when the functions of the service have seen it: see `Resource.before`."""
@@ -153,9 +153,9 @@ def checked(
         if after is None or result is None:
             continue
         if before is None:
-            made = stored.restore(changeable(result), id=after.id, now=now, limits=limits)
+            made = stored.restore(without_server_fields(result), id=after.id, now=now, limits=limits)
             after = made._replace(owner=after.owner, removed=after.removed)
-        elif (made := stored.revise(before, changeable(result), now=now, limits=limits)) is not before:
+        elif (made := stored.revise(before, without_server_fields(result), now=now, limits=limits)) is not before:
             after = made._replace(removed=after.removed)
         else:
             after = before
@@ -167,7 +167,7 @@ def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
     return cast(JsonObject, exactjson.stored(stored.body(record)))
 
 
-def changeable(item: Any) -> JsonObject:
+def without_server_fields(item: Any) -> JsonObject:
     """What a function returns, without the fields that the server sets. Raises ValueError if it is no item."""
     if not isinstance(item, dict):
         raise ValueError(f"{item!r} was returned instead of an item (a dictionary)")

@@ -45,9 +45,7 @@ _BY_STATUS = {each.status: each for each in reversed(errors.catalogue().values()
 # ResponseStored have none: the feed handles the one, and a request that is repeated the other.
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
-    ReferenceMissing: lambda error: errors.ValidationFailed(
-        error.detail, errors=[{"pointer": error.pointer, "detail": error.detail}]
-    ),
+    ReferenceMissing: lambda error: errors.Conflict(f"{error.pointer.removeprefix('#/')}: {error.detail}"),
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]
     ),

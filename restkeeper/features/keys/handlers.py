@@ -188,4 +188,4 @@ class KeyHandlers(SecretItemHandlers):
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""
-        return self.items.delete(id, lambda transaction: revoke_key(transaction, id))
+        return self.items.delete(id, lambda transaction, change: revoke_key(transaction, id))

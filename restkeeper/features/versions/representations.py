@@ -145,7 +145,7 @@ class OlderRepresentation(Representation):
             require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
             raise
         except ValidationFailed as error:
-            require_none([self._renamed(each) for each in error.members["errors"]])
+            require_none([self.known_fault(each) for each in error.members["errors"]])
             raise
         except IllegalTransition as error:
             known = self.name_of(error.field)
@@ -165,8 +165,8 @@ class OlderRepresentation(Representation):
         )
         return record._replace(removed=removed)
 
-    def _renamed(self, found: JsonObject) -> JsonObject:
-        """A fault of the newest revision with the name that callers know, and without a path into what they do not."""
+    def known_fault(self, found: JsonObject) -> JsonObject:
+        """With the name that callers know, and without a path into what they do not."""
         name, slash, rest = found["pointer"].removeprefix("#/").partition("/")
         if name not in self._origins:
             return found | {"pointer": "#"}
@@ -224,6 +224,9 @@ class ReducedRepresentation(Representation):
 
     def names_of(self, field: str) -> tuple[str, ...]:
         return self._whole.names_of(field)
+
+    def known_fault(self, found: JsonObject) -> JsonObject:
+        return self._whole.known_fault(found)
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._read(sent, partial(self._whole.create, id=id, now=now, limits=limits))

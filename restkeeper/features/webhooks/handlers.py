@@ -18,6 +18,7 @@ from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
+from restkeeper.resources.changes import Change
 from restkeeper.resources.handlers import (
     CREATED_WITH_SECRET,
     ROTATED,
@@ -25,7 +26,7 @@ from restkeeper.resources.handlers import (
     create_with_secret,
     rotate_secret,
 )
-from restkeeper.resources.items import UNCACHED, Items, deadline_of, until_current
+from restkeeper.resources.items import UNCACHED, Items, write_together
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
@@ -201,7 +202,7 @@ class WebhookHandlers(SecretItemHandlers):
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
 
-        def delete(transaction: Transaction) -> None:
+        def delete(transaction: Transaction, change: Change) -> None:
             transaction.delete(WEBHOOKS.name, id)
             transaction.unsubscribe(id)
 
@@ -258,20 +259,12 @@ class WebhookHandlers(SecretItemHandlers):
     def _queue(self, id: str, event: Callable[[Transaction, Record], str | Event]) -> Reply:
         """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
-        once = self.items.hooks.idempotency(None)
 
         def work(transaction: Transaction) -> Reply:
-            record = transaction.read(self.name, id)  # here a repeated request waits for the response of the first one
-            number = transaction.queue_manually(id, event(transaction, record))
-            reply = _reply(_represent(transaction.find_delivery(id, number)))
-            once.save(transaction, reply)
-            return reply
+            number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
+            return _reply(_represent(transaction.find_delivery(id, number)))
 
-        def attempt(deadline: float) -> Reply:
-            found = once.find(self._store)
-            return self._store.write(work, deadline=deadline) if found is None else found
-
-        return until_current(attempt, deadline_of(self._clock), self._clock)
+        return write_together(self._store, self.items.hooks.idempotency(None), work, self._clock)
 
     def _make(self, sent: JsonObject) -> tuple[Record, str]:
         record = WEBHOOKS.create(self.items.defaults | sent, id=uuid7(), now=self.items.now())
@@ -283,19 +276,23 @@ class WebhookHandlers(SecretItemHandlers):
         return record, new_secret()
 
     def _change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
-        return self.items.change(id, change, sent, check=self._require_valid, after_update=self._resume)
+        """Change a webhook. One that was valid by other settings can be paused as it is."""
 
-    def _require_valid(self, before: Record, after: Record) -> None:
-        """Raises ValidationFailed. A webhook that was valid by other settings can be paused as it is."""
-        was, now = (exactjson.loads(each.body) for each in (before, after))
-        if now["status"] == "active" or any(was[name] != now[name] for name in ("url", "types", "api_version")):
-            require_none(self._faults(now, pinned=was["api_version"]))
+        def valid(before: Record, sent: JsonObject, **options: Any) -> Record:
+            after = change(before, sent, **options)
+            was, now = (exactjson.loads(each.body) for each in (before, after))
+            is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version"))
+            if after is not before and (is_changed or now["status"] == "active"):
+                require_none(self._faults(now, pinned=was["api_version"]))
+            return after
 
-    def _resume(self, transaction: Transaction, before: Record, after: Record) -> None:
-        """Retry waiting deliveries at once if the change may have repaired the webhook."""
-        was, now = (exactjson.stored(each.body) for each in (before, after))
-        if (was["url"], was["status"]) != (now["url"], now["status"]):
-            transaction.resume(after.id, self._clock.time())
+        def apply(transaction: Transaction, change: Change) -> None:
+            self.items.hooks.apply(transaction, change)
+            was, now = (each and exactjson.stored(each.body) for each in (change.before, change.after))
+            if was and now and (was["url"], was["status"]) != (now["url"], now["status"]):
+                transaction.resume(id, self._clock.time())  # waiting deliveries: it may be repaired
+
+        return self.items.change(id, valid, sent, apply)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:
         """What is wrong with a webhook beyond its schema. The version that it has `pinned` may be retired."""

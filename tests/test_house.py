@@ -103,9 +103,10 @@ def test_only_storage_imports_a_backend() -> None:
 
 
 def test_the_service_imports_only_public_names() -> None:
-    """It uses the public names of the engine, marshmallow and itself, and has the engine's tool settings."""
+    """It uses the public names of the engine, like the example; marshmallow and itself; and the engine's settings."""
     found = set().union(*(imports_of(tree_of(path)) for path in SERVICE))
-    ours = {name for name in found if name.startswith("restkeeper.")}
+    example = set().union(*(imports_of(tree_of(path)) for path in (ROOT / "examples").rglob("*.py")))
+    ours = {name for name in found | example if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
     own = {"resources", "schemas", "storage", "versions"}
     others = {name.partition(".")[0] for name in found} - {"restkeeper", "marshmallow", *own}

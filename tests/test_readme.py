@@ -26,6 +26,7 @@ from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 
 README = "README.md"
+EXAMPLE = ROOT / "examples" / "shop"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / README, *sorted((ROOT / "docs").glob("*.md")))}
 ALL = "\n".join(PAGES.values())
 BASE = "http://127.0.0.1:8000"  # of the requests in the pages
@@ -39,6 +40,7 @@ RUN_ELSEWHERE = {
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
     "honcho": "tests/test_procfile.py",
+    "FLASK_SECRET=whsec_…": "the tests of examples/shop",
     "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
 }
@@ -81,29 +83,66 @@ def environ_of(folder: Path) -> dict[str, str]:
     }
 
 
-def run_block(script: str, service: Path, environ: dict[str, str]) -> None:
-    """Run a shell block; every command must succeed, and no response may be a problem."""
+def run_block(script: str, service: Path, environ: dict[str, str], expected: str = "") -> None:
+    """Run a shell block; every command must succeed. No response may be a problem, unless the output is as expected."""
     command = ["bash", "-euo", "pipefail", "-c", script]
     done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{script}\n{done.stderr}"
-    assert f"{BASE}/problems/" not in done.stdout.replace(environ["BASE"], BASE), f"{script}\n{done.stdout}"
+    output = done.stdout.replace(environ["BASE"], BASE)
+    if expected:  # "…" is anything
+        pattern = re.escape(expected.replace("\n", "")).replace("…", ".*")
+        assert re.fullmatch(pattern, output.replace("\n", "")), f"{script}\n{output}"
+    else:
+        assert f"{BASE}/problems/" not in output, f"{script}\n{output}"
+
+
+def run_steps(page: str, folder: Path) -> Path:
+    """The folder of a service that is made as a page says.
+
+    Its files are written in order. Each shell block runs beside a service of those so far, on the same store; a block
+    `log` after it is its output.
+    """
+    service, environ = folder / "shop", environ_of(folder)
+    assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
+    settings = {"PYTHONPATH": str(ROOT), "WEBHOOK_ALLOW_PRIVATE": "1"}
+    found = blocks(page)
+    for block, following in zip(found, [*found[1:], Block("", "", "")], strict=True):
+        if block.language == "python":
+            (service / block.note).write_text(block.text, encoding="utf-8")
+        elif block.note == "step":
+            with Gunicorn(folder, workers=1, root=service, app="", **settings) as server:
+                script, environ["BASE"] = block.text.replace(BASE, server.base), server.base
+                run_block(script, service, environ, following.text if following.language == "log" else "")
+    assert len(blocks(page, "sh", "step")) >= 4
+    return service
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Each file of a service, by its path; without caches and stores."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not re.search(r"cache|\.venv|\.db", name)}
 
 
 @pytest.mark.matrix
 @pytest.mark.timeout(120)
 def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
-    """Its files are written in order; each shell block runs beside a service of those so far, on the same store."""
-    service, environ = tmp_path / "shop", environ_of(tmp_path)
-    assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
-    steps = 0
-    for block in blocks("versions.md"):
-        if block.language == "python":
-            (service / block.note).write_text(block.text, encoding="utf-8")
-        else:
-            with Gunicorn(tmp_path, workers=1, root=service, app="", PYTHONPATH=str(ROOT)) as server:
-                run_block(block.text.replace(BASE, server.base), service, environ | {"BASE": server.base})
-            steps += 1
-    assert steps >= 4
+    """Its files and commands, one after the other."""
+    run_steps("versions.md", tmp_path)
+
+
+@pytest.mark.matrix
+@pytest.mark.timeout(240)
+def test_the_tutorial_builds_the_example(tmp_path: Path) -> None:
+    """Each of its steps works; the example has the same files, and two more."""
+    built, example = contents(run_steps("tutorial.md", tmp_path)), contents(EXAMPLE)
+    assert built.keys() <= example.keys()
+    assert {name for name in example if example[name] != built.get(name)} == {"receiver.py", "tests/test_service.py"}
+
+
+@pytest.mark.matrix
+def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:
+    """As its `make test` runs them."""
+    assert " passed" in run_pytest(EXAMPLE, environ_of(tmp_path))
 
 
 @pytest.mark.timeout(120)
@@ -130,11 +169,17 @@ def test_the_tests_of_the_readme_pass(tmp_path: Path) -> None:
     """Run by pytest in the folder of the service."""
     service = service_of(README, tmp_path)
     tests = [block.note for block in blocks(README, "python") if block.note.startswith("tests/")]
+    assert len(tests) >= 2
+    run_pytest(service, environ_of(tmp_path), *tests)
+
+
+def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:
+    """The output of the tests of a service, which pass."""
     options = ["-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
-    done = subprocess.run(command, cwd=service, env=environ_of(tmp_path), capture_output=True, text=True, check=False)
-    assert len(tests) >= 2
+    done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,6 @@
+"""The orders collection: callers see only their own."""
+
+from restkeeper import Ownership, Resource
+from schemas.order import OrderSchema
+
+RESOURCE = Resource("orders", "order", OrderSchema, ownership=Ownership.ALL)

@@ -1,0 +1,1 @@
+"""The schema of the items of each collection."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
-from restkeeper.storage.sql import Row, literal
+from restkeeper.storage.sql import Database, Row, literal
 
 _OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body
 
@@ -82,6 +82,26 @@ class Column:
         return f"({self.order} = {lowest} AND {self.value} IS NULL)"
 
     @classmethod
+    def exact(cls, collection: Collection, query: Query) -> Query:
+        """The query with filters that have the same result although the database compares numbers otherwise."""
+        return query
+
+    @staticmethod
+    @abstractmethod
+    def given(field: Field, filter: Filter) -> Any:
+        """A filter's value as a parameter."""
+
+    @staticmethod
+    def text(text: str) -> str:
+        """A text as a parameter."""
+        return text
+
+    @staticmethod
+    @abstractmethod
+    def plain(key: Any) -> Any:
+        """A sort key as it is in a position, which is JSON."""
+
+    @classmethod
     @abstractmethod
     def found(cls, columns: Sequence[Self], given: str) -> str:
         """The condition that one of some texts, or an element of a list, contains a folded text."""
@@ -106,11 +126,41 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
     return " AND ".join(found)
 
 
-def groups(collection: Collection, query: Query, kind: type[Column]) -> str:
-    """The statement of the groups of a query's items, with `most` as its limit. See `interface.ItemStore.groups`."""
-    value, where = kind.of(collection, query.sort[0].field).value, conditions(collection, query, kind)
-    order = f"GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {kind.parameter.format('most')}"
-    return f"SELECT {value}, count(*) FROM items WHERE {where} {order}"  # noqa: S608 - declared names only
+def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict[str, Any]:
+    """The parameters of `conditions`."""
+    values = {f"f{n}": kind.given(collection.field(each.field), each) for n, each in enumerate(query.filters)}
+    if query.owner is not None:
+        values["owner"] = kind.text(query.owner)
+    if query.search:
+        values["search"] = kind.text(query.search.casefold())
+    return values
+
+
+def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
+    """See `interface.ItemStore.count`."""
+    statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
+    return int(_rows(database, statement, collection, query, sys.maxsize if most is None else most)[0][0])
+
+
+def count_groups(database: Database, collection: Collection, query: Query, most: int) -> list[tuple[Any, int]]:
+    """See `interface.ItemStore.groups`."""
+    value = database.columns.of(collection, query.sort[0].field).value
+    statement = f"SELECT {value}, count(*) {{items}} GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {{most}}"
+    return [(database.columns.plain(each), n) for each, n in _rows(database, statement, collection, query, most)]
+
+
+def find_ids(database: Database, collection: Collection, query: Query, limit: int) -> list[str]:
+    """See `interface.ItemTransaction.find`."""
+    return [id for (id,) in _rows(database, "SELECT id {items} LIMIT {most}", collection, query, limit)]
+
+
+def _rows(database: Database, statement: str, collection: Collection, query: Query, most: int) -> list[Row]:
+    """The rows of a statement about the items of a query."""
+    kind = database.columns
+    query = kind.exact(collection, query)
+    items = f"FROM items WHERE {conditions(collection, query, kind)}"
+    values = {**parameters(collection, query, kind), "most": most}
+    return database.fetch(statement.format(items=items, most=kind.parameter.format("most")), values)
 
 
 def order_of(query: Query) -> list[Sort]:
@@ -134,10 +184,10 @@ def outline(
     )
 
 
-def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, plain: Callable[[Any], Any]) -> Page:
+def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type[Column]) -> Page:
     """The page of a query, without its change token, of rows in its order. It takes one row more, if there are more.
 
-    A row has id, fingerprint, body, removed, and the sort keys without the id. `plain` makes a key as it is in JSON.
+    A row has id, fingerprint, body, removed, and the sort keys without the id.
     """
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     chosen: list[Row] = []
@@ -157,5 +207,5 @@ def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, plain: Cal
     if query.backward:
         chosen.reverse()
     _, fingerprints, bodies, removed, *_ = zip(*chosen, strict=True)
-    first, last = ((*map(plain, row[4:]), row[0]) for row in (chosen[0], chosen[-1]))
+    first, last = ((*map(kind.plain, row[4:]), row[0]) for row in (chosen[0], chosen[-1]))
     return Page(list(bodies), list(fingerprints), list(removed), more, first, last, cut)

@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.storage.deliveries import read_log
-from restkeeper.storage.interface import Collection, Found, Key, Record, StoredSchema
+from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Scalar, StoredSchema
 from restkeeper.storage.outbox import LogEntry
+from restkeeper.storage.queries import count_groups, count_items
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -34,6 +36,10 @@ class Reading(ABC):
         """The result of `read` with a database that no other caller uses meanwhile."""
 
     @abstractmethod
+    def _search(self, find: Callable[[Any], T], collection: Collection, query: Query) -> T:
+        """As `_read`, for what can read many items of a query."""
+
+    @abstractmethod
     def _spooled(self, collection: str) -> IO[bytes]:
         """All records of a collection at one moment, in order of id, as `spool` writes them."""
 
@@ -46,6 +52,16 @@ class Reading(ABC):
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
         return self._read(look_up, keys, self._registry)
+
+    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
+        if not query.narrows:  # the order does not matter
+            return self._read(state_of, collection)[1]
+        declared = self._collections[collection]
+        return self._search(partial(count_items, collection=declared, query=query, most=most), declared, query)
+
+    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
+        declared = self._collections[collection]
+        return self._search(partial(count_groups, collection=declared, query=query, most=most), declared, query)
 
     def change_token(self, collection: str) -> str:
         return self._read(state_of, collection)[0]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, Op, Query
@@ -32,7 +32,12 @@ class Dialect:
 
 
 class Database(Protocol):
-    """A connection that executes statements of any dialect."""
+    """A connection that executes statements of any dialect. `columns` is its class of `queries.Column`."""
+
+    columns: ClassVar[type[Any]]
+
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        """The rows of a statement in the database's own words."""
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement. A list among the parameters is for a part of the dialect."""

@@ -1,16 +1,14 @@
 """PostgreSQL's words for the modules that are written once (see `storage.sql`), and how it stores texts and items."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
 from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.postgresql.expressions import PostgresColumn, clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.sql import Dialect, Row
-
-NUL = "\0"  # PostgreSQL has no such character. Items have none; texts of a query may have it
-INSTEAD = "\ufffd"
 
 # The columns of a record.
 COLUMNS = """\
@@ -63,8 +61,11 @@ _dialect = Dialect(
 class PostgresDatabase:
     """See `sql.Database`."""
 
+    columns: ClassVar[type[PostgresColumn]] = PostgresColumn
+
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.fetch = session.rows
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         return self._session.rows(_dialect(statement), _cleaned(parameters))
@@ -93,11 +94,6 @@ def _like(pattern: str) -> str:
     for special in "\\%_":
         pattern = pattern.replace(special, f"\\{special}")
     return pattern.replace("*", "%")
-
-
-def clean(text: str) -> str:
-    """A text as it can be sent to PostgreSQL."""
-    return text.replace(NUL, INSTEAD) if NUL in text else text
 
 
 def fields_of(body: bytes) -> tuple[str, str | None]:

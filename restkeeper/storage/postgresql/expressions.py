@@ -5,10 +5,14 @@ these. Indexes are partial: their condition is the name of the collection, as a 
 """
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from hashlib import blake2b
+from typing import Any
+
+import orjson
 
 from restkeeper.storage import queries
-from restkeeper.storage.interface import Collection, Filter, Index, Kind, Op
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Scalar
 from restkeeper.storage.sql import literal, of_other_revision, path_of
 
 BEGINNING = 500  # characters of a text in an index
@@ -16,6 +20,10 @@ LONGEST_NAME = 23  # characters of the names of a collection and a field in the 
 
 LAST = "E'\\U0010FFFF'"  # the last character
 
+HIGHEST = 400  # decimal exponents beyond those of any stored number
+_INFINITY = Decimal("Infinity")
+
+_TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
@@ -112,6 +120,29 @@ class PostgresColumn(queries.Column):
             return [self.order], [value]
         return [self.key], [value]
 
+    @staticmethod
+    def given(field: Field, filter: Filter) -> Any:
+        if field.is_many:
+            return clean(_json_path(filter))
+        if filter.op is Op.LIKE:
+            return clean(str(filter.value).casefold())
+        if isinstance(filter.value, tuple):
+            return [comparable(field.kind, each) for each in filter.value]
+        return comparable(field.kind, filter.value)
+
+    @staticmethod
+    def text(text: str) -> str:
+        return clean(text)
+
+    @staticmethod
+    def plain(key: Any) -> Any:
+        """See `queries.Column`. A double has all digits of the numbers in items; null is below all."""
+        if not isinstance(key, Decimal):
+            return key
+        if not key.is_finite():
+            return None
+        return int(key) if key == key.to_integral_value() and abs(key) < 2**63 else float(key)
+
     @classmethod
     def found(cls, columns: Sequence["PostgresColumn"], given: str) -> str:
         return f"({' OR '.join(each.contains(given) for each in columns)})" if columns else "false"
@@ -127,6 +158,40 @@ class PostgresColumn(queries.Column):
         if self.is_own:
             text = f"lower({self.field.name}::text)"
         return f"coalesce(strpos({text}, {given}) > 0, false)"
+
+
+def clean(text: str) -> str:
+    """A text as it can be sent to PostgreSQL, which has no character NUL. Items have none; a query may have it."""
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _json_path(filter: Filter) -> str:
+    """The test of the values of a field that can have several, as a JSON path. It does not look into their arrays."""
+    given = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    values = [str(each) if isinstance(each, Decimal) else orjson.dumps(each).decode() for each in given]
+    if filter.op is Op.IS:
+        test = "@ != null"
+    elif filter.op in _TESTS:
+        test = f"@ {_TESTS[filter.op]} {values[0]}"
+    else:
+        test = " || ".join(f"@ == {each}" for each in values) or "1 == 0"
+    return f"strict $[*] ? ({test})"
+
+
+def comparable(kind: Kind, value: Scalar | float) -> str | Decimal:
+    """A value as a parameter of a kind. A value of another kind, which a client made up, is below or above all."""
+    if type_of(kind) == "text":
+        return clean(value) if isinstance(value, str) else "" if value is None else str(value)
+    if isinstance(value, str):
+        return _INFINITY
+    if value is None:
+        return -_INFINITY
+    number = value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else int(value))
+    if not number.is_finite() or not number:
+        return number
+    if number.adjusted() > HIGHEST:
+        return _INFINITY.copy_sign(number)
+    return number if number.adjusted() > -HIGHEST else Decimal((number.is_signed(), (1,), -HIGHEST))
 
 
 def type_of(kind: Kind) -> str:

@@ -17,12 +17,12 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Query, Record, StoredResponse
-from restkeeper.storage.postgresql.dialect import clean, fields_of
-from restkeeper.storage.postgresql.expressions import field_of
+from restkeeper.storage.postgresql.dialect import fields_of
+from restkeeper.storage.postgresql.expressions import clean, field_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
-from restkeeper.storage.postgresql.queries import select_ids
 from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.queries import find_ids
 from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
 
@@ -122,8 +122,7 @@ class PostgresTransaction(Outbox):
             self._session.queue(_PRESENT, (collection, clean(id)), refusal=missing)
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
-        statement, parameters = select_ids(self._registry.collections[collection], query)
-        return [id for (id,) in self._session.rows(statement, {**parameters, "limit": limit})]
+        return find_ids(self._database, self._registry.collections[collection], query, limit)
 
     def change_token(self, collection: str) -> str:
         self._session.queue(_LOCK_COUNTERS, (collection,))

@@ -5,52 +5,26 @@ planned once, and the plan for a page is good only if its length is known.
 """
 
 import sys
-from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
-
-from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
-from restkeeper.storage.postgresql.dialect import clean
-from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, in_row, is_long, type_of
+from restkeeper.storage.interface import Collection, Filter, Page, Query, Sort
+from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, comparable, in_row, is_long
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.queries import conditions, groups, order_of, outline, page_of
+from restkeeper.storage.queries import conditions, order_of, outline, page_of, parameters
 from restkeeper.storage.sql import change_token, literal, select_other_fingerprints
 
-HIGHEST = 400  # decimal exponents beyond those of any stored number
-
-_TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
-
-_INFINITY = Decimal("Infinity")
 _LONG = "x" * BEGINNING
-
-
-class SortKey(NamedTuple):
-    """An expression of an order, and the kind of its value."""
-
-    expression: str
-    kind: Kind
-    descending: bool
 
 
 def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """See `interface.ItemStore.page`: one statement, which reads at most one row more."""
-    statement, parameters = select_page(collection, query)
-    found = session.rows(statement, {**parameters, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
+    statement, values = select_page(collection, query)
+    found = session.rows(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, others, *_ = found[0]
     total = None if query.narrows else items or 0
-    page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, _plain)
+    page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
     return page._replace(change_token=change_token(epoch, changes or 0), total=total, others=others)
-
-
-def _plain(key: Any) -> Any:
-    """A sort key of a position. A double has all digits of the numbers in items; null is below all."""
-    if not isinstance(key, Decimal):
-        return key
-    if not key.is_finite():
-        return None
-    return int(key) if key == key.to_integral_value() and abs(key) < 2**63 else float(key)
 
 
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
@@ -61,15 +35,15 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
     is the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
-    parameters = _parameters(collection, query)
+    values = parameters(collection, query, PostgresColumn)
     if query.offset:
-        parameters["offset"] = query.offset
-    for n, (key, value) in enumerate(zip(keys, query.after, strict=False)):
+        values["offset"] = query.offset
+    for n, ((column, _), value) in enumerate(zip(keys, query.after, strict=False)):
         if isinstance(value, str) and n < len(keys) - 1:  # another kind of store has all of a text in its positions
             value = value[:BEGINNING]
-        parameters[f"a{n}"] = _comparable(key.kind, value)
+        values[f"a{n}"] = comparable(column.field.kind, value)
     outlined = outline(query, _length, limit=query.limit, offset=min(query.offset, 1))
-    return _page_statement(collection, outlined), parameters
+    return _page_statement(collection, outlined), values
 
 
 def _length(filter: Filter) -> str | None:
@@ -81,9 +55,9 @@ def _length(filter: Filter) -> str | None:
 def _page_statement(collection: Collection, query: Query) -> str:
     keys = _sort_keys(collection, query.sort, query.backward)
     names = [f"k{n}" for n in range(len(keys) - 1)]
-    terms = "".join(f",\n            {key.expression} AS {name}" for key, name in zip(keys, names, strict=False))
+    terms = "".join(f",\n            {column.order} AS {name}" for (column, _), name in zip(keys, names, strict=False))
     order = ", ".join(
-        f"{name}{' DESC' if key.descending else ''}" for key, name in zip(keys, [*names, "id"], strict=True)
+        f"{name}{' DESC' if descending else ''}" for (_, descending), name in zip(keys, [*names, "id"], strict=True)
     )
     where = conditions(collection, query, PostgresColumn) + (f" AND {_beyond(keys)}" if query.after else "")
     shown = "".join(f",\n        {name}" for name in names)
@@ -130,97 +104,24 @@ FROM (
 ) AS page ON true"""  # noqa: S608 - declared names only
 
 
-def select_count(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
-    """The statement that counts the items of a query, and its parameters without `most`; null means all."""
-    counted = Query(query.filters, query.search, owner=query.owner)
-    return _count_statement(collection, outline(counted, _length)), _parameters(collection, query)
-
-
-def select_ids(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
-    """The statement of the ids of a query, and its parameters without `limit`."""
-    where = conditions(collection, outline(query, _length), PostgresColumn)
-    return f"SELECT id FROM items WHERE {where} LIMIT %(limit)s", _parameters(collection, query)  # noqa: S608 - likewise
-
-
 @lru_cache(maxsize=64)
-def _count_statement(collection: Collection, query: Query) -> str:
-    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, PostgresColumn)} LIMIT %(most)s"  # noqa: S608
-    return f"SELECT count(*) FROM ({counted}) AS counted"  # noqa: S608 - likewise
+def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[tuple[PostgresColumn, bool]]:
+    """The columns of the order, the id last, and whether each is descending; reversed for a backward query."""
+    order = order_of(Query(sort=sort, backward=backward))
+    return [(PostgresColumn.of(collection, each.field), each.descending) for each in order]
 
 
-def count_groups(session: Session, collection: Collection, query: Query, most: int) -> list[tuple[Any, int]]:
-    """See `interface.ItemStore.groups`."""
-    parameters = {**_parameters(collection, query), "most": most}
-    return [(_plain(value), n) for value, n in session.rows(groups(collection, query, PostgresColumn), parameters)]
-
-
-@lru_cache(maxsize=64)
-def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[SortKey]:
-    """The sort keys, the id last; reversed for a backward query."""
-    columns = [
-        (PostgresColumn.of(collection, each.field), each) for each in order_of(Query(sort=sort, backward=backward))
-    ]
-    return [SortKey(column.order, column.field.kind, each.descending) for column, each in columns]
-
-
-def _beyond(keys: list[SortKey]) -> str:
+def _beyond(keys: list[tuple[PostgresColumn, bool]]) -> str:
     """The condition for rows after the position, whose values are the parameters a0, a1 …"""
-    names = [f"%(a{n})s::{type_of(key.kind)}" for n, key in enumerate(keys)]
-    if len({key.descending for key in keys}) == 1:
-        sign = "<" if keys[0].descending else ">"
-        return f"{in_row(key.expression for key in keys)} {sign} {in_row(names)}"
+    terms = [
+        (column.order, "<" if descending else ">", f"%(a{n})s::{column.type}")
+        for n, (column, descending) in enumerate(keys)
+    ]
+    first, sign, position = terms[0]
+    if len({sign for _, sign, _ in terms}) == 1:
+        return f"{in_row(key for key, *_ in terms)} {sign} {in_row(value for *_, value in terms)}"
     condition = ""
-    for key, name in reversed(list(zip(keys, names, strict=True))):
-        sign = "<" if key.descending else ">"
-        tied = f" OR ({key.expression} = {name} AND {condition})" if condition else ""
-        condition = f"({key.expression} {sign} {name}{tied})"
-    sign = "<=" if keys[0].descending else ">="
-    return f"{keys[0].expression} {sign} {names[0]} AND {condition}"  # the first part is a range of the index
-
-
-def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
-    values = {f"f{n}": _parameter(collection.field(each.field), each) for n, each in enumerate(query.filters)}
-    if query.owner is not None:
-        values["owner"] = clean(query.owner)
-    return values | {"search": clean(query.search.casefold())} if query.search else values
-
-
-def _parameter(field: Field, filter: Filter) -> Any:
-    """A filter's value as a parameter."""
-    kind = field.kind
-    if field.is_many:
-        return clean(_json_path(filter))
-    if filter.op is Op.LIKE:
-        return clean(str(filter.value).casefold())
-    if isinstance(filter.value, tuple):
-        return [_comparable(kind, each) for each in filter.value]
-    return _comparable(kind, filter.value)
-
-
-def _json_path(filter: Filter) -> str:
-    """The test of the values of a field that can have several, as a JSON path. It does not look into their arrays."""
-    given = filter.value if isinstance(filter.value, tuple) else (filter.value,)
-    values = [str(each) if isinstance(each, Decimal) else orjson.dumps(each).decode() for each in given]
-    if filter.op is Op.IS:
-        test = "@ != null"
-    elif filter.op in _TESTS:
-        test = f"@ {_TESTS[filter.op]} {values[0]}"
-    else:
-        test = " || ".join(f"@ == {each}" for each in values) or "1 == 0"
-    return f"strict $[*] ? ({test})"
-
-
-def _comparable(kind: Kind, value: Scalar | float) -> str | Decimal:
-    """A value as a parameter of a kind. A value of another kind, which a client made up, is below or above all."""
-    if type_of(kind) == "text":
-        return clean(value) if isinstance(value, str) else "" if value is None else str(value)
-    if isinstance(value, str):
-        return _INFINITY
-    if value is None:
-        return -_INFINITY
-    number = value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else int(value))
-    if not number.is_finite() or not number:
-        return number
-    if number.adjusted() > HIGHEST:
-        return _INFINITY.copy_sign(number)
-    return number if number.adjusted() > -HIGHEST else Decimal((number.is_signed(), (1,), -HIGHEST))
+    for key, compared, value in reversed(terms):
+        tied = f" OR ({key} = {value} AND {condition})" if condition else ""
+        condition = f"({key} {compared} {value}{tied})"
+    return f"{first} {sign}= {position} AND {condition}"  # the first part is a range of the index

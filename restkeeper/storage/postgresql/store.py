@@ -17,7 +17,7 @@ import psycopg
 from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
-from restkeeper.storage.interface import ALL, Collection, Page, Query, Scalar, Transaction
+from restkeeper.storage.interface import Collection, Page, Query, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
@@ -36,10 +36,10 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pool import Connections, connect
-from restkeeper.storage.postgresql.queries import count_groups, find_page, select_count
+from restkeeper.storage.postgresql.queries import find_page
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.reading import Reading
-from restkeeper.storage.records import epoch_of, state_of
+from restkeeper.storage.records import epoch_of
 from restkeeper.storage.spool import spool
 from restkeeper.storage.sql import is_search, is_sorted
 
@@ -141,18 +141,6 @@ class PostgresStore(Reading):
             self._load_schemas(session, collection, *page.fingerprints, *page.others)
             return page
 
-    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
-        if not query.narrows:
-            return self._read(state_of, collection)[1]
-        declared = self._collections[collection]
-        statement, parameters = select_count(declared, query)
-        with self._open_connections.session(is_search=is_search(declared, query, reads_all=True)) as session:
-            return int(session.rows(statement, {**parameters, "most": most})[0][0])
-
-    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
-        with self._open_connections.session(is_search=True) as session:
-            return count_groups(session, self._collections[collection], query, most)
-
     def last_event(self) -> str:
         with self._open_connections.session() as session:
             return self._note(newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
@@ -190,6 +178,10 @@ class PostgresStore(Reading):
     def _read(self, read: Callable[Concatenate[PostgresDatabase, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._open_connections.session() as session:
             return read(PostgresDatabase(session), *arguments, **options)
+
+    def _search(self, find: Callable[[PostgresDatabase], T], collection: Collection, query: Query) -> T:
+        with self._open_connections.session(is_search=is_search(collection, query, reads_all=True)) as session:
+            return find(PostgresDatabase(session))
 
     def _load_schemas(self, session: Session, collection: str, *fingerprints: str) -> None:
         self._registry.load_schemas(PostgresDatabase(session), collection, *fingerprints)

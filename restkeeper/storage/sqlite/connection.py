@@ -19,7 +19,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import orjson
@@ -28,7 +28,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
 from restkeeper.storage.outbox import EventFilter
 from restkeeper.storage.sql import Dialect, Row
-from restkeeper.storage.sqlite.queries import COLUMNS, fold, is_found
+from restkeeper.storage.sqlite.queries import COLUMNS, SqliteColumn, fold, is_found
 
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
@@ -81,6 +81,11 @@ _dialect = Dialect(
 
 class SqliteConnection(sqlite3.Connection):
     """A connection, which is a `sql.Database`, too."""
+
+    columns: ClassVar[type[SqliteColumn]] = SqliteColumn
+
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        return self.execute(statement, parameters).fetchall()
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}

@@ -18,11 +18,11 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Query, Record, StoredResponse
 from restkeeper.storage.outbox import Event
+from restkeeper.storage.queries import find_ids
 from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
 from restkeeper.storage.sqlite.connection import SqliteConnection
 from restkeeper.storage.sqlite.indexes import field_of
-from restkeeper.storage.sqlite.queries import find_ids
 
 _INSERT = """\
 INSERT INTO items

@@ -14,7 +14,7 @@ import orjson
 
 from restkeeper.storage import queries
 from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query
-from restkeeper.storage.queries import conditions, groups, order_of, outline, page_of
+from restkeeper.storage.queries import conditions, order_of, outline, page_of, parameters
 from restkeeper.storage.sql import literal, path_of
 
 COLUMNS = """\
@@ -119,6 +119,27 @@ class SqliteColumn(queries.Column):
         return f"({term} AND {self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
 
     @classmethod
+    def exact(cls, collection: Collection, query: Query) -> Query:
+        return replace(query, filters=tuple(_exact_filters(collection, query))) if query.filters else query
+
+    @staticmethod
+    def given(field: Field, filter: Filter) -> Any:
+        """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
+        value = filter.value
+        if field.is_many and filter.op in (Op.EQ, Op.NE, Op.IN):
+            found = value if isinstance(value, tuple) else (value,)
+            value = tuple(str(each).lower() if isinstance(each, bool) else each for each in found)
+        if isinstance(value, tuple):
+            return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
+        if filter.op is Op.LIKE:
+            return str(value).casefold()
+        return str(value) if isinstance(value, Decimal) else value
+
+    @staticmethod
+    def plain(key: Any) -> Any:
+        return None if key == -float("inf") else key
+
+    @classmethod
     def found(cls, columns: Sequence["SqliteColumn"], given: str) -> str:
         lists = "".join("01"[each.field.kind is Kind.LIST] for each in columns)
         values = ", ".join(each.searched for each in columns)
@@ -133,18 +154,14 @@ class SqliteColumn(queries.Column):
 
 def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """The page of a query, without its change token. It reads at most one row more."""
-    query = _exact(collection, query)
-    parameters = _parameters(collection, query)
-    parameters |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
-    parameters["offset"] = query.offset
-    parameters["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
+    query = SqliteColumn.exact(collection, query)
+    values = parameters(collection, query, SqliteColumn)
+    values |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
+    values["offset"] = query.offset
+    values["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
     statements = _page_statements(collection, outline(query))
-    rows = chain.from_iterable(connection.execute(statement, parameters) for statement in statements)
-    return page_of(rows, query, max_bytes, _plain)
-
-
-def _plain(key: Any) -> Any:
-    return None if key == -float("inf") else key
+    rows = chain.from_iterable(connection.execute(statement, values) for statement in statements)
+    return page_of(rows, query, max_bytes, SqliteColumn)
 
 
 @lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
@@ -191,31 +208,6 @@ def _select_sorted(keys: list[str], condition: str) -> str:
     )
 
 
-def count_items(connection: sqlite3.Connection, collection: Collection, query: Query, most: int | None) -> int:
-    """The number of items of a query, at most so many."""
-    query = _exact(collection, query)
-    counted = f"SELECT 1 FROM items WHERE {conditions(collection, query, SqliteColumn)} LIMIT :most"  # noqa: S608 - declared names only
-    parameters = {**_parameters(collection, query), "most": -1 if most is None else most}
-    return int(connection.execute(f"SELECT count(*) FROM ({counted})", parameters).fetchone()[0])  # noqa: S608 - likewise
-
-
-def find_ids(connection: sqlite3.Connection, collection: Collection, query: Query, limit: int) -> list[str]:
-    """See `interface.ItemTransaction.find`."""
-    query = _exact(collection, query)
-    statement = f"SELECT id FROM items WHERE {conditions(collection, query, SqliteColumn)} LIMIT :limit"  # noqa: S608 - declared names only
-    return [id for (id,) in connection.execute(statement, {**_parameters(collection, query), "limit": limit})]
-
-
-def count_groups(
-    connection: sqlite3.Connection, collection: Collection, query: Query, most: int
-) -> list[tuple[Any, int]]:
-    """See `interface.ItemStore.groups`."""
-    query = _exact(collection, query)
-    return connection.execute(
-        groups(collection, query, SqliteColumn), {**_parameters(collection, query), "most": most}
-    ).fetchall()
-
-
 def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, str]]:
     """The conditions for rows after `query.after`, the nearest first, each with the number of equal keys.
 
@@ -230,12 +222,8 @@ def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, s
         yield ties, f"{same} AND {key} {'<' if descending else '>'} :a{ties}"
 
 
-def _exact(collection: Collection, query: Query) -> Query:
-    """The query with filters that have the same result although SQLite compares numbers as doubles."""
-    return replace(query, filters=tuple(_exact_filters(collection, query))) if query.filters else query
-
-
 def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
+    """The filters that have the same result although SQLite compares numbers as doubles."""
     for each in query.filters:
         values = each.value if isinstance(each.value, tuple) else (each.value,)
         numbers = [value for value in values if not isinstance(value, Decimal) or _nearest(value) == value]
@@ -260,26 +248,6 @@ def _nearest(number: Decimal) -> Decimal:
     if abs(number) < 2**63 and number == number.to_integral_value():
         return number
     return Decimal(repr(float(number)))
-
-
-def _parameters(collection: Collection, query: Query) -> dict[str, Any]:
-    values = {f"f{n}": _bound(collection.field(each.field), each) for n, each in enumerate(query.filters)}
-    if query.owner is not None:
-        values["owner"] = query.owner
-    return values | {"search": fold(query.search)} if query.search else values
-
-
-def _bound(field: Field, filter: Filter) -> Any:
-    """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
-    value = filter.value
-    if field.is_many and filter.op in (Op.EQ, Op.NE, Op.IN):
-        found = value if isinstance(value, tuple) else (value,)
-        value = tuple(str(each).lower() if isinstance(each, bool) else each for each in found)
-    if isinstance(value, tuple):
-        return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
-    if filter.op is Op.LIKE:
-        return fold(str(value))
-    return str(value) if isinstance(value, Decimal) else value
 
 
 def fold(text: str | None) -> str | None:

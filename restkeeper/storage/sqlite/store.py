@@ -18,7 +18,7 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
-from restkeeper.storage.interface import ALL, Collection, Page, Query, Scalar, Transaction
+from restkeeper.storage.interface import Collection, Page, Query, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription
@@ -47,7 +47,7 @@ from restkeeper.storage.sqlite.file import (
 from restkeeper.storage.sqlite.items import find_other_fingerprints
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
-from restkeeper.storage.sqlite.queries import COLUMNS, count_groups, count_items, find_page
+from restkeeper.storage.sqlite.queries import COLUMNS, find_page
 from restkeeper.storage.sqlite.search import LogLimit, Searches
 from restkeeper.storage.sqlite.writer import Writer
 
@@ -199,16 +199,8 @@ class SqliteStore(Reading):
             return self._read(find)
         return self._searches.answer(self._read, find, indexed=indexed)
 
-    def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
-        if not query.narrows:  # the order does not matter
-            return self._read(state_of, collection)[1]
-        declared = self._collections[collection]
-        find = partial(count_items, collection=declared, query=query, most=most)
-        return self._searches.answer(self._read, find, indexed=not is_search(declared, query))
-
-    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
-        find = partial(count_groups, collection=self._collections[collection], query=query, most=most)
-        return self._searches.answer(self._read, find, indexed=False)
+    def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
+        return self._searches.answer(self._read, find, indexed=not is_search(collection, query))
 
     def last_event(self) -> str:
         return self._read(newest_id)

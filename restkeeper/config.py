@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -286,11 +286,6 @@ class Config:
         quotas = {"read": reading, "write": self.rate_limit_write or reading}
         return {name: quota for name, quota in quotas.items() if quota != "off"}
 
-    @property
-    def failure_quota(self) -> str:
-        """The failures that an address may have; empty without a limit."""
-        return "" if self.failure_limit == "off" else self.failure_limit
-
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> "Config":
         """The configuration of the environment, with the defaults for serving. Raises ConfigError."""
@@ -313,35 +308,20 @@ def settings() -> list[Field[Any]]:
 # Prefixes of our settings only; but Kubernetes creates such names for a service that is called "webhook".
 _OWN_PREFIXES = ("IDEMPOTENCY_", "JWT_", "RATE_LIMIT", "WEBHOOK_")
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT|PORT)(_|$)")
-_DOUBLED = re.compile(r"(.)\1+")
-_SIMILAR = 0.66  # from 0 to 1, as difflib counts: the similarity of URI and URL
+_SIMILAR = 0.9  # from 0 to 1, as difflib counts: the similarity of URI and URL at the end of a name of two words
 
 
 def misspelt_settings(environ: Iterable[str]) -> list[str]:
     """A line for each variable whose name looks like a misspelt setting."""
     files = [f"{each.name.upper()}_FILE" for each in settings() if each.metadata["secret"]]
-    known = sorted([*(each.name.upper() for each in settings()), *files])
+    known = [*(each.name.upper() for each in settings()), *files]
     lines = []
     for name in sorted(set(environ).difference(known)):
-        similar = [each for each in known if _is_misspelt(name, each)]
-        if similar or (name.startswith(_OWN_PREFIXES) and not _SERVICE_LINK.search(name)):
-            best = get_close_matches(name, similar or known, 1, 0.75)
+        is_own = name.startswith(_OWN_PREFIXES) and not _SERVICE_LINK.search(name)
+        best = get_close_matches(name, known, 1, 0.75 if is_own else _SIMILAR)
+        if best or is_own:
             lines.append(f"{name} is no setting" + (f"; did you mean {best[0]}?" if best else ""))
     return lines
-
-
-def _is_misspelt(name: str, known: str) -> bool:
-    """Whether a name differs from a setting in one word, which is similar, or in the places of `_`."""
-    words, known_words = name.split("_"), known.split("_")
-    if "".join(words) == "".join(known_words):
-        return True
-    if len(known_words) == 1:  # a short word is similar to many others: only a doubled letter counts
-        return _DOUBLED.sub(r"\1", name) == known
-    different = [pair for pair in zip(words, known_words, strict=False) if pair[0] != pair[1]]
-    if len(words) != len(known_words) or len(different) != 1:
-        return False
-    word, right = different[0]
-    return abs(len(word) - len(right)) <= 2 and SequenceMatcher(None, word, right).ratio() >= _SIMILAR
 
 
 def _checked(setting: Any, key: str, value: Any) -> Any:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from logging import ERROR, INFO
-from time import monotonic
+from time import time
 from typing import Any
 
 import gevent
@@ -135,7 +135,6 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = ClientConnections(self)
-        self._loop_time = self._checked_at = 0.0
 
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""
@@ -164,7 +163,6 @@ class Worker(GeventWorker):  # type: ignore[misc]
             self.connections.add(client)
             while True:
                 request = next(parser)
-                self.is_late()
                 self.handle_request(server, request, client, addr)
                 # Without this, a fast client, which never waits in recv, would delay the others.
                 gevent.sleep(YIELD_SECONDS if self.is_late() else 0)
@@ -178,13 +176,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
             client.close()
 
     def is_late(self) -> bool:
-        """Whether the loop has not checked its sockets for too long, as far as this was called in between.
-
-        The loop's own time changes only when it checks them.
-        """
-        if (loop_time := gevent.get_hub().loop.now()) != self._loop_time:
-            self._loop_time, self._checked_at = loop_time, monotonic()
-        return monotonic() - self._checked_at > self.check_interval
+        """Whether the loop has not checked its sockets for too long: its own time is that of the last check."""
+        return bool(time() - gevent.get_hub().loop.now() > self.check_interval)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Serve a request. Raises StopIteration after the last one of the connection."""

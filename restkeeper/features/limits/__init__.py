@@ -63,8 +63,8 @@ def install(app: Application, service: Service) -> None:
     config, now = service.config, service.clock.time
     table = shared_tables[0] if shared_tables else CounterTable()
     counters = open_counters(app, table, config.redis_url, clock=service.clock)
-    if config.failure_quota:
-        failures = Quota("failures", config.failure_quota, counters, now=now)
+    if config.failure_limit != "off":
+        failures = Quota("failures", config.failure_limit, counters, now=now)
         service.guard.failures = Failures(failures, counters, now=now)
     quotas = {name: Quota(name, text, counters, now=now) for name, text in config.quotas.items()}
     limit_requests(app, quotas, is_limited=service.guard.is_limited)

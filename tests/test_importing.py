@@ -162,21 +162,6 @@ def test_a_duplicate_stops_the_import(app: Application, run: Callable[..., Resul
     assert sorted(names(app)) == ["0", "a", "c"]
 
 
-def test_atomic_is_all_or_nothing(
-    app: Application, store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One transaction imports all good lines or nothing; the command says before how long it will take."""
-    file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A"}, {"name": "b", "sku": "A"}, {"name": "c"})
-    result = run("--atomic", file)
-    assert (result.exit_code, names(app)) == (1, [])
-    assert result.stderr.startswith("inserting 3 in one transaction: no other write for about 0 s\n")
-    assert result.stderr.endswith("Error: nothing was imported: 1 of 3 are bad\n")
-    monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
-    writes = Writes(store, monkeypatch)
-    assert first_line(run("--atomic", "--skip-bad", file)) == "imported 2 products, skipped 1"
-    assert writes.count == 1
-
-
 def test_a_bad_file_is_refused_before_any_lock(
     store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,14 +171,11 @@ def test_a_bad_file_is_refused_before_any_lock(
     assert writes.count == 0
 
 
-@pytest.mark.parametrize("options", [[], ["--atomic"]])
-def test_a_named_pipe_is_read_before_any_lock(
-    app: Application, run: Callable[..., Result], tmp_path: Path, options: list[str]
-) -> None:
+def test_a_named_pipe_is_read_before_any_lock(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
     """While a program still writes to the pipe, others write to the store."""
     os.mkfifo(tmp_path / "pipe")
     results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(run(*options, tmp_path / "pipe")))
+    thread = threading.Thread(target=lambda: results.append(run(tmp_path / "pipe")))
     thread.start()
     with (tmp_path / "pipe").open("w") as pipe:
         pipe.write(json.dumps({"name": "a", "description": "x" * 5000}) + "\n")
@@ -203,7 +185,7 @@ def test_a_named_pipe_is_read_before_any_lock(
     join(thread)
     assert first_line(results[0]) == "imported 101 products"
     (tmp_path / "file").write_text((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 101)
-    assert first_line(run(*options, tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
+    assert first_line(run(tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
 
 
 @pytest.mark.sqlite

@@ -11,7 +11,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -43,7 +42,6 @@ from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 
 Item = tuple[int, list[str], tuple[Any, ...]]  # its position in the input, the fields that it did not have, its record
-WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 
 
 @click.command("import", cls=Command)
@@ -54,11 +52,8 @@ WRITE_COST = 1.0  # seconds of inserting for each second of validating, about
 )
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
-@click.option("--atomic", is_flag=True, help="All or nothing, in one transaction: no other write meanwhile.")
 @with_appcontext
-def import_items(
-    name: str, file: str, file_format: str | None, version: str | None, skip_bad: bool, atomic: bool
-) -> None:
+def import_items(name: str, file: str, file_format: str | None, version: str | None, skip_bad: bool) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
@@ -87,7 +82,7 @@ def import_items(
             run = _Import(service, stored, shown, "element" if file_format == "json" else "line", skip_bad)
             run.validate(entries, digest, spool)
         spool.seek(0)
-        run.insert(spool, atomic)
+        run.insert(spool)
     run.report()
     existing = f", {run.existing} already there" if run.existing else ""
     click.echo(f"imported {run.done} {name}{existing}" + (f", skipped {run.bad}" if run.bad else ""))
@@ -104,7 +99,6 @@ class _Import:
         self._unit, self._skip_bad = unit, skip_bad
         self._now = rfc3339(service.clock.time())
         self._listed: list[str] = []
-        self._validated = 0.0  # seconds
         self._inserted = 0
         self.good = self.bad = self.existing = self.done = 0
 
@@ -114,7 +108,7 @@ class _Import:
 
     def validate(self, entries: Entries, digest: bytes, spool: BinaryIO) -> None:
         """Write valid items to the temporary file. Raises ClickException if one is bad, without --skip-bad."""
-        began, limits = time.monotonic(), ItemLimits(*self._service.config.item_limits)
+        limits = ItemLimits(*self._service.config.item_limits)
         for number, read in entries:
             try:
                 value = read()
@@ -126,18 +120,13 @@ class _Import:
                 self.good += 1
             except (BodyTooLarge, InvalidJson, ValidationFailed) as problem:
                 self._note(number, problem)
-        self._validated = time.monotonic() - began
-        self._require_none_bad()
+        if self._is_over:
+            self.report()
+            raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
 
-    def insert(self, spool: BinaryIO, atomic: bool) -> None:
+    def insert(self, spool: BinaryIO) -> None:
         """Insert the items of the temporary file. Raises ClickException for a duplicate, without --skip-bad."""
         store, items = self._service.store, (pickle.load(spool) for _ in range(self.good))  # noqa: S301 - our own file
-        if atomic:
-            seconds = self._validated * WRITE_COST
-            click.echo(f"inserting {self.good} in one transaction: no other write for about {seconds:.0f} s", err=True)
-            store.write(lambda transaction: self._insert_all(transaction, items))
-            self.done = self._inserted
-            return
         try:
             with progress_bar("writing", self.good) as bar:
                 for batch in in_batches(store, items, self._insert):
@@ -160,18 +149,6 @@ class _Import:
             click.echo(line, err=True)
         if self.bad > MOST_FAILURES:
             click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
-
-    def _require_none_bad(self) -> None:
-        if self._is_over:
-            self.report()
-            raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
-
-    def _insert_all(self, transaction: Transaction, items: Iterable[Item]) -> None:
-        for item in items:
-            self._insert(transaction, item)
-        if self._is_over:
-            self.good -= self.bad  # they were valid, and are duplicates
-        self._require_none_bad()
 
     def _insert(self, transaction: Transaction, item: Item) -> None:
         if self._is_over:

@@ -5,7 +5,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.keys.handlers import KEYS, insert_key, make_key, renewed_key, revoke_key, update_key
+from restkeeper.features.keys import KEYS, insert_key, make_key, renewed_key, revoke_key, update_key
 from restkeeper.storage.interface import Query, Sort, Transaction
 from restkeeper.web import exactjson
 

@@ -1,13 +1,81 @@
-"""API keys: the collection, and the check of credentials."""
+"""API keys: their names, scopes and expiry. Only callers with the scope `admin` read and create them.
 
+The secret is returned once and never stored. What keys are checked by (`credentials.py`) changes in the transaction in
+which they do, so that a key that is revoked is refused from the very next request on.
+"""
+
+from collections.abc import Iterable
 from functools import partial
+from typing import ClassVar
 
-from restkeeper.features.keys.credentials import CREDENTIALS, KeyResolver, basic_token
-from restkeeper.features.keys.handlers import KEYS, KeyHandlers, note_use
+from flask import Blueprint
+
+from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
+from restkeeper.features.keys.credentials import CREDENTIALS, Credential, KeyResolver, basic_token, new_id, new_token
+from restkeeper.resources.handlers import (
+    CREATED_WITH_SECRET,
+    ROTATED,
+    SecretItemHandlers,
+    create_with_secret,
+    rotate_secret,
+)
+from restkeeper.resources.items import UNCACHED, Items
+from restkeeper.resources.representation import JsonObject, StoredRepresentation
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
+from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service, mount
-from restkeeper.web.application import Application
-from restkeeper.web.operations import Contribution
+from restkeeper.storage.interface import Index, Record, Store, Transaction
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.auth import ADMIN, LONGEST_OWNER, SCOPE, digest_of
+from restkeeper.web.exactjson import require_none
+from restkeeper.web.operations import (
+    CHANGE_PROBLEMS,
+    COMPARED,
+    IDEMPOTENT,
+    ITEM_CONDITIONS,
+    WRITE_PROBLEMS,
+    Contribution,
+    returns,
+    takes,
+)
 
+
+class KeySchema(ItemSchema):
+    """A credential of a program. Its secret is returned only once, when the key is created."""
+
+    name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
+    scopes = ListOf(
+        Text(validate=(Pattern(f"^({ADMIN}|{SCOPE})$", error="must be a scope"),)),
+        low=1,
+        required=True,
+        metadata={
+            "description": "What it allows: `<collection>:read`, `<collection>:write`, a scope of another route, or "
+            "`admin` for everything.",
+            "examples": [["products:read", "products:write"]],
+        },
+    )
+    owner = Text(
+        1,
+        LONGEST_OWNER,
+        load_default=None,
+        allow_none=True,
+        metadata={"description": "Whose items it creates and changes: keys can have one owner. Null: its own."},
+    )
+    expires_at = Time(
+        load_default=None, allow_none=True, metadata={"description": "When it expires; null if it does not."}
+    )
+    last_used_at = Time(
+        dump_only=True, allow_none=True, metadata={"description": "When it was last used, to about two minutes."}
+    )
+
+
+KEYS = StoredRepresentation(
+    Resource(
+        name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
+    )
+)
 COLLECTIONS = (KEYS.collection, CREDENTIALS)
 ABOUT = "API keys: who may call, and what they may do."
 SCHEMES = {
@@ -32,3 +100,118 @@ def install(app: Application, service: Service) -> None:
 def has_keys(service: Service) -> bool:
     """Whether the service has a key."""
     return "keys" in service.features and service.store.count(KEYS.name) > 0
+
+
+def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
+    """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
+    record = KEYS.create(sent, id=new_id(), now=now)
+    key = {name: None for name in KEYS.names} | exactjson.loads(record.body)
+    allowed = tuple(scopes)
+    faults = [
+        {"pointer": f"#/scopes/{n}", "detail": f"must be one of: {', '.join(allowed)}"}
+        for n, scope in enumerate(key["scopes"])
+        if scope not in allowed
+    ]
+    if key["expires_at"] is not None and key["expires_at"] <= now:
+        faults.append({"pointer": "#/expires_at", "detail": "must be in the future"})
+    require_none(faults)
+    return record._replace(body=exactjson.dumps(key)), new_token(record.id)
+
+
+def insert_key(transaction: Transaction, record: Record, token: str) -> None:
+    """Store a new key."""
+    transaction.insert(KEYS.name, record)
+    transaction.insert(CREDENTIALS.name, _credential(record, token).record(record.id))
+
+
+def update_key(transaction: Transaction, record: Record, token: str) -> None:
+    """Store a key that was renewed. Raises RecordNotFound."""
+    transaction.update(KEYS.name, record)
+    transaction.update(CREDENTIALS.name, _credential(record, token).record(record.id))
+
+
+def renewed_key(record: Record, *, now: str) -> tuple[Record, str]:
+    """A key with another token; the former is void. Raises ValidationFailed for one that ended."""
+    expires_at = exactjson.loads(KEYS.body(record))["expires_at"]
+    if expires_at is not None and expires_at <= now:
+        raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
+    return KEYS.touched(KEYS.upgraded(record), now=now), new_token(record.id)
+
+
+def revoke_key(transaction: Transaction, id: str) -> None:
+    """Make a key void. Raises RecordNotFound."""
+    transaction.delete(KEYS.name, id)
+    transaction.delete(CREDENTIALS.name, id)
+
+
+def note_use(store: Store, id: str, now: str) -> None:
+    """Note that a key was used at a time. Raises StoreError."""
+
+    def work(transaction: Transaction) -> None:
+        credential = transaction.read(CREDENTIALS.name, id)
+        transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
+        record = KEYS.upgraded(transaction.read(KEYS.name, id))
+        key = exactjson.loads(record.body) | {"last_used_at": now}
+        # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
+        transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))
+
+    store.write(work, wait=False, use_reserve=True)
+
+
+def _credential(record: Record, token: str) -> Credential:
+    key = exactjson.loads(record.body)
+    return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
+
+
+class KeyHandlers(SecretItemHandlers):
+    """The handlers of /api/VERSION/keys. What a key may do never changes: make another.
+
+    A key that is rotated or deleted is invalid from the next request on.
+    """
+
+    secret: ClassVar = {
+        "type": "string",
+        "description": "What to send as `Authorization: Bearer` or `X-API-Key`. Shown this once.",
+        "maxLength": 63,
+        "pattern": "^rk_[0-9a-f]{16}_[A-Za-z0-9_-]{43}$",
+    }
+
+    def __init__(self, service: Service) -> None:
+        self._scopes = service.guard.scopes  # of routes that are added later, too
+        items = Items(
+            KEYS,
+            service.store,
+            service.config,
+            service.hooks,
+            clock=service.clock,
+            caching=UNCACHED,
+            choices={"scopes": self._scopes},
+        )
+        super().__init__(items)
+
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever keys are mounted."""
+        routes = Blueprint(self.name, __name__)
+        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
+        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
+        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
+        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
+        return routes
+
+    @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
+    def create_item(self) -> Reply:
+        """Create one. Only this response has its secret."""
+        return create_with_secret(
+            self.items, lambda sent: make_key(sent, self._scopes, now=self.items.now()), insert_key
+        )
+
+    @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
+    @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
+    def rotate_item(self, id: str) -> Reply:
+        """Give it a new secret. Only this response has it."""
+        return rotate_secret(self.items, id, lambda record: renewed_key(record, now=self.items.now()), update_key)
+
+    def delete_item(self, id: str) -> Reply:
+        """Revoke it, from the next request on; the response is the key as it last was."""
+        return self.items.delete(id, lambda transaction, change: revoke_key(transaction, id))

@@ -32,6 +32,9 @@ class LiveServer:
         self._running = ExitStack()
 
     def __enter__(self) -> "LiveServer":
+        environ = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        environ |= {"PYTHONPATH": python_path(), "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", "PORT": "0"}
+        environ |= {"RATE_LIMIT": "off"} | self._settings
         with ExitStack() as starting:
             log = starting.enter_context(tempfile.TemporaryFile("w+"))
             lifeline, own_lifeline = os.pipe()
@@ -41,7 +44,7 @@ class LiveServer:
             try:
                 process = subprocess.Popen(  # noqa: S603 - our own program
                     [sys.executable, "-P", "-m", "restkeeper", "serve", str(self._folder)],
-                    env=self._environ() | {"RESTKEEPER_LIFELINE": str(lifeline), "RESTKEEPER_READY": str(ready)},
+                    env=environ | {"RESTKEEPER_LIFELINE": str(lifeline), "RESTKEEPER_READY": str(ready)},
                     stdout=log,
                     stderr=log,
                     pass_fds=[lifeline, ready],
@@ -68,11 +71,6 @@ class LiveServer:
     def close(self) -> None:
         """Stop the server after the requests that it has received."""
         self._running.close()
-
-    def _environ(self) -> dict[str, str]:
-        inherited = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        defaults = {"DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", "PORT": "0", "RATE_LIMIT": "off"}
-        return inherited | {"PYTHONPATH": python_path()} | defaults | self._settings
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

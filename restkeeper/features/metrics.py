@@ -31,8 +31,6 @@ def install(app: Application, service: Service) -> None:
     """Count and time every request, and serve /metrics."""
     metrics = Metrics(service.config.metrics_token, service.guard)
     app.after.append(metrics.count)
-    if service.versions.deprecations:
-        app.after.append(metrics.count_deprecated)
     routes = Blueprint("metrics", __name__)
     routes.add_url_rule("/metrics", view_func=metrics.read_metrics)
     app.register_blueprint(routes)
@@ -66,7 +64,7 @@ class Metrics:
         self._known: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, served: Request, response: Response) -> None:
-        """Count one response."""
+        """Count one response, and the uses of what is deprecated."""
         method, route, status = served.method, route_of(served), response.status_code
         if (known := self._known.get((method, route, status))) is None:
             name = method if method in _METHODS else "other"  # clients must not create time series
@@ -74,10 +72,7 @@ class Metrics:
             if name == method:
                 self._known[method, route, status] = known
         known.observe(seconds_since_start(served.environ))
-
-    def count_deprecated(self, served: Request, response: Response) -> None:
-        """Count the uses of deprecated parts of a version, or of all of it, which is an empty part."""
-        for each in served.environ.get(DEPRECATED, ()):
+        for each in served.environ.get(DEPRECATED, ()):  # a part that is empty is all of a version
             self._deprecated.labels(each.version or "unversioned", each.part).inc()
 
     @needs(OWN)

@@ -11,12 +11,11 @@ from restkeeper.web.auth import ADMIN, LONGEST_OWNER, caller
 
 def install(app: Application, service: Service) -> None:
     """Store the owner of each new item, and restrict other callers as the collection declares."""
+
+    def access_to(resource: Resource) -> Access:
+        return Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource.ownership)
+
     service.hooks.access = access_to
-
-
-def access_to(resource: Resource) -> Access:
-    """The access of callers to the items of a collection."""
-    return Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource.ownership)
 
 
 class _OwnedAccess(Access):

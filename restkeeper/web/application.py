@@ -102,14 +102,10 @@ class Application(Flask):
             try:
                 after(request, response)
             except Exception as error:  # the change is committed, and the response must say so
-                self._log_once(after, error)
+                if (failure := (after, type(error))) not in self._failures:  # it may occur with every request
+                    self._failures.add(failure)
+                    _log.error("%s failed after the handler; the response goes out", after.__qualname__, exc_info=error)
         return response
-
-    def _log_once(self, hook: After, error: Exception) -> None:
-        """Log a failure of a hook the first time only: it may occur with every request."""
-        if (failure := (hook, type(error))) not in self._failures:
-            self._failures.add(failure)
-            _log.error("%s failed after the handler; the response goes out", hook.__qualname__, exc_info=error)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         """The URL adapter of Flask, for a service that has the same routes on every host.

@@ -75,7 +75,8 @@ class TrustedProxies:
         self._hops = hops
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if address := _address(self._entry(environ.get("HTTP_X_FORWARDED_FOR", ""))):
+        entry = self._entry(environ.get("HTTP_X_FORWARDED_FOR", ""))
+        if len(entry) <= LONGEST_ENTRY and (address := _address(entry)):  # what is longer must not fill the cache
             environ["REMOTE_ADDR"] = address
         if (scheme := self._entry(environ.get("HTTP_X_FORWARDED_PROTO", "")).lower()) in ("http", "https"):
             environ["wsgi.url_scheme"] = scheme
@@ -86,13 +87,8 @@ class TrustedProxies:
         return entries[-self._hops].strip() if len(entries) >= self._hops else ""
 
 
-def _address(entry: str) -> str:
-    """Like `_parsed`, but entries too long for an address do not fill the cache."""
-    return _parsed(entry) if len(entry) <= LONGEST_ENTRY else ""
-
-
 @lru_cache(maxsize=1024)
-def _parsed(entry: str) -> str:
+def _address(entry: str) -> str:
     """The IP address in an entry, which may have a port or brackets; empty where there is none."""
     if entry.startswith("["):
         entry = entry[1:].partition("]")[0]

@@ -58,7 +58,7 @@ def install(app: Application) -> None:
     """Render everything that is raised in `app`."""
     app.register_error_handler(Problem, render)
     for kind in _OF_STORE:
-        app.register_error_handler(kind, _render_store)
+        app.register_error_handler(kind, lambda error: render(problem_of(error)))
     app.register_error_handler(HTTPException, _render_http)
     app.register_error_handler(Exception, _render_unforeseen)
 
@@ -98,10 +98,6 @@ def known_base() -> str:
     """Scheme and host of the request, empty when the host is refused or is whatever the client says."""
     app: Application = current_app  # type: ignore[assignment]
     return request.host_url.rstrip("/") if request.host and not app.trusts_any_host else ""
-
-
-def _render_store(error: StoreError) -> Response:
-    return render(problem_of(error))
 
 
 def _render_http(error: HTTPException) -> Response:

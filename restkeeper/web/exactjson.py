@@ -217,12 +217,9 @@ def pointer(path: Iterable[object]) -> str:
     for step in path:
         if len(found) > LONGEST_POINTER:
             return f"{found}/{quote('…')}"
-        found += f"/{_step(str(step))}"
+        name = shortened(str(step)).replace("~", "~0").replace("/", "~1")
+        found += f"/{quote(name, safe=_FRAGMENT, errors='replace')}"
     return found
-
-
-def _step(name: str) -> str:
-    return quote(shortened(name).replace("~", "~0").replace("/", "~1"), safe=_FRAGMENT, errors="replace")
 
 
 JSON = "application/json"
@@ -332,17 +329,14 @@ def listed(faults: Iterable[Fault]) -> list[Fault]:
 
 def require_none(faults: list[Fault]) -> None:
     """Raises ValidationFailed if there are faults: a summary of the first, and a list with pointers."""
-    if faults:
-        raise ValidationFailed(_summary(faults), errors=faults[:MOST_FAULTS])
-
-
-def _summary(faults: list[Fault]) -> str:
+    if not faults:
+        return
     summary = [f"{each['pointer'].removeprefix('#/') or 'the body'} {each['detail']}" for each in faults[:3]]
     if len(faults) > MOST_FAULTS:
         summary.append(f"and more than {MOST_FAULTS - 3} more")
     elif len(faults) > 3:
         summary.append(f"and {len(faults) - 3} more")
-    return "; ".join(summary)
+    raise ValidationFailed("; ".join(summary), errors=faults[:MOST_FAULTS])
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -46,20 +46,17 @@ class Lookup:
     def credential(self, collection: str, id: str, caller: str) -> Record:
         """The record of the current request's credential, which is of this caller. Raises RecordNotFound."""
         began = self._clock.monotonic()
-        key = self._first_key(caller)
+        if collection_read := self._collections.get(request.endpoint):
+            arguments = request.view_args
+            key: Key | None = (collection_read, arguments["id"]) if arguments else collection_read
+        else:
+            key = next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
         seconds = self._clock.monotonic() - began
         request.environ[_READ] = _Read(key, rest[0] if rest else None, seconds)
         if not isinstance(first, Record):
             raise RecordNotFound("there is no such record")
         return first
-
-    def _first_key(self, caller: str) -> Key | None:
-        """What the current request reads first, if it is known."""
-        if collection := self._collections.get(request.endpoint):
-            arguments = request.view_args
-            return (collection, arguments["id"]) if arguments else collection
-        return next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
 
 
 def find(store: Store, key: Key) -> Found:

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -40,7 +41,7 @@ def install(
         environ = request.environ
         environ[_BEGAN] = time.perf_counter()
         given = environ.get("HTTP_X_REQUEST_ID")
-        environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else _new_id()
+        environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else f"{getrandbits(128):032x}"
 
     def add_id(request: Request, response: Response) -> None:
         response.headers.add("X-Request-Id", request.environ[_REQUEST_ID])
@@ -86,14 +87,12 @@ def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:
     if level not in ("debug", "info"):
         return None
     shape = _json_line if log_format == "json" else _text_line
-    return lambda line: _write(shape(line))
 
+    def write(line: Line) -> None:
+        with suppress(OSError):  # a full or missing log must not make a committed request fail
+            os.write(STDERR, shape(line))
 
-def _write(line: bytes) -> None:
-    try:
-        os.write(STDERR, line)
-    except OSError:
-        pass  # a full or missing log must not make a committed request fail
+    return write
 
 
 def _json_line(line: Line) -> bytes:
@@ -112,11 +111,6 @@ def _text_line(line: Line) -> bytes:
 
 def _escaped(text: str) -> str:
     return text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)
-
-
-def _new_id() -> str:
-    """Unique and not secret: without a system call."""
-    return f"{getrandbits(128):032x}"
 
 
 def request_id() -> str:

@@ -56,12 +56,10 @@ def _fits(after: list[object], query: Query) -> bool:
     """Whether this can be a position in this order. A cursor has a checksum and no signature: a client can make one."""
     keys = [key.field for key in query.sort]
     width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
-    return len(after) in (0, width) and all(map(_is_key, after))
-
-
-def _is_key(value: object) -> bool:
-    """Whether it can be a sort key, of whatever field: integers are of 64 bits."""
-    return value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
+    return len(after) in (0, width) and all(
+        value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
+        for value in after
+    )
 
 
 def links(

@@ -21,16 +21,5 @@ def record_event(transaction: Transaction, change: Change) -> None:
     resource, record = change.representation.resource, change.record
     if not resource.events:
         return
-    type = f"{resource.singular}.{change.kind}"
-    transaction.record(
-        Event(
-            type,
-            resource.name,
-            record.id,
-            change.at,
-            record.body,
-            record.owner,
-            record.fingerprint,
-            record.removed,
-        )
-    )
+    type, of = f"{resource.singular}.{change.kind}", (record.owner, record.fingerprint, record.removed)
+    transaction.record(Event(type, resource.name, record.id, change.at, record.body, *of))

@@ -227,6 +227,7 @@ class Contribution:
     with a group, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
     operations that need OWN. `about` is a paragraph of the introduction, in which <version> is that of the document.
     `tags` describes the feature's tags, and `operations` has additions to descriptions, by name of the handler.
+    `hides` is given a version, path and method, and returns whether the document leaves that operation out.
     `build` adds components and messages of the feature to each document, before the operations are added; features that
     are built on others are called first. `amend` is given the whole document of each version of the API, with the name
     of the version, and may change it.
@@ -240,6 +241,7 @@ class Contribution:
     about: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     operations: Mapping[str, str] = field(default_factory=dict)
+    hides: Callable[[str, str, str], bool] = lambda version, path, method: False
     build: Callable[[Description], None] = lambda description: None
     amend: Callable[[JsonSchema, str], None] = lambda document, version: None
 

@@ -37,7 +37,12 @@ _VERSION = re.compile(r"/api/(v\d+)/")
 def document(app: Flask, service: Service, version: str) -> JsonSchema:
     """The OpenAPI 3.1 document of a version. Raises ValueError for a declared name that is no component's."""
     spec = Spec(service.config, service.contributions, version, title=service.name)
-    routes = list(_routes(app, service, version))
+    hides = [each.hides for each in service.contributions]
+    routes = [
+        each
+        for each in _routes(app, service, version)
+        if not any(hide(version, each.path, each.method) for hide in hides)
+    ]
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
@@ -110,10 +115,12 @@ class _Operations:
         self._spec = spec
         self._unused: set[type[Problem]] = set() if spec.config.require_if_match else {PreconditionRequired}
         self._names: Counter[str] = Counter()
+        self._ids: set[str] = set()
         self._headers = [*spec.common["response_headers"]["all"], *spec.added("headers", "")]
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
         """The document with the operations of `routes`. apispec has no references to request bodies."""
+        self._ids = {route.id(route.name) for route in routes}
         for route in routes:
             in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
             self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)
@@ -182,7 +189,8 @@ class _Operations:
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema:
         content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}
-        links = {route.words(to): {"operationId": route.id(to), "parameters": at} for to, at in declared.links.items()}
+        ids = {to: route.id(to) for to in declared.links if route.id(to) in self._ids}
+        links = {route.words(to): {"operationId": id, "parameters": declared.links[to]} for to, id in ids.items()}
         name = declared.name.format(route.kind)
         headers = [*declared.headers, *self._spec.added("headers", *route.declared.parameters)]
         return self._made(name, declared.about, headers, content=content, links=links)

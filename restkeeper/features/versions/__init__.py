@@ -11,7 +11,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import Deprecations, PathRetired, require_known
-from restkeeper.features.versions.marks import ABOUT, mark_document
+from restkeeper.features.versions.marks import ABOUT, is_retired, mark_document
 from restkeeper.features.versions.representations import OlderRepresentation, SunsetRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.service import Service
@@ -62,7 +62,9 @@ def install(app: Application, service: Service) -> None:
     app.before.append(deprecations.refuse_retired)
     app.after.append(deprecations.mark)
     app.ready.append(partial(require_known, app, service, partial(_before_sunsets, service.versions)))
-    service.contributions.append(Contribution(about=ABOUT, amend=partial(mark_document, service)))
+    service.contributions.append(
+        Contribution(about=ABOUT, hides=partial(is_retired, service), amend=partial(mark_document, service))
+    )
 
 
 def _locate(service: Service, error: NotConvertible) -> Response:

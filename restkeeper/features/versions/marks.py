@@ -1,15 +1,12 @@
-"""Deprecations in the OpenAPI document of a version: marks until the sunset, and after it the part is gone."""
+"""Deprecations in the OpenAPI document of a version: marks until the sunset; after it an operation is left out."""
 
 import re
-from collections.abc import Iterator
 
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, Versions, prefix_of
-from restkeeper.web import exactjson
 from restkeeper.web.operations import JsonSchema
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
-_REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
 _LATEST = "9999"  # no sunset is later
 
 ABOUT = (
@@ -18,27 +15,24 @@ ABOUT = (
 )
 
 
+def is_retired(service: Service, version: str, path: str, method: str) -> bool:
+    """Whether an operation of a version's document is gone."""
+    now, collections = service.clock.time(), _unversioned(service, version)
+    over = [each for each in service.versions.deprecations if each.is_over(now)]
+    return any(_is_of(each, version, path, method, collections) for each in over)
+
+
 def mark_document(service: Service, document: JsonSchema, version: str) -> None:
-    """Mark in a version's document what is deprecated, and remove what is retired."""
+    """Mark in a version's document what is deprecated."""
     _mark_names_of_versions(document, service.versions)
-    is_pinned = version == service.versions.unversioned
-    kinds = {each.name: each.kind for each in service.resources}
-    is_shorter = False
+    kinds, collections = {each.name: each.kind for each in service.resources}, _unversioned(service, version)
     for each in service.versions.deprecations:
-        if each.version != version and (each.version or not is_pinned):
-            continue
-        if each.collection in kinds:
+        if each.version == version and each.collection in kinds:
             _mark_field(document["components"], each, kinds[each.collection])  # after its sunset, no form has it
-        if each.field:
-            continue
-        for path, method in list(_operations(document["paths"], each, version, set(kinds) if is_pinned else set())):
-            if each.is_over(service.clock.time()):
-                _remove(document, path, method)
-                is_shorter = True
-            else:
-                _mark(document["paths"][path][method], each)
-    if is_shorter:
-        _prune(document)
+        for path, methods in document["paths"].items():
+            for method, part in methods.items():
+                if isinstance(part, dict) and _is_of(each, version, path, method, collections):
+                    _mark(part, each)
 
 
 def _mark_names_of_versions(document: JsonSchema, versions: Versions) -> None:
@@ -78,39 +72,16 @@ def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:
                 _mark_name(part, name, each)
 
 
-def _operations(paths: JsonSchema, each: Deprecation, version: str, unversioned: set[str]) -> Iterator[tuple[str, str]]:
-    """The operations of a deprecated path, of a version, or of the `unversioned` paths, which are of collections."""
-    prefix, path = prefix_of(version), _ARGUMENT.sub(r"{\1}", each.path)
-    for known, methods in paths.items():
-        is_named = known.startswith(f"{prefix}/")
-        is_concerned = (is_named and each.version) or known.split("/")[1] in unversioned
-        if is_concerned and path in ("", known.removeprefix(prefix) if is_named else known):
-            for method, part in methods.items():
-                if isinstance(part, dict) and each.method.lower() in ("", method):
-                    yield known, method
+def _unversioned(service: Service, version: str) -> set[str]:
+    """The collections that are also at paths without a version, if these are of this one."""
+    return {each.name for each in service.resources} if version == service.versions.unversioned else set()
 
 
-def _remove(document: JsonSchema, path: str, method: str) -> None:
-    """Remove an operation, and the links to it."""
-    paths = document["paths"]
-    id = paths[path].pop(method)["operationId"]
-    if not any(isinstance(part, dict) for part in paths[path].values()):
-        del paths[path]
-    operations = [part for methods in paths.values() for part in methods.values() if isinstance(part, dict)]
-    responses = list(document["components"].get("responses", {}).values())
-    responses += [response for part in operations for response in part.get("responses", {}).values()]
-    for response in responses:
-        if links := response.get("links"):
-            response["links"] = {name: link for name, link in links.items() if link["operationId"] != id}
-
-
-def _prune(document: JsonSchema) -> None:
-    """Remove the components that nothing refers to any more."""
-    parts = {section: part for section, part in document["components"].items() if section != "securitySchemes"}
-    while True:
-        used = set(_REFERENCE.findall(exactjson.dumps(document).decode()))
-        unused = [(section, name) for section, part in parts.items() for name in part if (section, name) not in used]
-        if not unused:
-            return
-        for section, name in unused:
-            del parts[section][name]
+def _is_of(each: Deprecation, version: str, path: str, method: str, unversioned: set[str]) -> bool:
+    """Whether an operation is of a deprecated path or version, or of the `unversioned` paths, if these are."""
+    if each.field or each.version not in (version, "") or each.method.lower() not in ("", method):
+        return False
+    prefix, own = prefix_of(version), _ARGUMENT.sub(r"{\1}", each.path)
+    if path.startswith(f"{prefix}/"):
+        return bool(each.version) and own in ("", path.removeprefix(prefix))
+    return path.split("/")[1] in unversioned and own in ("", path)

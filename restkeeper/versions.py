@@ -109,11 +109,6 @@ def prefix_of(version: str) -> str:
     return f"/api/{version}"
 
 
-def version_in(path: str) -> str | None:
-    """What stands in a path where a version does; None for a path without a version."""
-    return path[5:].partition("/")[0] if path.startswith("/api/") else None
-
-
 def http_date(day: date) -> str:
     """The beginning of a day in UTC as an HTTP date (RFC 9110, section 5.6.7)."""
     return formatdate(seconds_of(day), usegmt=True)

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from restkeeper.contract.check import compare
+from restkeeper.contract.check import Finding, compare
 from restkeeper.contract.decisions import TABLE
 from restkeeper.contract.facts import Facts
-from restkeeper.contract.findings import Finding
 from tests.live import ROOT
 
 Json = dict[str, Any]

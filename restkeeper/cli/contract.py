@@ -16,10 +16,9 @@ import click
 from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.main import load_application
 from restkeeper.config import Config, ConfigError
-from restkeeper.contract.check import added, compare
+from restkeeper.contract.check import Finding, compare
 from restkeeper.contract.decisions import Severity
 from restkeeper.contract.facts import Json
-from restkeeper.contract.findings import Finding
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
 from restkeeper.versions import is_version
@@ -134,10 +133,11 @@ def _as_deployed(create: Callable[..., Any]) -> Any:
 def _findings(accepted: dict[str, Json], present: dict[str, Json], today: datetime, window: int) -> list[Finding]:
     """The findings of all versions. Raises Refused for a document that cannot be compared."""
     moved = accepted.keys() ^ present.keys()
-    found = [added(version) for version in sorted(present.keys() - accepted.keys())]
-    for version, promised in accepted.items():
+    found = []
+    for version in sorted(present.keys() - accepted.keys()) + list(accepted):
+        documents = accepted.get(version), present.get(version)
         try:
-            found += compare(version, promised, present.get(version), today=today.date(), window=window, moved=moved)
+            found += compare(version, *documents, today=today.date(), window=window, moved=moved)
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             wrong = "is no OpenAPI document that can be compared"  # no such document was ever accepted
             raise Refused(f"{FOLDER}/{version}.json {wrong}: {error}") from None

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from restkeeper.contract.decisions import BOUNDS, OTHER, PRESENCE, SHARED, TABLE, WINDOWED, Severity
 from restkeeper.contract.facts import Facts, Json, Key
-from restkeeper.contract.findings import READERS, SENDERS, WHOM, ContractChange, Finding, Subject, findings
 
 UNCOUNTED = {*BOUNDS, "pattern", "multipleOf"}  # say nothing of a list of values
 SAYS = {
@@ -24,6 +23,75 @@ _HEAD = re.compile(r'"?-?(\w*)')  # of a value: of "-name" a field, of "note.cre
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 
+MOST = 3  # locations, or subjects, that the text of a finding names; of the others it says how many they are
+WHOM = {
+    "operation": "clients that call it",
+    "collection": "clients that use it",
+    "webhook": "endpoints that wait for it",
+    "version": "all clients of the version",
+}
+READERS = "clients that read it"
+SENDERS = "clients that send it, whose requests are refused or mean something else"
+
+
+class Subject(NamedTuple):
+    """What it is that changed: `name` of a `kind`, of a collection, in the component `schema` if it is in one."""
+
+    kind: str
+    name: str
+    tag: str = ""
+    schema: str = ""
+
+    def __str__(self) -> str:
+        of = f" of {self.schema}" if self.schema and self.kind == "field" else ""
+        return f"{self.kind} {self.name}".strip() + of
+
+
+class ContractChange(NamedTuple):
+    """One change: of what, what happened to it, whom it breaks, and how it is made without that.
+
+    `row` and `how` are those of the table of decisions. Changes of one `cause`, such as a field, are told together.
+    """
+
+    severity: Severity
+    subject: Subject
+    what: str
+    whom: str
+    remedy: str
+    cause: str
+    row: str
+    how: str
+
+
+class Finding(NamedTuple):
+    """What happened to clients of a version by one cause: the first change, and others that are as severe."""
+
+    version: str
+    change: ContractChange
+    locations: list[str]
+    others: list[ContractChange]
+
+    @property
+    def severity(self) -> Severity:
+        """Whether a client breaks."""
+        return self.change.severity
+
+    @property
+    def headline(self) -> str:
+        """What changed, in one line."""
+        return f"{self.version}: {self.change.subject}: {self.change.what}"
+
+    def paragraph(self) -> str:
+        """What changed and where, whom it breaks and what to do instead."""
+        lines = [f"{self.severity}: {self.headline}", *_listed("in ", self.locations)]
+        also = [f"{each.subject}: {each.what}" for each in self.others if each.what != self.change.what]
+        same = [str(each.subject) for each in self.others if each.what == self.change.what]
+        lines += _listed("also ", [*dict.fromkeys(same), *dict.fromkeys(also)])
+        if self.severity is not Severity.COMPATIBLE:
+            whom = dict.fromkeys(each.whom for each in (self.change, *self.others))
+            lines += [f"    breaks: {'; '.join(whom)}", f"    instead: {self.change.remedy}"]
+        return "\n".join(lines)
+
 
 class Judgement(NamedTuple):
     """A step in the life of an element: what it means, what happened, and how it is done without breaking a client."""
@@ -34,25 +102,37 @@ class Judgement(NamedTuple):
 
 
 def compare(
-    version: str, accepted: Json, present: Json | None, *, today: date, window: int, moved: Iterable[str] = ()
+    version: str, accepted: Json | None, present: Json | None, *, today: date, window: int, moved: Iterable[str] = ()
 ) -> list[Finding]:
-    """The findings of a version, the most severe first; `present` is None if the service no longer serves it.
+    """The findings of a version, one for each cause, the most severe first.
 
-    `window` is the fewest days from the declaration of a deprecation to its sunset. `moved` are versions that came or
-    went. Raises ValueError for a document that has a reference to nothing.
+    `accepted` is None if it is new, `present` if the service no longer serves it. `window` is the fewest days from the
+    declaration of a deprecation to its sunset. `moved` are versions that came or went. Raises ValueError for a document
+    that has a reference to nothing.
     """
+    if accepted is None:
+        new = Subject("version", version), "added", "", "", "version", "version", "added"
+        return [Finding(version, ContractChange(Severity.COMPATIBLE, *new), [], [])]
     before, after = Facts(accepted), Facts(present or accepted)
     if present is None:
         after.facts.clear()
-    return findings(version, _Comparison(version, before, after, today, window, {*moved}).changes())
+    causes: dict[str, dict[ContractChange, set[str]]] = {}
+    for change, location in _Comparison(version, before, after, today, window, {*moved}).changes():
+        causes.setdefault(change.cause, {}).setdefault(change, set()).add(location)
+    found = []
+    for same in causes.values():
+        worst = min(each.severity for each in same)
+        worse = [each for each in same if each.severity is worst]
+        first, *others = sorted(worse, key=lambda each: each.subject.kind == "parameter")  # it changes as its field
+        found.append(Finding(version, first, sorted(same[first] - {""}), others))
+    return sorted(found, key=lambda each: (each.severity, each.headline))
 
 
-def added(version: str) -> Finding:
-    """The finding of a version that is served and was not accepted before."""
-    change = ContractChange(
-        Severity.COMPATIBLE, Subject("version", version), "added", "", "", "version", "version", "added"
-    )
-    return Finding(version, change, [], [])
+def _listed(word: str, texts: list[str]) -> Iterator[str]:
+    """A line for each of the first texts, and one that says how many more there are."""
+    yield from (f"    {word}{each}" for each in texts[:MOST])
+    if more := len(texts[MOST:]):
+        yield f"    {'and ' if word == 'in ' else ''}{word}{more} more"
 
 
 class _Comparison:

@@ -2,6 +2,7 @@
 
 import hmac
 import os
+import time
 
 from flask import Blueprint, Request, Response, request
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -11,7 +12,7 @@ from restkeeper.errors import Problem, Unauthorized
 from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import OWN, Guard, digest_of, needs
-from restkeeper.web.observe import DEPRECATED, route_of, seconds_since_start
+from restkeeper.web.observe import BEGAN, DEPRECATED
 from restkeeper.web.operations import Contribution, Result, returns
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -65,13 +66,14 @@ class Metrics:
 
     def count(self, served: Request, response: Response) -> None:
         """Count one response, and the uses of what is deprecated."""
-        method, route, status = served.method, route_of(served), response.status_code
+        route = served.url_rule.rule if served.url_rule else "(none)"
+        method, status = served.method, response.status_code
         if (known := self._known.get((method, route, status))) is None:
             name = method if method in _METHODS else "other"  # clients must not create time series
             known = self._seconds.labels(name, route, status)
             if name == method:
                 self._known[method, route, status] = known
-        known.observe(seconds_since_start(served.environ))
+        known.observe(time.perf_counter() - served.environ[BEGAN])
         for each in served.environ.get(DEPRECATED, ()):  # a part that is empty is all of a version
             self._deprecated.labels(each.version or "unversioned", each.part).inc()
 

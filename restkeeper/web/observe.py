@@ -21,7 +21,8 @@ from restkeeper.web.auth import name_of
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 
-_BEGAN = "restkeeper.began"  # keys in the WSGI environment, which is at hand wherever the request is
+# Keys in the WSGI environment, which is at hand wherever the request is.
+BEGAN = "restkeeper.began"  # by time.perf_counter
 _REQUEST_ID = "restkeeper.request_id"
 DEPRECATED = "restkeeper.deprecated"  # the deprecations that the request has used, if there are any
 
@@ -39,7 +40,7 @@ def install(
 
     def begin(request: Request) -> None:
         environ = request.environ
-        environ[_BEGAN] = time.perf_counter()
+        environ[BEGAN] = time.perf_counter()
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else f"{getrandbits(128):032x}"
 
@@ -56,9 +57,9 @@ def install(
             "caller": name_of(environ),
             "method": request.method,
             "path": request.path,
-            "route": route_of(request),
+            "route": request.url_rule.rule if request.url_rule else "(none)",
             "status": response.status_code,
-            "ms": round(seconds_since_start(environ) * 1000, 3),
+            "ms": round((time.perf_counter() - environ[BEGAN]) * 1000, 3),
         }
         if used := environ.get(DEPRECATED):
             line["deprecated"] = ", ".join([each.name for each in used])
@@ -66,17 +67,6 @@ def install(
 
     app.before.append(begin)
     app.after += [log, add_id] if access_log else [add_id]  # each may fail by itself
-
-
-def route_of(request: Request) -> str:
-    """The rule that a request matched."""
-    return request.url_rule.rule if request.url_rule else "(none)"
-
-
-def seconds_since_start(environ: dict[str, Any]) -> float:
-    """For how long the request with this WSGI environment has been worked on."""
-    elapsed: float = time.perf_counter() - environ[_BEGAN]
-    return elapsed
 
 
 def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:

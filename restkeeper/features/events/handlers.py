@@ -258,8 +258,8 @@ class EventHandlers:
         reader.only([each.name for each in FEED_PARAMETERS], "the feed")
         params = _FeedRequest(
             reader.one("after", _cursor, ""),
-            reader.several("type", _one_of(self._types), len(self._types)) or ("*",),
-            reader.several("collection", _one_of(self._known), len(self._known)),
+            reader.several("type", one_of(self._types), len(self._types)) or ("*",),
+            reader.several("collection", one_of(self._known), len(self._known)),
             reader.one("limit", whole(1, self._limit_max), self._limit_max),
             reader.one("wait", whole(0, LONGEST), 0),
         )
@@ -292,7 +292,9 @@ def _cursor(text: str) -> str:
     return text
 
 
-def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    """Reads one of these words."""
+
     def parse(text: str) -> str:
         if text not in known:
             raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(known)}")

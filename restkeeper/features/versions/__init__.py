@@ -15,7 +15,7 @@ from restkeeper.features.versions.marks import ABOUT, is_retired, mark_document
 from restkeeper.features.versions.representations import OlderRepresentation, SunsetRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of, version_in
+from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application
 from restkeeper.web.auth import PUBLIC, needs
 from restkeeper.web.errors import PATH, render
@@ -136,7 +136,8 @@ class Gate:
     def require_served(self, request: Request) -> None:
         """Raises NotFound at a version that does not exist, and VersionRetired at one whose sunset is over."""
         path = request.path
-        if (name := version_in(path)) is not None:
+        if path.startswith("/api/"):
+            name = path.split("/")[2]
             end = self._ends.get(name)
             if end is None or end <= self._clock.time():
                 self._refuse(name, path)

@@ -19,7 +19,7 @@ from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of, version_in
+from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application
 from restkeeper.web.errors import PATH
 from restkeeper.web.observe import DEPRECATED
@@ -90,7 +90,8 @@ class Deprecations:
     def _target(self, request: Request) -> Target | None:
         """Where a request goes, if it is in a version."""
         path, rule = request.path, request.url_rule.rule if request.url_rule else ""
-        if (name := version_in(path)) is not None:
+        if path.startswith("/api/"):
+            name = path.split("/")[2]
             prefix = prefix_of(name)
             rest, route = path.removeprefix(prefix) or "/", rule.removeprefix(prefix)
             return Target(name, name, rest, route) if name in self._versions else None

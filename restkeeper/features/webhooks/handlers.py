@@ -14,6 +14,7 @@ from flask import Blueprint, request
 
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
+from restkeeper.features.events.handlers import one_of
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
@@ -233,7 +234,7 @@ class WebhookHandlers(SecretItemHandlers):
         reader.only(PARAMETERS, "this list")
         before = reader.one("cursor", _delivery_number, None)
         limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
-        state = reader.one("state", _state, None)
+        state = reader.one("state", one_of(STATES), None)
         reader.finish()
         self._store.read(self.name, id)
         found = self._store.deliveries(id, before, limit + 1, state)
@@ -325,12 +326,6 @@ def _number(text: str) -> int:
         return _delivery_number(text)
     except ValueError:
         raise NotFound("there is no such delivery") from None
-
-
-def _state(text: str) -> str:
-    if text not in STATES:
-        raise ValueError(f"must be one of: {', '.join(STATES)}")
-    return text
 
 
 def _reply(value: Any) -> Reply:

@@ -200,6 +200,8 @@ def _work(
 ) -> tuple[Callable[[Transaction], Prepared], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
     scope = f"{items.name}:write"
+    if (method != "POST" or id is None) and method not in items.resource.methods:
+        return None
     if method == "POST" and id is None:
         return lambda transaction: items.prepare_create(sent), scope
     if method == "POST":

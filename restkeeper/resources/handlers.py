@@ -81,13 +81,17 @@ class CollectionHandlers:
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
         routes = Blueprint(self.name, __name__)
-        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
-        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
-        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
         put = self.put_item if self.items.resource.ids == "client" else self.replace_item
-        routes.add_url_rule("/<id>", view_func=put, methods=["PUT"])
-        routes.add_url_rule("/<id>", view_func=self.merge_item, methods=["PATCH"])
-        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        for path, method, view in (
+            ("", "GET", self.list_items),
+            ("", "POST", self.create_item),
+            ("/<id>", "GET", self.read_item),
+            ("/<id>", "PUT", put),
+            ("/<id>", "PATCH", self.merge_item),
+            ("/<id>", "DELETE", self.delete_item),
+        ):
+            if method in self.items.resource.methods:
+                routes.add_url_rule(path, view_func=view, methods=[method])
         for action in self.items.resource.actions.values():
             path = f"/<id>/{action.name}" if action.of_item else f"/{action.name}"
             routes.add_url_rule(path, view_func=self._view(action), methods=["POST"])

@@ -36,6 +36,8 @@ _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
 _IDS = ("server", "client")
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
@@ -137,7 +139,8 @@ class Resource:
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
     revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
     number of items of its pages. With ids="client" callers give the ids: a PUT creates an item if there is none, and a
-    POST can have an `id`.
+    POST can have an `id`. `methods` are those that requests can use, ("GET",) for a collection that they only read:
+    actions, functions of the service and imports write it all the same.
     """
 
     name: str
@@ -151,6 +154,7 @@ class Resource:
     sort: str = ""
     page_limit: int | None = None
     ids: str = "server"
+    methods: Sequence[str] = METHODS
     actions: dict[str, Action] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     functions: list[tuple[str, Callable[..., Any]]] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
@@ -246,6 +250,8 @@ class Resource:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
         if self.page_limit is not None and not (type(self.page_limit) is int and self.page_limit > 0):
             raise ValueError(f"{self.name}: page_limit={self.page_limit!r}: must be a whole number from 1")
+        if isinstance(self.methods, str) or "GET" not in self.methods or not {*METHODS}.issuperset(self.methods):
+            raise ValueError(f"{self.name}: methods={self.methods!r}: must be 'GET' and some of {METHODS[1:]}")
         added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")

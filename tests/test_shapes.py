@@ -1,11 +1,19 @@
-"""Collections of other shapes: those that requests only read, or only add to."""
+"""Collections of other shapes: those that requests only read, or only add to; items without times and version."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from jsonschema import Draft202012Validator
 
-from restkeeper import Config, Resource
-from tests.shop.shapes import RateSchema, create_app
-from tests.test_openapi import everything
+from restkeeper import Config, Index, ItemSchema, Rename, Resource, Text, Version, Versions
+from restkeeper.resources.representation import StoredRepresentation
+from tests.shop import create_app as create_shop
+from tests.shop.shapes import TAGS, RateSchema, TagSchema, create_app
+from tests.test_openapi import everything, fits
+from tests.test_pages import walk
 
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys", "openapi")
 
@@ -59,3 +67,139 @@ def test_methods_that_cannot_be(methods: tuple[str, ...]) -> None:
     """The start says what to write."""
     with pytest.raises(ValueError, match="rates: methods=.*: must be 'GET' and some of .*'DELETE'"):
         Resource("rates", "rate", RateSchema, methods=methods)
+
+
+TIMES = {"created_at", "updated_at", "version"}
+
+
+def tag(client: FlaskClient, name: str, **fields: str) -> str:
+    """The path of a new tag."""
+    created = client.post("/tags", json={"name": name, **fields})
+    assert created.status_code == 200 and created.json.keys() == {"id", "name", "note"}
+    return created.headers["Location"]
+
+
+def test_items_without_times_and_version(client: FlaskClient) -> None:
+    """No response has them, and no request can; conditions and the order of lists are as ever."""
+    paths = [tag(client, name) for name in ("red", "green", "blue")]
+    first = client.get(paths[0])
+    assert first.json == {"id": first.json["id"], "name": "red", "note": ""} and "Last-Modified" in first.headers
+    changed = client.put(paths[0], json={**first.json, "note": "x"}, headers={"If-Match": first.headers["ETag"]})
+    assert changed.status_code == 200 and changed.json == {**first.json, "note": "x"}
+    stale = client.patch(paths[0], json={"note": "y"}, headers={"If-Match": first.headers["ETag"]})
+    assert (stale.status_code, stale.headers["ETag"]) == (412, changed.headers["ETag"])
+    assert client.get(paths[0], headers={"If-None-Match": changed.headers["ETag"]}).status_code == 304
+    merged = client.patch(paths[0], json={"note": None})
+    assert (merged.data, merged.headers["ETag"]) == (first.data, first.headers["ETag"])  # it is as it was
+    assert [each["name"] for each in client.get("/tags").json] == ["red", "green", "blue"]
+    assert list(walk(client, "/tags?limit=2&sort=-id", "next")) == [["blue", "green"], ["red"]]
+    assert client.get("/tags?limit=1").json[0].keys() == {"id", "name", "note"}
+    assert client.get("/tags?q=gre&fields=name").json == [{"name": "green"}]
+    assert client.delete(paths[2]).json.keys() == {"id", "name", "note"}
+    data = [each["data"] for each in client.get("/api/v1/events").json]
+    assert len(data) == 6 and all(each.keys() == {"id", "name", "note"} for each in data)
+
+
+@pytest.mark.parametrize("name", sorted(TIMES))
+def test_what_is_excluded_is_no_field(client: FlaskClient, name: str) -> None:
+    """Of no request: it is refused as each unknown name is."""
+    path, sent = tag(client, "red"), {"name": "blue", name: 1}
+    for method, of in (("POST", "/tags"), ("PUT", path), ("PATCH", path)):
+        refused = client.open(of, method=method, json=sent)
+        fault = {"pointer": f"#/{name}", "detail": "is not a field of this collection"}
+        assert (refused.status_code, refused.json["errors"]) == (422, [fault])
+    for query in (f"{name}=1", f"sort={name}", f"fields={name}"):
+        assert client.get(f"/tags?{query}").status_code == 400
+    assert client.get(path).json["name"] == "red"
+
+
+def test_the_document_is_without_them(client: FlaskClient) -> None:
+    """Also what is sent to webhooks instead of an item that is too large."""
+    document = client.get("/openapi.json").json
+    schemas, parameters = document["components"]["schemas"], document["components"]["parameters"]
+    assert set(schemas["Tag"]["required"]) == {"id", "name", "note"} == set(schemas["TagField"]["enum"])
+    assert not [name for name in parameters if name.startswith("Tag.") and name.split(".")[1] in TIMES]
+    assert "webhooks" not in document or schemas["ItemReference"]["required"] == ["id"]
+    fits(document, schemas["Tag"], client.get(tag(client, "red")).json)
+    list(map(Draft202012Validator.check_schema, schemas.values()))
+
+
+def test_excluded_times_are_stored() -> None:
+    """So that a schema can exclude them, and not any more; also version alone."""
+
+    class ShownSchema(TagSchema):
+        class Meta:
+            exclude = ("version",)
+
+    hidden, shown = (StoredRepresentation(Resource("tags", "tag", schema)) for schema in (TagSchema, ShownSchema))
+    red = hidden.create({"name": "red"}, id="a", now="2026-01-01T00:00:00.000000Z")
+    blue = hidden.replace(red, {"name": "blue"}, now="2026-01-02T00:00:00.000000Z")
+    times = b'"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-02T00:00:00.000000Z"'
+    assert hidden.body(blue) == b'{"id":"a","name":"blue","note":""}'
+    assert shown.body(blue) == b'{"id":"a","name":"blue","note":"",' + times + b"}"
+    green = shown.replace(blue, {"name": ',"version":1}'}, now="2026-01-03T00:00:00.000000Z")
+    assert hidden.body(green) == rb'{"id":"a","name":",\"version\":1}","note":""}' and green.version == 3
+    exported = {"id": "a", "name": "red", "created_at": "2020-01-01T00:00:00Z", "version": 7}
+    restored = hidden.restore(exported, id="b", now="2026-01-01T00:00:00.000000Z")
+    assert (restored.id, restored.version) == ("a", 7) and b"2020-01-01" in shown.body(restored)
+
+
+@pytest.mark.needs("versions")
+def test_older_versions_are_without_times_too() -> None:
+    """An item that one version creates, the other changes."""
+    tags = replace(TAGS, upgrades={2: [Rename("title", "name")]})
+    versions = Versions(Version("v1", revisions={"tags": 1}), Version("v2"), unversioned="v2")
+    client = create_shop(Config(), [tags], versions=versions).test_client()
+    path = client.post("/api/v1/tags", json={"title": "red"}).headers["Location"].removeprefix("/api/v1")
+    first = client.get(f"/api/v1{path}")
+    assert first.json == {"id": first.json["id"], "title": "red", "note": ""}
+    for version, name, sent in (("v2", "name", "green"), ("v1", "title", "blue"), ("v1", "title", "red")):
+        shown = client.get(f"/api/{version}{path}")
+        changed = client.put(
+            f"/api/{version}{path}", json={**shown.json, name: sent}, headers={"If-Match": shown.headers["ETag"]}
+        )
+        assert changed.json == {**shown.json, name: sent} == client.get(f"/api/{version}/tags").json[0]
+        refused = client.patch(f"/api/{version}{path}", json={"version": 1})
+        assert refused.json["errors"][0]["detail"] == "is not a field of this collection"
+    assert client.patch(f"/api/v1{path}", json={"note": "x"}).json["note"] == "x"
+    assert client.get("/api/v1/events").json[-1]["data"].keys() == {"id", "title", "note"}
+
+
+def test_an_export_is_without_times(tmp_path: Path) -> None:
+    """And can be imported; the id stays."""
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/shapes.db"))
+    path = tag(app.test_client(), "red")
+    item = app.test_client().get(path).json
+    run = app.test_cli_runner().invoke
+    for name in ("tags.ndjson", "tags.csv"):
+        assert run(args=["export", "tags", f"{tmp_path}/{name}"]).exit_code == 0
+        assert app.test_client().delete(path).status_code == 200
+        done = run(args=["import", "tags", f"{tmp_path}/{name}"])
+        assert done.exit_code == 0 and app.test_client().get(path).json == item, done.output
+        assert "1 already there" in run(args=["import", "tags", f"{tmp_path}/{name}"]).output
+
+
+@pytest.mark.parametrize("excluded", [("id",), ("id", "version")])
+def test_items_have_an_id(excluded: tuple[str, ...]) -> None:
+    """The start says what can be excluded."""
+    schema = type("TagSchema", (ItemSchema,), {"Meta": type("Meta", (), {"exclude": excluded})})
+    with pytest.raises(ValueError, match="tags: TagSchema.Meta: leaves out id: exclude only times and version"):
+        Resource("tags", "tag", schema)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"version": Text(load_default="")}, {"of": Text(load_default="", data_key="version")}]
+)
+def test_the_name_of_a_time_is_taken(fields: Any) -> None:
+    """Also where it is excluded: the schema may show it again."""
+    schema = type("TagSchema", (TagSchema if "of" in fields else ItemSchema,), fields)
+    with pytest.raises(ValueError, match="tags.version: the server sets it: use another name"):
+        Resource("tags", "tag", schema)
+
+
+def test_an_order_that_is_no_field_is_refused() -> None:
+    """Items are in the order of their creation without one."""
+    with pytest.raises(ValueError, match="tags: sort='-created_at': 'created_at' is none of id, name"):
+        replace(TAGS, sort="-created_at")
+    with pytest.raises(ValueError, match="tags.created_at: cannot be indexed"):
+        replace(TAGS, indexes=(Index("created_at"),))

@@ -1,5 +1,6 @@
 """The items of a collection as callers know them, and as they are stored: validated once, represented once."""
 
+import re
 from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 _SERVER_FIELDS = ServerFieldsSchema()
 
 _ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
+_TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
 
 JsonObject = dict[str, Any]
 
@@ -138,7 +140,9 @@ class StoredRepresentation(Representation):
         self._schema = own.loading()
         self._is_exact = all(map(is_exact, own.definitions.values()))
         self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
-        self._read_only = (*READ_ONLY, *own.read_only)
+        self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
+        times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
+        self._times = b"".join(times) + b"}"  # what callers see of _TIMES
 
     @property
     def collection(self) -> Collection:
@@ -162,7 +166,7 @@ class StoredRepresentation(Representation):
             of_server = _SERVER_FIELDS.load(of_server)
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
-        text, more = self._load(sent, sent)
+        text, more = self._load({name: value for name, value in sent.items() if name not in READ_ONLY}, sent)
         require_none(faults + more)
         now = of_server.pop("updated_at")
         return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
@@ -178,7 +182,8 @@ class StoredRepresentation(Representation):
         """See `replace`. The service sets those read-only fields that are `given`."""
         present = self.present(record)  # the whole item is replaced: no value of it is needed
         current = exactjson.cut(present.body)
-        unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in self.names}
+        known = self.revision.stored
+        unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in known}
         if unknown:  # the item is of a newer program, whose clients send them back
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
@@ -228,12 +233,16 @@ class StoredRepresentation(Representation):
         return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
 
     def body(self, record: Record) -> bytes:
-        return record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body
+        return self._shown(record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body)
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
-            return page.bodies
+            return list(map(self._shown, page.bodies)) if self.revision.hidden else page.bodies
         return super().bodies(page)
+
+    def _shown(self, body: bytes) -> bytes:
+        """A stored body without what the schema hides."""
+        return _TIMES.sub(self._times, body) if self.revision.hidden else body
 
     def is_older(self, fingerprint: str) -> bool:
         """Whether records with this fingerprint are of an older schema."""
@@ -263,7 +272,7 @@ class StoredRepresentation(Representation):
         kept = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
         if new := self.revision.computed - members.keys():
             kept |= self._computed(kept, new)
-            kept = {name: kept[name] for name in self.names if name in kept}
+            kept = {name: kept[name] for name in self.revision.stored if name in kept}
         upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), removed=removed)
         if failure is None:
             return upgraded
@@ -339,7 +348,8 @@ class StoredRepresentation(Representation):
 
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
         """The next version of an item, given its members and its own fields. It keeps what is not in this schema."""
-        created_at, version = exactjson.stored(current["created_at"]), record.version + 1
+        created_at = exactjson.stored(current["created_at"]) if "created_at" in current else now
+        version = record.version + 1
         now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
         made = made._replace(owner=record.owner, removed=record.removed)

@@ -23,7 +23,7 @@ from restkeeper.resources.evolution import (
     steps_for,
 )
 from restkeeper.schemas.fields import Reference, Time, default_of, scopes_of
-from restkeeper.schemas.item import READ_ONLY, ItemSchema
+from restkeeper.schemas.item import READ_ONLY, ItemSchema, hidden_in
 from restkeeper.schemas.prepared import COMPUTED, ISO, all_fields_in, fields_of, is_computed, prepared, refusals
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
 from restkeeper.web import exactjson
@@ -83,11 +83,11 @@ class Revision:
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
     `definitions` are those of all fields but READ_ONLY, `names` all fields in the order of an item, by their names in
-    JSON. `fields` are those that queries can use, `texts` those whose values are texts, or null. `read_only` are those
-    that no caller sets, `computed` those of them that follow from others; `guarded` need a scope to be changed, also
-    to some states. `defaults` are the texts of the values of a new item. The `fingerprint` has the number, if it is
-    not the first, and 8 hex digits: they are of the fields, their order, types and defaults, and of the schemas inside
-    them.
+    JSON, and `stored` those with which it is stored: also those of READ_ONLY that are `hidden`. `fields` are those that
+    queries can use, `texts` those whose values are texts, or null. `read_only` are those that no caller sets,
+    `computed` those of them that follow from others; `guarded` need a scope to be changed, also to some states.
+    `defaults` are the texts of the values of a new item. The `fingerprint` has the number, if it is not the first, and
+    8 hex digits: they are of the fields, their order, types and defaults, and of the schemas inside them.
     """
 
     def __init__(self, number: int, schema: type[ItemSchema]) -> None:
@@ -96,7 +96,9 @@ class Revision:
         self.schema = schema
         known = fields_of(made)
         self.definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
-        self.names = ("id", *self.definitions, *READ_ONLY[1:])
+        self.hidden = hidden_in(schema)
+        self.stored = ("id", *self.definitions, *READ_ONLY[1:])
+        self.names = tuple(name for name in self.stored if name not in self.hidden)
         ordered = {name: known[name] for name in self.names}
         self.fields = {each.name: each for name, field in ordered.items() for each in _queried(name, field)}
         texts = (name for name, each in self.fields.items() if each.kind in (Kind.TEXT, Kind.TIME))
@@ -118,11 +120,11 @@ class Revision:
     def completed(self, members: Members) -> Members:
         """An item with exactly these fields, in their order: those that are missing have their defaults."""
         had = {**self.defaults, **members}
-        return {name: had[name] for name in self.names if name in had}
+        return {name: had[name] for name in self.stored if name in had}
 
     def loading(self) -> Schema:
         """A schema that loads an item without READ_ONLY, and with what is stored of the other read-only fields."""
-        made = prepared(self.schema, exclude=READ_ONLY)
+        made = prepared(self.schema, exclude=tuple(name for name in READ_ONLY if name not in self.hidden))
         for name, field in made.fields.items():
             if field.dump_only and not is_computed(field):
                 field.load_default = None if field.load_default is missing else field.load_default
@@ -262,6 +264,11 @@ class Resource:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
         made = prepared(revision.schema)
+        if "id" in revision.hidden:
+            raise ValueError(f"{self.name}: {self.schema.__name__}.Meta: leaves out id: exclude only times and version")
+        for name in {*READ_ONLY[1:]}.intersection(own := fields_of(made)):
+            if own[name].name != name or not own[name].dump_only:
+                raise ValueError(f"{self.name}.{name}: the server sets it: use another name")
         if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
             raise ValueError(f"{self.name}.{reason}")
         found = [field for _, field in references_in(made)]
@@ -396,7 +403,7 @@ def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field
             copies[name].allow_none = True
         field.name = field.parent = field.root = field.data_key = field.attribute = None  # it can have another name
     made = ItemSchema.from_dict(copies, name=schema.__name__)
-    made.__doc__ = schema.__doc__
+    made.__doc__, made.opts.exclude = schema.__doc__, hidden_in(schema)
     return cast(type[ItemSchema], made)
 
 

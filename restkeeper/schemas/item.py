@@ -10,7 +10,10 @@ READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
 class ItemSchema(Schema):
-    """Base of every collection's schema. The server sets these four fields; unknown fields are refused."""
+    """Base of every collection's schema. The server sets these four fields; unknown fields are refused.
+
+    Times and version are not in the items of a schema whose `Meta.exclude` names them.
+    """
 
     error_messages = {"unknown": "is not a field of this collection"}
 
@@ -28,6 +31,12 @@ class ItemSchema(Schema):
     created_at = Time(dump_only=True, metadata={"description": "When it was created, in UTC."})
     updated_at = Time(dump_only=True, metadata={"description": "When it last changed, in UTC."})
     version = Whole(1, dump_only=True, metadata={"description": "Counts the changes, from 1."})
+
+
+def hidden_in(schema: type[Schema]) -> tuple[str, ...]:
+    """Those of READ_ONLY that a schema excludes: items are stored with them, and nobody sees them."""
+    known = schema().fields
+    return tuple(name for name in READ_ONLY if name not in known)
 
 
 class ServerFieldsSchema(Schema):

@@ -1,10 +1,10 @@
-"""Collections of other shapes: one that requests only read."""
+"""Collections of other shapes: one that requests only read, and items without times."""
 
 from typing import Any
 
 from marshmallow import Schema, fields
 
-from restkeeper import Application, Config, ItemSchema, Resource, Text, Unit
+from restkeeper import Application, Config, Index, ItemSchema, Resource, Text, Unit
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -17,6 +17,16 @@ class RateSchema(ItemSchema):
     value = fields.Decimal(load_default=1)
 
 
+class TagSchema(ItemSchema):
+    """A word, without times and version."""
+
+    class Meta:
+        exclude = ("created_at", "updated_at", "version")
+
+    name = Text(1, 50, required=True, metadata={"examples": ["red"]})
+    note = Text(0, 50_000, load_default="")
+
+
 class SourceSchema(Schema):
     """From where rates are."""
 
@@ -25,6 +35,7 @@ class SourceSchema(Schema):
 
 RATES = Resource("rates", "rate", RateSchema, methods=["GET"])
 NOTES = Resource("notes", "note", RateSchema, methods=("GET", "POST"))
+TAGS = Resource("tags", "tag", TagSchema, indexes=(Index("name", unique=True), Index("name")), search=("name",))
 
 
 @RATES.action("refresh", body=SourceSchema, of="collection")
@@ -41,4 +52,4 @@ def double(rate: Item, store: Unit) -> Item:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [RATES, NOTES], **options)
+    return create_shop(config, [RATES, NOTES, TAGS], **options)

@@ -60,7 +60,7 @@ class EventRepresentations:
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form: without the fields whose values have no equivalent in it."""
         representation = self._representations.get(event.collection)
-        if representation is None or representation.fingerprint == event.fingerprint:  # an older one matches no item
+        if representation is None:
             return event
         record = Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
         try:

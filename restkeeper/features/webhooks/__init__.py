@@ -77,7 +77,10 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     components.schema("NewWebhook", new, lazy=True)
     delivery = description.marshmallow("WebhookDelivery", WebhookDeliverySchema)
     components.schema("WebhookDelivery", returned(delivery["properties"]), lazy=True)
-    components.schema("ItemReference", texts["schemas"]["ItemReference"], lazy=True)
+    hidden = {name for each in service.representations.values() for name in each.revision.hidden}
+    reference = texts["schemas"]["ItemReference"]
+    required = [name for name in reference["required"] if name not in hidden]
+    components.schema("ItemReference", reference | {"required": required}, lazy=True)
     examples["NewWebhook"] = examples["WebhookInput"]
     examples["DisabledWebhook"] = examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}
     sent = (*event_types(service), EventType(PING, "Webhook", ""))

@@ -203,8 +203,8 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
 def read_item(collection: str, id: str) -> dict[str, Any]:
     """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound."""
     service = service_of(current_app)
-    body = service.representations[collection].body(service.store.read(collection, id))
-    return cast(dict[str, Any], exactjson.stored(body))
+    stored = service.representations[collection]
+    return cast(dict[str, Any], exactjson.stored(stored.body(stored.read(service.store, id))))
 
 
 def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""Collections of other shapes: those that requests only read, or only add to; items without times and version."""
+"""Collections that requests only read or add to, items without times and version, and singletons."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ import pytest
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 
-from restkeeper import Config, Index, ItemSchema, Rename, Resource, Text, Version, Versions
+from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text, Version, Versions
 from restkeeper.resources.representation import StoredRepresentation
+from tests.callers import ADMIN_KEY, make_key
+from tests.live import Gunicorn, send
 from tests.shop import create_app as create_shop
-from tests.shop.shapes import TAGS, RateSchema, TagSchema, create_app
+from tests.shop.shapes import SETTINGS, TAGS, RateSchema, TagSchema, create_app
 from tests.test_openapi import everything, fits
 from tests.test_pages import walk
 
@@ -119,7 +122,7 @@ def test_the_document_is_without_them(client: FlaskClient) -> None:
     schemas, parameters = document["components"]["schemas"], document["components"]["parameters"]
     assert set(schemas["Tag"]["required"]) == {"id", "name", "note"} == set(schemas["TagField"]["enum"])
     assert not [name for name in parameters if name.startswith("Tag.") and name.split(".")[1] in TIMES]
-    assert "webhooks" not in document or schemas["ItemReference"]["required"] == ["id"]
+    assert "webhooks" not in document or schemas["ItemReference"]["required"] == []
     fits(document, schemas["Tag"], client.get(tag(client, "red")).json)
     list(map(Draft202012Validator.check_schema, schemas.values()))
 
@@ -203,3 +206,166 @@ def test_an_order_that_is_no_field_is_refused() -> None:
         replace(TAGS, sort="-created_at")
     with pytest.raises(ValueError, match="tags.created_at: cannot be indexed"):
         replace(TAGS, indexes=(Index("created_at"),))
+
+
+def test_a_singleton_has_one_path(client: FlaskClient) -> None:
+    """It has the defaults of its fields until it is changed; it cannot be created, deleted or listed."""
+    first = client.get("/settings")
+    assert first.json == {"theme": "light", "favourite": None, "visits": 0} and first.headers["ETag"]
+    assert client.put("/settings", json=first.json).data == first.data and not client.get("/api/v1/events").json
+    stale = client.patch("/settings", json={"theme": "dark"}, headers={"If-Match": '"x"'})
+    assert (stale.status_code, stale.headers["ETag"]) == (412, first.headers["ETag"])
+    matched = {"If-Match": first.headers["ETag"]}
+    changed = client.patch("/api/v1/settings", json={"theme": "dark"}, headers=matched)
+    assert changed.json == {**first.json, "theme": "dark"} and changed.headers["ETag"] != first.headers["ETag"]
+    read = client.get("/settings?fields=theme", headers={"If-None-Match": first.headers["ETag"]})
+    assert (read.json, read.headers["ETag"]) == ({"theme": "dark"}, changed.headers["ETag"])
+    assert client.patch("/settings", json={"theme": "light"}, headers=matched).status_code == 412
+    assert client.put("/settings", json={"visits": 3}).json == {**first.json, "visits": 3}
+    assert [each["type"] for each in client.get("/api/v1/events").json] == ["settings.updated"] * 2
+    assert client.get("/api/v1/events").json[0]["data"] == changed.json
+    for method in ("POST", "DELETE"):
+        refused = client.open("/settings", method=method, json={})
+        assert refused.status_code == 405
+        assert set(refused.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS", "PUT", "PATCH"}
+    assert client.get("/settings/settings").status_code == 404
+    for name in ("id", *TIMES):
+        refused = client.put("/settings", json={name: first.json.get(name, "settings")})
+        assert refused.json["errors"] == [{"pointer": f"#/{name}", "detail": "is not a field of this collection"}]
+    assert {"name": "settings", "url": "/settings"} in client.get("/").json["collections"]
+
+
+def test_functions_change_a_singleton(client: FlaskClient) -> None:
+    """Its actions, those of others, and batches; also when it is not stored yet."""
+    assert client.post("/settings/visit").json["visits"] == 1
+    tag(client, "visit")
+    assert client.get("/settings").json["visits"] == 2
+    assert client.post("/settings/reset").json == {"theme": "light", "favourite": None, "visits": 0}
+    operations = [
+        {"method": "PATCH", "path": "/settings", "body": {"theme": "dark"}, "if_match": "*"},
+        {"method": "POST", "path": "/settings/visit"},
+        {"method": "PUT", "path": "/company", "body": {"name": "Lamps"}},
+    ]
+    results = client.post("/api/v1/batch", json={"operations": operations}).json["results"]
+    assert [results[1]["body"], results[2]["body"]] == [client.get(path).json for path in ("/settings", "/company")]
+    for method, path in (("POST", "/settings"), ("DELETE", "/settings"), ("PATCH", "/settings/settings")):
+        refused = client.post("/api/v1/batch", json={"operations": [{"method": method, "path": path, "body": {}}]})
+        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/operations/0/path")
+
+
+def test_a_singleton_without_defaults_is_created_by_a_put(client: FlaskClient) -> None:
+    """Before that there is none."""
+    for method in ("GET", "PATCH"):
+        assert client.open("/company", method=method, json={"name": "Lamps"}).status_code == 404
+    assert client.put("/company", json={"name": "x"}, headers={"If-Match": "*"}).status_code == 412
+    assert client.put("/company", json={}).json["errors"][0]["pointer"] == "#/name"
+    created = client.put("/company", json={"name": "Lamps"}, headers={"If-None-Match": "*"})
+    assert (created.status_code, created.json) == (200, {"name": "Lamps", "seat": ""})
+    assert client.put("/company", json={"name": "x"}, headers={"If-None-Match": "*"}).status_code == 412
+    assert client.patch("/company", json={"seat": "Rome"}).json == {"name": "Lamps", "seat": "Rome"}
+    assert [each["type"] for each in client.get("/api/v1/events").json] == ["company.created", "company.updated"]
+
+
+def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
+    """As every item; nothing refers to it."""
+    path = tag(client, "red")
+    absent = client.patch("/settings", json={"favourite": "none"})
+    assert (absent.status_code, absent.json["errors"][0]["pointer"]) == (422, "#/favourite")
+    assert client.patch("/settings", json={"favourite": path.removeprefix("/tags/")}).status_code == 200
+    assert client.delete(path).status_code == 409
+    schema = type("LinkSchema", (ItemSchema,), {"to": Reference("settings", required=True)})
+    with pytest.raises(
+        ValueError, match=r"links.to: Reference\('settings'\): there is no such collection in tags, links"
+    ):
+        create_shop(Config(), [TAGS, SETTINGS, Resource("links", "link", schema)])
+
+
+def test_a_singleton_needs_its_scopes() -> None:
+    """The same as a collection."""
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    reader, writer = ({"X-API-Key": make_key(client, f"settings:{may}")["secret"]} for may in ("read", "write"))
+    assert [client.get("/settings", headers=each).status_code for each in (reader, writer, {})] == [200, 403, 401]
+    for path, method in (("/settings", "PATCH"), ("/settings/visit", "POST")):
+        codes = [client.open(path, method=method, json={}, headers=each).status_code for each in (reader, writer)]
+        assert codes == [403, 200]
+
+
+def test_the_first_changes_of_a_singleton_at_once(tmp_path: Path) -> None:
+    """None is lost: of requests, of actions and in batches, in two processes."""
+    visit = {"method": "POST", "path": "/settings/visit"}
+    with (
+        Gunicorn(tmp_path, app="tests.shop.shapes:create_app()", RATE_LIMIT="off") as server,
+        ThreadPoolExecutor(9) as pool,
+    ):
+        tag = server.get("/settings").headers["etag"]
+        visits = [pool.submit(server.post, "/settings/visit", {}) for _ in range(3)]
+        visits += [pool.submit(server.post, "/api/v1/batch", {"operations": [visit]}) for _ in range(3)]
+        puts = [pool.submit(send, server.port, "PUT", "/company", {"name": str(n)}, {}) for n in range(3)]
+        assert {each.result().status for each in (*visits, *puts)} == {200}
+        assert server.get("/settings").json() == {"theme": "light", "favourite": None, "visits": 6}
+        patches = [
+            pool.submit(send, server.port, "PATCH", "/settings", {"visits": n}, {"If-Match": tag}) for n in range(3)
+        ]
+        assert {each.result().status for each in patches} == {412}
+
+
+def test_a_singleton_is_exported_and_imported(tmp_path: Path) -> None:
+    """As its only item, whatever id it has in the file."""
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/shapes.db"))
+    client, run, file = app.test_client(), app.test_cli_runner().invoke, tmp_path / "settings.ndjson"
+    assert client.patch("/settings", json={"visits": 1}).status_code == 200
+    assert run(args=["export", "settings", str(file)]).exit_code == 0
+    assert file.read_text() == '{"theme":"light","favourite":null,"visits":1}\n'
+    assert "1 already there" in run(args=["import", "settings", str(file)]).output
+    client.patch("/settings", json={"visits": 2})
+    assert "is there already, with other content" in run(args=["import", "settings", str(file)]).output
+    file.write_text('{"id": "a", "name": "Lamps"}')
+    assert run(args=["import", "company", str(file)]).exit_code == 0 and client.get("/company").json["name"] == "Lamps"
+
+
+@pytest.mark.needs("versions")
+def test_older_versions_have_the_singleton() -> None:
+    """In their form, also before it is stored."""
+    settings = replace(SETTINGS, upgrades={2: [Rename("colours", "theme")]})
+    versions = Versions(Version("v1", revisions={"settings": 1}), Version("v2"), unversioned="v2")
+    client = create_shop(Config(), [TAGS, settings], versions=versions).test_client()
+    first = client.get("/api/v1/settings")
+    assert first.json == {"colours": "light", "favourite": None, "visits": 0}
+    changed = client.patch("/api/v1/settings", json={"colours": "dark"}, headers={"If-Match": first.headers["ETag"]})
+    assert changed.json["colours"] == "dark" == client.get("/settings").json["theme"]
+    assert client.put("/api/v1/settings", json={}).json == first.json == client.get("/api/v1/settings").json
+
+
+def test_the_document_of_a_singleton(client: FlaskClient) -> None:
+    """Has its path alone, and no id."""
+    document = client.get("/openapi.json").json
+    paths = {
+        path: set(item) - {"parameters"} for path, item in document["paths"].items() if path.startswith("/settings")
+    }
+    assert paths == {"/settings": {"get", "put", "patch"}, "/settings/visit": {"post"}, "/settings/reset": {"post"}}
+    assert document["paths"]["/settings"]["get"]["operationId"] == "read_settings"
+    schemas = document["components"]["schemas"]
+    assert (
+        schemas["Settings"]["required"]
+        == ["theme", "favourite", "visits"]
+        == list(schemas["SettingsInput"]["properties"])
+    )
+    assert "create" in document["paths"]["/company"]["put"]["description"]
+    fits(document, schemas["Settings"], client.get("/settings").json)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"methods": ("GET", "DELETE")}, "methods=.*: must be 'GET' and some of .'PUT', 'PATCH'"),
+        ({"search": ("theme",)}, "a singleton is one item of all callers: leave out indexes, search, sort"),
+        ({"ids": "client"}, ".* leave out .* ids"),
+        ({"ownership": Ownership.ALL}, ".* leave out .* ownership"),
+    ],
+)
+def test_singletons_that_cannot_be(options: Any, expected: str) -> None:
+    """The start says what to leave out."""
+    with pytest.raises(ValueError, match=f"settings: {expected}"):
+        Resource("settings", "settings", SETTINGS.schema, singleton=True, **options)
+    with pytest.raises(ValueError, match="settings: action.'clear', of='collection'.: must be 'item'"):
+        SETTINGS.action("clear", of="collection")

@@ -174,7 +174,8 @@ class _Import:
 
     def _is_same(self, found: Record, record: Record, made: list[str]) -> bool:
         """Whether the store has an item of the file, in the form of the file and but for the fields `made` for it."""
-        if "id" in made and found.version > record.version:  # its id is of this file: it was imported, and then changed
+        is_of_file = "id" in made and not self._stored.resource.singleton
+        if is_of_file and found.version > record.version:  # its id is of this file: it was imported, and then changed
             return True
         try:
             old, new = (exactjson.loads(self._shown.body(each)) for each in (found, record))

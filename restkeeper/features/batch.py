@@ -200,6 +200,10 @@ def _work(
 ) -> tuple[Callable[[Transaction], Prepared], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
     scope = f"{items.name}:write"
+    if items.resource.singleton:  # its path is that of an item without the id
+        if action:
+            return None
+        id, action = items.name, id
     if (method != "POST" or id is None) and method not in items.resource.methods:
         return None
     if method == "POST" and id is None:

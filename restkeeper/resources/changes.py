@@ -13,7 +13,7 @@ from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.errors import DuplicateValue
+from restkeeper.storage.errors import DuplicateValue, RecordChanged
 from restkeeper.storage.interface import ItemStore, ItemTransaction, Query, Record, Store, Transaction, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
@@ -98,7 +98,7 @@ class Hooks:
         """Write a change: the one door.
 
         Raises DuplicateValue, also as `_require_unique`, Unavailable as that, and RecordNotFound for an item
-        that is not there.
+        that is not there; RecordChanged for a singleton that is stored since it was read.
         """
         name, after = change.representation.name, change.after
         for check in self.before_change:
@@ -109,6 +109,12 @@ class Hooks:
             transaction.delete(name, change.record.id)
         elif change.before is None:
             transaction.insert(name, after)
+        elif not change.before.version:  # a singleton that is not stored yet
+            try:
+                with transaction.savepoint():
+                    transaction.insert(name, after)
+            except DuplicateValue:
+                raise RecordChanged("it was stored meanwhile") from None
         else:
             transaction.update(name, after)
         for listen in self.on_change:

@@ -81,20 +81,23 @@ class CollectionHandlers:
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted."""
         routes = Blueprint(self.name, __name__)
-        put = self.put_item if self.items.resource.ids == "client" else self.replace_item
-        for path, method, view in (
+        resource = self.items.resource
+        put = self.put_item if self.items.is_put_creating else self.replace_item
+        item, defaults = ("", {"id": self.name}) if resource.singleton else ("/<id>", {})
+        views: list[tuple[str, str, Callable[..., Reply]]] = [
             ("", "GET", self.list_items),
             ("", "POST", self.create_item),
-            ("/<id>", "GET", self.read_item),
-            ("/<id>", "PUT", put),
-            ("/<id>", "PATCH", self.merge_item),
-            ("/<id>", "DELETE", self.delete_item),
-        ):
-            if method in self.items.resource.methods:
-                routes.add_url_rule(path, view_func=view, methods=[method])
-        for action in self.items.resource.actions.values():
-            path = f"/<id>/{action.name}" if action.of_item else f"/{action.name}"
-            routes.add_url_rule(path, view_func=self._view(action), methods=["POST"])
+            (item, "GET", self.read_item),
+            (item, "PUT", put),
+            (item, "PATCH", self.merge_item),
+            (item, "DELETE", self.delete_item),
+        ]
+        for path, method, view in views[2:] if resource.singleton else views:
+            if method in resource.methods:
+                routes.add_url_rule(path, view_func=view, methods=[method], defaults=defaults)
+        for action in resource.actions.values():
+            path = f"{item}/{action.name}" if action.of_item else f"/{action.name}"
+            routes.add_url_rule(path, view_func=self._view(action), methods=["POST"], defaults=defaults)
         return routes
 
     def _view(self, action: Action) -> Callable[..., Reply]:

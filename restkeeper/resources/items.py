@@ -128,6 +128,11 @@ class Items:
         chain = stored.chains.get(self.resource.oldest)
         self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
 
+    @property
+    def is_put_creating(self) -> bool:
+        """Whether a PUT creates the item if there is none."""
+        return self.resource.ids == "client" or (self.resource.singleton and self.stored.initial is None)
+
     def now(self) -> str:
         """The present time, as it is stored."""
         return rfc3339(self.clock.time())
@@ -257,12 +262,13 @@ class Items:
         try:
             before = self._find_to_change(id, transaction)
         except (NotFound, RecordNotFound):
-            if change != self.replace or self.resource.ids != "client":
+            if change != self.replace or not self.is_put_creating:
                 raise
+            own = {} if self.resource.singleton else {"id": id}
             require_match(None, must_say=self.config.require_if_match)
-            require_none([fault(["id"], "is another one in the path")] if sent.get("id", id) != id else [])
+            require_none([fault(["id"], "is another one in the path")] if own and sent.get("id", id) != id else [])
             owner = None if transaction else request.args.get("owner")
-            return self.prepare_create({**sent, "id": id}, owner)._replace(creates=True)
+            return self.prepare_create({**sent, **own}, owner)._replace(creates=True)
         length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
         with self._locks.of_size(0 if transaction else max(len(before.body), length), deadline):
             after = change(before, sent, now=self.now(), limits=self._limits)
@@ -431,7 +437,7 @@ class Items:
 
     def _save_and_work(self, once: IdempotencyRecord, prepared: Prepared, transaction: Transaction) -> None:
         once.save(transaction, prepared.reply)
-        if prepared.before is not None:
+        if prepared.before is not None and prepared.before.version:
             transaction.require(self.name, prepared.before)
         done(prepared, transaction)
 
@@ -470,7 +476,9 @@ class Items:
     def _find(self, id: str) -> Record:
         """An item, as it was read with the credential, or now. Raises NotFound."""
         if not isinstance(record := lookup.find(self.store, (self.name, id)), Record):
-            raise NotFound("there is no such item")
+            if self.stored.initial is None:
+                raise NotFound("there is no such item")
+            return self.stored.initial
         return record
 
     def _is_seen(self, id: str) -> bool:
@@ -486,7 +494,7 @@ class Items:
 
         Without a transaction it is as it was read with the credential, or now.
         """
-        record = self._find(id) if transaction is None else transaction.read(self.name, id)
+        record = self._find(id) if transaction is None else self.stored.read(transaction, id)
         self._access.require_change(record)
         if is_conditional() or self.config.require_if_match:
             try:

@@ -53,8 +53,8 @@ class References:
         for name, stored in representations.items():
             schema = stored.schema()
             for path, field in references_in(schema):
-                if field.to not in representations:
-                    known = ", ".join(representations)
+                if field.to not in representations or representations[field.to].resource.singleton:
+                    known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
                     raise ValueError(f"{name}.{path}: Reference({field.to!r}): there is no such collection in {known}")
                 if field.on_delete == "null" and (not field.allow_none or field.parent is not schema):
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
@@ -66,7 +66,7 @@ class References:
         if change.after is None or not (own := self._of.get(change.representation.name)):
             return
         after = exactjson.stored(change.after.body)
-        before = exactjson.stored(change.before.body) if change.before else {}
+        before = exactjson.stored(change.before.body) if change.before and change.before.version else {}
         for path, field in own:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, Protocol
 from marshmallow import ValidationError
 
 from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible
+from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, ValidationFailed
 from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
-from restkeeper.storage.interface import Collection, Page, Query, Record
+from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.interface import Collection, ItemStore, ItemTransaction, Page, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.preconditions import digest
@@ -27,6 +28,8 @@ _SERVER_FIELDS = ServerFieldsSchema()
 
 _ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
 _TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
+_ID = re.compile(rb'\A{"id":"[^"]*",?')
+_NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
 
 JsonObject = dict[str, Any]
 
@@ -143,11 +146,24 @@ class StoredRepresentation(Representation):
         self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
         times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
         self._times = b"".join(times) + b"}"  # what callers see of _TIMES
+        self.initial: Record | None = None  # of a singleton whose fields have defaults, until it is stored: version 0
+        if resource.singleton:
+            with suppress(ValidationFailed):
+                self.initial = self.create({}, id=self.name, now=_NEVER)._replace(version=0)
 
     @property
     def collection(self) -> Collection:
         """The declaration of the collection for a store, which lets `known` know of newer schemas."""
         return replace(self.resource.collection, on_schemas=self.known.add)
+
+    def read(self, source: ItemStore | ItemTransaction, id: str) -> Record:
+        """The record with this id, or the initial one. Raises RecordNotFound."""
+        try:
+            return source.read(self.name, id)
+        except RecordNotFound:
+            if self.initial is None:
+                raise
+            return self.initial
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         given = {"id": sent["id"]} if self.resource.ids == "client" and "id" in sent else {}
@@ -242,7 +258,10 @@ class StoredRepresentation(Representation):
 
     def _shown(self, body: bytes) -> bytes:
         """A stored body without what the schema hides."""
-        return _TIMES.sub(self._times, body) if self.revision.hidden else body
+        if self.revision.hidden:
+            at = body.rfind(b',"created_at":')
+            body = body[:at] + _TIMES.sub(self._times, body[at:])
+        return _ID.sub(b"{", body) if self.resource.singleton else body
 
     def is_older(self, fingerprint: str) -> bool:
         """Whether records with this fingerprint are of an older schema."""
@@ -341,6 +360,7 @@ class StoredRepresentation(Representation):
         return text, []
 
     def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
+        id = self.name if self.resource.singleton else id
         fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
         body = _ITEM % (id.encode(), fields, created_at.encode(), now.encode(), version)
         limits.require(body)

@@ -37,6 +37,7 @@ _WRITES = ("create", "update", "delete")
 _IDS = ("server", "client")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_OF_SINGLETON = ("GET", "PUT", "PATCH")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -143,6 +144,9 @@ class Resource:
     number of items of its pages. With ids="client" callers give the ids: a PUT creates an item if there is none, and a
     POST can have an `id`. `methods` are those that requests can use, ("GET",) for a collection that they only read:
     actions, functions of the service and imports write it all the same.
+
+    A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
+    Until it is stored, it has their defaults.
     """
 
     name: str
@@ -157,6 +161,7 @@ class Resource:
     page_limit: int | None = None
     ids: str = "server"
     methods: Sequence[str] = METHODS
+    singleton: bool = False
     actions: dict[str, Action] = dataclasses.field(default_factory=dict, repr=False, compare=False)
     functions: list[tuple[str, Callable[..., Any]]] = dataclasses.field(default_factory=list, repr=False, compare=False)
 
@@ -179,8 +184,8 @@ class Resource:
             raise ValueError(f"{self.name}: action({name!r}): is an operation of each collection: choose another name")
         if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", scope):
             raise ValueError(f"{self.name}: action({name!r}, scope={scope!r}): write one like {self.name}:{name}")
-        if of not in ("item", "collection"):
-            raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be 'item' or 'collection'")
+        if of not in (known := ("item",) if self.singleton else ("item", "collection")):
+            raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be {' or '.join(map(repr, known))}")
 
         def declare(function: Function) -> Function:
             self.actions[name] = Action(name, function, body, scope, of == "item")
@@ -252,8 +257,15 @@ class Resource:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
         if self.page_limit is not None and not (type(self.page_limit) is int and self.page_limit > 0):
             raise ValueError(f"{self.name}: page_limit={self.page_limit!r}: must be a whole number from 1")
-        if isinstance(self.methods, str) or "GET" not in self.methods or not {*METHODS}.issuperset(self.methods):
-            raise ValueError(f"{self.name}: methods={self.methods!r}: must be 'GET' and some of {METHODS[1:]}")
+        possible = _OF_SINGLETON if self.singleton else METHODS
+        if self.methods is METHODS:
+            object.__setattr__(self, "methods", possible)
+        if isinstance(self.methods, str) or "GET" not in self.methods or not {*possible}.issuperset(self.methods):
+            raise ValueError(f"{self.name}: methods={self.methods!r}: must be 'GET' and some of {possible[1:]}")
+        many = (self.indexes, self.search, self.sort, self.page_limit, self.ownership is not Ownership.NONE)
+        if self.singleton and (any(many) or self.ids != "server"):
+            more = "indexes, search, sort, page_limit, ownership and ids"
+            raise ValueError(f"{self.name}: a singleton is one item of all callers: leave out {more}")
         added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
@@ -264,7 +276,7 @@ class Resource:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
         made = prepared(revision.schema)
-        if "id" in revision.hidden:
+        if "id" in revision.hidden and not self.singleton:
             raise ValueError(f"{self.name}: {self.schema.__name__}.Meta: leaves out id: exclude only times and version")
         for name in {*READ_ONLY[1:]}.intersection(own := fields_of(made)):
             if own[name].name != name or not own[name].dump_only:
@@ -313,7 +325,7 @@ class Resource:
     def revisions(self) -> Mapping[int, Revision]:
         """The revisions by number, from the oldest to the newest. Raises ValueError for steps that do not fit."""
         try:
-            newest = Revision(self.revision, self.schema)
+            newest = Revision(self.revision, schema_without(self.schema, READ_ONLY) if self.singleton else self.schema)
         except ValueError as error:
             raise ValueError(f"{self.name}.{error}") from error
         older = {}
@@ -322,7 +334,7 @@ class Resource:
                 definitions = Chain(self.upgrades, number, self.revision).definitions(newest.definitions)
             except ValueError as error:
                 raise ValueError(f"{self.name}: upgrades: {error}") from None
-            older[number] = Revision(number, schema_with(self.schema, definitions))
+            older[number] = Revision(number, schema_with(newest.schema, definitions))
         return older | {self.revision: newest}
 
     @property
@@ -355,7 +367,7 @@ class Resource:
         own = {index.field for index in self.indexes if not index.unique}
         return Collection(
             self.name,
-            newest.fields,
+            {"id": Field("id", Kind.TEXT), **newest.fields},  # which a singleton does not show
             (*self.indexes, *(Index(name) for name in of_references if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
@@ -404,6 +416,13 @@ def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field
         field.name = field.parent = field.root = field.data_key = field.attribute = None  # it can have another name
     made = ItemSchema.from_dict(copies, name=schema.__name__)
     made.__doc__, made.opts.exclude = schema.__doc__, hidden_in(schema)
+    return cast(type[ItemSchema], made)
+
+
+def schema_without(schema: type[ItemSchema], names: Sequence[str]) -> type[ItemSchema]:
+    """A schema with the same name that excludes some of its fields, too."""
+    made = schema.from_dict({}, name=schema.__name__)
+    made.__doc__, made.opts.exclude = schema.__doc__, {*names}.intersection(schema().fields).union(schema.opts.exclude)
     return cast(type[ItemSchema], made)
 
 

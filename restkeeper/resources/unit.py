@@ -109,7 +109,7 @@ class Unit:
 
     def _read(self, collection: str, id: str) -> Record:
         try:
-            return self._transaction.read(collection, id)
+            return self._stored(collection).read(self._transaction, id)
         except RecordNotFound:
             raise Conflict(f"{collection}: there is no item {shortened(id)!r}") from None
 

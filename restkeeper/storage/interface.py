@@ -28,7 +28,7 @@ class Record(NamedTuple):
     """
 
     id: str
-    version: int
+    version: int  # 0: it is not stored yet, as a singleton at first
     updated_at: str  # RFC 3339, UTC, microseconds: sorts as text
     fingerprint: str  # of the schema of `body`
     body: bytes

@@ -1,10 +1,10 @@
-"""Collections of other shapes: one that requests only read, and items without times."""
+"""Collections that requests only read or add to, items without times, and singletons."""
 
 from typing import Any
 
-from marshmallow import Schema, fields
+from marshmallow import Schema, fields, validate
 
-from restkeeper import Application, Config, Index, ItemSchema, Resource, Text, Unit
+from restkeeper import Application, Config, Index, ItemSchema, Reference, Resource, Text, Unit, Whole
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -27,6 +27,21 @@ class TagSchema(ItemSchema):
     note = Text(0, 50_000, load_default="")
 
 
+class SettingsSchema(ItemSchema):
+    """How the shop looks."""
+
+    theme = fields.String(load_default="light", validate=validate.OneOf(["light", "dark"]))
+    favourite = Reference("tags", load_default=None, allow_none=True)
+    visits = Whole(0, load_default=0, metadata={"examples": [1]})
+
+
+class CompanySchema(ItemSchema):
+    """Whose shop it is."""
+
+    name = Text(1, 50, required=True, metadata={"examples": ["Lamps"]})
+    seat = Text(0, 50, load_default="")
+
+
 class SourceSchema(Schema):
     """From where rates are."""
 
@@ -35,6 +50,8 @@ class SourceSchema(Schema):
 
 RATES = Resource("rates", "rate", RateSchema, methods=["GET"])
 NOTES = Resource("notes", "note", RateSchema, methods=("GET", "POST"))
+SETTINGS = Resource("settings", "settings", SettingsSchema, singleton=True)
+COMPANY = Resource("company", "company", CompanySchema, singleton=True)
 TAGS = Resource("tags", "tag", TagSchema, indexes=(Index("name", unique=True), Index("name")), search=("name",))
 
 
@@ -50,6 +67,25 @@ def double(rate: Item, store: Unit) -> Item:
     return {**rate, "value": 2 * rate["value"]}
 
 
+@SETTINGS.action("visit")
+def visit(settings: Item, store: Unit) -> Item:
+    """Count a visit."""
+    return {**settings, "visits": settings["visits"] + 1}
+
+
+@SETTINGS.action("reset")
+def reset(settings: Item, store: Unit) -> Item:
+    """Give all fields their defaults."""
+    return {}
+
+
+@TAGS.after("create")
+def count(tag: Item, before: None, store: Unit) -> None:
+    """Count a tag that is called so as a visit."""
+    if tag["name"] == "visit":
+        store.change("settings", "settings", lambda settings: {**settings, "visits": settings["visits"] + 1})
+
+
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [RATES, NOTES, TAGS], **options)
+    return create_shop(config, [RATES, NOTES, TAGS, SETTINGS, COMPANY], **options)

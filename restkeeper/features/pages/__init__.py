@@ -69,7 +69,7 @@ class PageHandlers:
         service = self._service
         collections: list[dict[str, Any]] = [{"name": each.name, "url": f"/{each.name}"} for each in service.resources]
         for shown, each in zip(collections, service.resources, strict=True):
-            if caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
+            if not each.singleton and caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
                 shown["items"] = service.store.count(each.name)
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}

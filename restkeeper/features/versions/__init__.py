@@ -70,13 +70,13 @@ def install(app: Application, service: Service) -> None:
 def _locate(service: Service, error: NotConvertible) -> Response:
     """The refusal with the address at which a version that is served shows the item, if there is one."""
     of = error.collection
-    newest = next(each.revision for each in service.resources if each.name == of)
+    resource = service.representations[of].resource
     served = service.versions.served(service.clock.time(), service.config.previews)
-    shown = {each.name: each.revisions.get(of, newest) for each in served}
+    shown = {each.name: each.revisions.get(of, resource.revision) for each in served}
     if able := [name for name in shown if shown[name] < error.revisions.stop]:
         stored = error.revisions.start
         version = min(able, key=lambda name: abs(shown[name] - stored))
-        location = f"{prefix_of(version)}/{of}/{quote(error.id)}"
+        location = f"{prefix_of(version)}/{of}" + ("" if resource.singleton else f"/{quote(error.id)}")
         error.members["location"] = location
         error.detail += f"; {location} shows it: change the value there"
     return render(error)

@@ -2,18 +2,16 @@
 
 import argparse
 import itertools
-import json
 import os
 import random
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.live import Gunicorn, HttpResponse, response_of
+from tests.live import Gunicorn, HttpResponse
 from tests.ports import free_ports, is_free
 from tests.postgresql_server import URL, Databases, PostgresServer
 from tests.redis_server import empty_redis
@@ -77,10 +75,6 @@ class Cluster:
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> HttpResponse:
         return self.request("POST", path, body, headers)
 
-    def client(self, timeout: float) -> "Client":
-        """One more client."""
-        return Client(self._ports, timeout)
-
     def worker_pids(self) -> list[int]:
         """The workers of all instances."""
         return [pid for each in self.instances for pid in each.worker_pids()]
@@ -112,29 +106,6 @@ class Cluster:
             each.process.send_signal(signal.SIGTERM)
         for each in self.instances:
             each.__exit__(*exc)
-
-
-class Client:
-    """One client: it has a connection to each instance, and sends its requests to them in turn."""
-
-    def __init__(self, ports: Iterable[int], timeout: float) -> None:
-        self._connections = [HTTPConnection("127.0.0.1", port, timeout=timeout) for port in ports]
-        self._turns = itertools.cycle(self._connections)
-
-    def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Send a request. Raises OSError or HTTPException if there is no response."""
-        connection = next(self._turns)
-        content = None if body is None else json.dumps(body)
-        try:
-            connection.request(method, path, content, {"Content-Type": "application/json", **(headers or {})})
-            return response_of(connection)
-        except (OSError, HTTPException):
-            connection.close()  # the next request opens it again
-            raise
-
-    def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
 
 
 @contextmanager

@@ -1,43 +1,218 @@
-"""A test of what a service promises while its processes are killed with -9.
+"""A test of what a service promises under faults: clients on the same items, and a check of what they saw.
 
-Clients create items with idempotency keys and change them, each until there is a response; a reader follows the feed;
-endpoints receive webhooks. At the end each item exists once, each change is once in the feed, and each was delivered
-and verified; the changes of an item are in order.
+Each item is created once, the history is linearizable, each change is once in the feed, in order, and was delivered.
 
-`python -m tests.soak` makes 21,000 changes and kills 400 times; `make test` does fewer. With `--store postgresql` there
-are three instances, and whole instances are killed, too.
+`python -m tests.soak` runs it on SQLite; every half second a worker or a process that delivers is killed with -9. With
+`--store postgresql` there are three instances, with faults of the database too. `make test` runs it for some seconds.
 """
 
 import argparse
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from itertools import cycle
+from typing import Any, NamedTuple, TypeVar
 
-from tests.cluster import SECURED, Client, Cluster, add_options, running
-from tests.live import ROOT, HttpResponse
+from tests.cluster import SECURED, Cluster, add_options, running
+from tests.histories import FeedEvent, Operation, Refusal, check
+from tests.live import ROOT
 from tests.receiver import Receiver
-from tests.recorder import next_of
+from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
 from tests.shop import BOUNDS
 
 CLIENTS = 8
 DELIVERERS = 2
-CHANGES_EACH = 3  # of an item: one create, then updates
-PATIENCE = 180.0  # seconds that any wait may take
+EVERY = 0.5  # seconds from the end of a fault to the next
+SHOWN = 20  # lines of what is wrong
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
     "LOG_LEVEL": "error",
     BOUNDS: json.dumps({"webhook_timeout": 1, "webhook_retries": [0, 0, 1, 1, 1] * 10}),
 }
+
+T = TypeVar("T")
+
+
+class Fault(NamedTuple):
+    """What disturbs the service: `inject` begins it, and `heal` ends it after so many `seconds`."""
+
+    name: str
+    inject: Callable[[], None]
+    heal: Callable[[], None] = lambda: None
+    seconds: float = 0.0
+
+
+class HistoryRun:
+    """Clients and faults in turn. All `bases` are instances of one service.
+
+    It lasts for so many `seconds`, until there were so many `responses`, and each fault `times` times.
+    """
+
+    def __init__(
+        self,
+        bases: Sequence[str],
+        faults: Sequence[Fault] = (),
+        *,
+        seconds: float = 0.0,
+        responses: int = 0,
+        times: int = 0,
+        every: float = EVERY,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.recorder = Recorder()
+        self.injected: Counter[str] = Counter()
+        self._faults, self._every = faults, every
+        self._seconds, self._responses, self._times = seconds, responses, times
+        self._stop = threading.Event()
+        start = "/api/v1/events?collection=products&after="
+        self._auditor = Client(CLIENTS, self.recorder, bases, f"{start}latest", headers)
+        until_clear(self._auditor.follow)
+        cursor = self._auditor.cursor
+        self._clients = [Client(number, self.recorder, bases, cursor, headers) for number in range(CLIENTS)]
+
+    def run(self) -> None:
+        """Record a history and check it. Raises AssertionError with what is wrong."""
+        try:
+            self._record()
+            found = self._read_everything()
+        finally:
+            for client in (self._auditor, *self._clients):
+                client.close()
+        events, history = self._auditor.events, self.recorder.history
+        found += [f"two feeds: {_difference(each, self._auditor)}" for each in self._clients if each.events != events]
+        found += check(history, events)
+        assert not found, "\n".join(found[:SHOWN])
+
+    def _record(self) -> None:
+        tasks = [self._inject_faults, *(partial(client.run, self._stop) for client in self._clients)]
+        with ThreadPoolExecutor(len(tasks)) as pool:
+            running = [pool.submit(self._until_stop, task) for task in tasks]
+            end = time.monotonic() + self._seconds
+            while not (time.monotonic() > end and self._is_enough()) and not self._stop.wait(0.02):
+                pass
+            self._stop.set()
+        for each in running:
+            each.result()
+
+    def _is_enough(self) -> bool:
+        often = all(self.injected[fault.name] >= self._times for fault in self._faults)
+        return often and self.recorder.clear >= self._responses
+
+    def _until_stop(self, task: Callable[[], None]) -> None:
+        """Run a task that ends at the stop. If it fails, all stop."""
+        try:
+            task()
+        except BaseException:
+            self._stop.set()
+            raise
+
+    def _inject_faults(self) -> None:
+        """Inject the faults in turn. Raises AssertionError if the service does not recover from one."""
+        for fault in cycle(self._faults):
+            self._await_progress(fault)
+            if self._stop.wait(self._every):
+                return
+            fault.inject()
+            self.injected[fault.name] += 1
+            try:
+                self._stop.wait(fault.seconds)
+            finally:
+                fault.heal()
+
+    def _await_progress(self, fault: Fault) -> None:
+        """Wait until each client can have had a clear response again."""
+        due, deadline = self.recorder.clear + CLIENTS, time.monotonic() + PATIENCE
+        while self.recorder.clear < due and not self._stop.wait(0.01):
+            assert time.monotonic() < deadline, f"no recovery before the next {fault.name}"
+
+    def _read_everything(self) -> list[str]:
+        """Read all items and the feed, again if there was a change meanwhile: by a request without a response.
+
+        What differs between them is returned.
+        """
+        deadline = time.monotonic() + PATIENCE
+        self._follow_to_the_end()
+        while True:
+            events, reads = len(self._auditor.events), len(self.recorder.history)
+            for item in list(self.recorder.items.values()):
+                until_clear(partial(self._auditor.find, item))
+                if item.id:
+                    until_clear(partial(self._auditor.read, item))
+            listed = self._list_all()
+            self._follow_to_the_end()
+            if len(self._auditor.events) == events:
+                return self._compare(self.recorder.history[reads:], listed)
+            assert time.monotonic() < deadline, "the service changes items by itself"
+
+    def _follow_to_the_end(self) -> None:
+        for client in (self._auditor, *self._clients):
+            before = -1
+            while before < len(client.events):
+                before = len(client.events)
+                until_clear(client.follow)
+
+    def _list_all(self) -> Counter[str]:
+        names: Counter[str] = Counter()
+        path = "/products?limit=100"
+        while path:
+            page, path = until_clear(partial(self._auditor.page, path))
+            names.update(page)
+        return names
+
+    def _compare(self, reads: Sequence[Operation], listed: Counter[str]) -> list[str]:
+        """The last reads and the items of the complete list that are not what the feed says."""
+        last = {event.item: event for event in self._auditor.events}
+        expected = {name: each.stored for name, each in last.items() if each.type != "deleted"}
+        wrong = [each for each in reads if each.result != expected.get(each.item, Refusal.MISSING)]
+        found = [f"the feed ends with {last.get(each.item)}, but there is {each}" for each in wrong]
+        if listed != Counter(expected.keys()):
+            found.append(f"not in the feed, or twice: {listed - Counter(expected.keys())}")
+            found.append(f"not in the list: {Counter(expected.keys()) - listed}")
+        return found
+
+    @property
+    def events(self) -> list[FeedEvent]:
+        """The complete feed."""
+        return self._auditor.events
+
+    def report(self) -> str:
+        """The counts, by kind of operation and result."""
+        counts = self.recorder.counts
+        results = {
+            kind: [f"{result}: {counts[kind, result]}" for one, result in sorted(counts) if one == kind]
+            for kind, _ in sorted(counts)
+        }
+        faults = ", ".join(f"{count} × {name}" for name, count in self.injected.items()) or "none"
+        return (
+            f"{len(self.recorder.history)} operations on {len(self.recorder.items)} items are linearizable, each of "
+            f"{len(self.events)} events once, in order and delivered; the slowest response took "
+            f"{self.recorder.slowest:.1f} s; faults: {faults}"
+        ) + "".join(f"\n  {kind}: {', '.join(each)}" for kind, each in results.items())
+
+
+def until_clear(send: Callable[[], T]) -> T:
+    """Repeat a request until it has a clear response. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(NotSent):
+            if result := send():
+                return result
+        time.sleep(BACKOFF)
+    raise TimeoutError("the service does not recover")
+
+
+def _difference(one: Client, other: Client) -> tuple[FeedEvent, FeedEvent] | str:
+    pairs = zip(one.events, other.events, strict=False)
+    return next((pair for pair in pairs if pair[0] != pair[1]), f"{len(one.events)} and {len(other.events)} events")
 
 
 class Deliverers:
@@ -58,11 +233,12 @@ class Deliverers:
         assert started.stderr and started.stderr.readline().startswith(b"delivering"), "it did not start"
         return started
 
-    def kill(self, number: int) -> None:
-        """Kill one with -9, and start another one."""
-        self._running[number].kill()
-        self._running[number].communicate()
-        self._running[number] = self._start()
+    def kill(self) -> None:
+        """Kill the oldest with -9, and start another one."""
+        killed = self._running.pop(0)
+        killed.kill()
+        killed.communicate()
+        self._running.append(self._start())
 
     def stop(self) -> None:
         """Stop all. Raises AssertionError if one does not exit normally."""
@@ -72,150 +248,73 @@ class Deliverers:
         assert [each.returncode for each in self._running] == [0] * DELIVERERS, outputs
 
 
-class Soak:
-    """A run: `items` with their changes, while so many `kills` happen, each after a fixed number of items."""
-
-    def __init__(self, cluster: Cluster, deliverers: Deliverers, items: int, kills: int, headers: dict[str, str]):
-        self._cluster, self._deliverers, self._headers = cluster, deliverers, headers
-        self._items, self._kills = items, kills
-        self._numbers = iter(range(items))
-        self._changed = threading.Condition()
-        self._is_written = threading.Event()
-        self._chance = random.Random(0)  # noqa: S311
-        self.ids: dict[str, str] = {}  # of each item by its name, as a response has it
-        self.events: list[dict[str, Any]] = []  # as the reader gets them
-        self.counts: Counter[str] = Counter()
-
-    def run(self) -> None:
-        """Write, read and kill. Raises TimeoutError if a request gets no response in time."""
-        with ThreadPoolExecutor(CLIENTS + 2) as pool:
-            reading = pool.submit(self._follow)
-            running = [pool.submit(self._kill), *(pool.submit(self._write) for _ in range(CLIENTS))]
-            try:
-                for each in running:
-                    each.result()
-            finally:
-                self._is_written.set()
-            reading.result()
-
-    def _write(self) -> None:
-        client = self._cluster.client(PATIENCE)
-        while True:
-            with self._changed:
-                number = next(self._numbers, None)
-            if number is None:
-                return client.close()
-            name = f"item {number}"
-            made = self._send(client, "POST", "/products", {"name": name}, {"Idempotency-Key": f'"{name}"'})
-            id = made.json()["id"]
-            for stock in range(1, CHANGES_EACH):
-                self._send(client, "PATCH", f"/products/{id}", {"stock": stock})
-            with self._changed:
-                self.ids[name] = id
-                self.counts["replayed"] += "idempotent-replayed" in made.headers
-                self._changed.notify_all()
-
-    def _follow(self) -> None:
-        """Read the feed from its beginning until all is written and no more events come."""
-        client = self._cluster.client(PATIENCE)
-        path = "/api/v1/events?collection=products&wait=1"
-        while True:
-            was_written = self._is_written.is_set()
-            page = self._send(client, "GET", path)
-            self.events += page.json()
-            path = next_of(page)
-            if was_written and not page.json():
-                return client.close()
-
-    def _send(
-        self, client: Client, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> HttpResponse:
-        """Send until there is a response: a POST with a key, and a PATCH, can be repeated."""
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            try:
-                response = client.send(method, path, body, {**self._headers, **(headers or {})})
-            except (OSError, HTTPException):
-                with self._changed:
-                    self.counts["broken off"] += 1
-                continue
-            if response.status == 200:
-                return response
-            assert response.status == 503, response
-        raise TimeoutError(f"{method} {path} was never answered")
-
-    def _kill(self) -> None:
-        kinds = ["worker", "instance" if len(self._cluster.instances) > 1 else "worker", "deliverer"]
-        for turn in range(self._kills):
-            due = self._items * turn // self._kills
-            with self._changed:
-                assert self._changed.wait_for(lambda due=due: len(self.ids) >= due, PATIENCE), "no progress"
-            match kind := kinds[turn % len(kinds)]:
-                case "worker":
-                    self._cluster.kill_worker()
-                case "deliverer":
-                    self._deliverers.kill(self._chance.randrange(DELIVERERS))
-                case "instance":
-                    self._cluster.kill_instance()
-            self.counts[f"killed {kind}"] += 1
-
-    def check(self, receiver: Receiver) -> None:
-        """Raises AssertionError if an item or a change is missing, there twice, out of order, or not delivered."""
-        stored, path = [], "/products?limit=100"
-        while path:
-            page = self._cluster.get(path, self._headers)
-            stored += [(item["name"], item["id"], item["version"]) for item in page.json()]
-            path = next_of(page)
-        assert sorted(stored) == sorted((name, id, CHANGES_EACH) for name, id in self.ids.items()), "lost or twice"
-        assert len(stored) == self._items
-        expected = dict.fromkeys(self.ids.values(), [*range(1, CHANGES_EACH + 1)])
-        assert _versions(self.events) == expected, "the feed is wrong"
-        ids = {event["id"] for event in self.events}
-        for name in ("healthy", "flaky"):
-            inbox = receiver.inboxes[name]
-            with receiver.changed:
-                arrived = receiver.changed.wait_for(lambda inbox=inbox: ids <= set(inbox.ids), PATIENCE)
-            assert arrived, f"{len(ids - set(inbox.ids))} missing at {name}"
-            first: dict[str, dict[str, Any]] = {}
-            for id, event in zip(inbox.ids, inbox.events, strict=True):
-                first.setdefault(id, event)  # it may arrive again
-            assert _versions(first.values()) == expected, f"wrong order at {name}"
-        assert not any(inbox.refused for inbox in receiver.inboxes.values()), "bad signatures"
+def require_deliveries(run: HistoryRun, receiver: Receiver) -> None:
+    """Each event of the feed arrived, was verified, and of an item the events arrived first in their order."""
+    for name in ("healthy", "flaky"):
+        inbox, first = receiver.inboxes[name], dict[str, dict[str, Any]]()
+        with receiver.changed:
+            receiver.changed.wait_for(lambda inbox=inbox: len(set(inbox.ids)) >= len(run.events), PATIENCE)
+        for id, event in zip(inbox.ids, inbox.events, strict=True):
+            first.setdefault(id, event)  # it may arrive again
+        arrived = run.recorder.events([*first.values()])
+        assert len(arrived) == len(run.events), f"{len(run.events) - len(arrived)} missing at {name}"
+        assert by_item(arrived) == by_item(run.events), f"wrong order at {name}"
+    assert not any(inbox.refused for inbox in receiver.inboxes.values()), "bad signatures"
 
 
-def _versions(events: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
-    """The versions of each item, in the order of their events."""
-    found: dict[str, list[int]] = {}
+def by_item(events: Iterable[FeedEvent]) -> dict[str, list[FeedEvent]]:
+    """The events of each item."""
+    found: dict[str, list[FeedEvent]] = {}
     for event in events:
-        found.setdefault(event["data"]["id"], []).append(event["data"]["version"])
+        found.setdefault(event.item, []).append(event)
     return found
 
 
-def soak(items: int, kills: int, store: str = "sqlite", instances: int = 0) -> Counter[str]:
-    """A whole run with its own service; what happened, and how often. Raises AssertionError if anything is wrong."""
+def faults_of(cluster: Cluster, deliverers: Deliverers) -> list[Fault]:
+    """What can happen to a service: a killed process, and on a PostgreSQL of its own all that happens to a database."""
+    killed = Fault("worker killed", cluster.kill_worker)
+    delivers = Fault("deliverer killed", deliverers.kill)
+    if not (server := cluster.server):
+        return [killed, delivers]
+    crash = partial(server.stop, immediate=True)
+    return [
+        killed,
+        delivers,
+        Fault("connections cut", server.cut_connections),
+        Fault("database restarted", server.stop, server.start),
+        killed,
+        Fault("database paused", server.pause, server.resume, 1.0),
+        Fault("connections cut", server.cut_connections),
+        Fault("database crashed", crash, server.start, 0.5),
+        Fault("instance killed", cluster.kill_instance),
+        Fault("database killed", server.kill, server.start),
+    ]
+
+
+def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int = 0) -> HistoryRun:
+    """A run with its own service, of so many seconds and each fault so often at least."""
     settings = {**SECURED, **SETTINGS, "WEBHOOK_WORKER": "inside"}  # the web workers deliver, too
     with Receiver() as receiver, running(store, instances=instances, **settings) as cluster:
-        headers = cluster.credentials()
+        credentials = cluster.credentials()
         for name, inbox in receiver.inboxes.items():
             webhook = {"url": f"{receiver.base}/{name}", "types": ["product.*"]}
-            inbox.secret = cluster.post("/api/v1/webhooks", webhook, headers).json()["secret"]
+            inbox.secret = cluster.post("/api/v1/webhooks", webhook, credentials).json()["secret"]
         deliverers = Deliverers(cluster.database_url)
         try:
-            run = Soak(cluster, deliverers, items, kills, headers)
+            faults = faults_of(cluster, deliverers)
+            run = HistoryRun(cluster.bases, faults, seconds=seconds, times=times, headers=credentials)
             run.run()
-            run.check(receiver)
+            require_deliveries(run, receiver)
         finally:
             receiver.ended.set()
             deliverers.stop()
-    counts = ", ".join(f"{name}: {count}" for name, count in sorted(run.counts.items()))
-    print(f"{items} items once each, {len(run.events)} changes seen once, delivered and in order ({counts})")
-    return run.counts
+    print(run.report())
+    return run
 
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak")
-    options.add_argument("--items", type=int, default=7000)
-    options.add_argument("--kills", type=int, default=400)
+    options.add_argument("--seconds", type=float, default=300.0)
     add_options(options)
     arguments = options.parse_args()
-    soak(arguments.items, arguments.kills, arguments.store, arguments.instances)
+    soak(arguments.seconds, 1, arguments.store, arguments.instances)

@@ -2,7 +2,7 @@
 
 Each item is created once, the history is linearizable, each change is once in the feed, in order, and was delivered.
 
-`python -m tests.soak` runs it on SQLite; every half second a worker or a process that delivers is killed with -9. With
+`python -m tests.soak` runs it on SQLite; every half second a process or all of them are killed with -9. With
 `--store postgresql` there are three instances, with faults of the database too. `make test` runs it for some seconds.
 """
 
@@ -28,6 +28,7 @@ from tests.live import ROOT
 from tests.receiver import Receiver
 from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
 from tests.shop import BOUNDS
+from tests.stores import SqliteStores
 
 CLIENTS = 8
 DELIVERERS = 2
@@ -274,8 +275,9 @@ def faults_of(cluster: Cluster, deliverers: Deliverers) -> list[Fault]:
     """What can happen to a service: a killed process, and on a PostgreSQL of its own all that happens to a database."""
     killed = Fault("worker killed", cluster.kill_worker)
     delivers = Fault("deliverer killed", deliverers.kill)
+    instance = Fault("instance killed", cluster.kill_instance)
     if not (server := cluster.server):
-        return [killed, delivers]
+        return [killed, delivers, killed, instance]
     crash = partial(server.stop, immediate=True)
     return [
         killed,
@@ -286,7 +288,7 @@ def faults_of(cluster: Cluster, deliverers: Deliverers) -> list[Fault]:
         Fault("database paused", server.pause, server.resume, 1.0),
         Fault("connections cut", server.cut_connections),
         Fault("database crashed", crash, server.start, 0.5),
-        Fault("instance killed", cluster.kill_instance),
+        instance,
         Fault("database killed", server.kill, server.start),
     ]
 
@@ -305,6 +307,8 @@ def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int =
             run = HistoryRun(cluster.bases, faults, seconds=seconds, times=times, headers=credentials)
             run.run()
             require_deliveries(run, receiver)
+            if store == "sqlite":
+                SqliteStores().require_whole(cluster.database_url)
         finally:
             receiver.ended.set()
             deliverers.stop()

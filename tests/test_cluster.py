@@ -3,7 +3,6 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from tests.cluster import Cluster, running
 from tests.live import HttpResponse
 from tests.receiver import Receiver
-from tests.recorder import next_of
 from tests.shop import BOUNDS, WINDOW
 from tests.waiting import SECONDS
 
@@ -21,13 +19,6 @@ BEYOND = 50
 ADMIN = "rk_cluster_0123456789abcdef0123456789abcdef"
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """Three instances with two workers each."""
-    with running("postgresql", RATE_LIMIT="off") as made:
-        yield made
 
 
 def create(cluster: Cluster, **values: Any) -> HttpResponse:
@@ -76,43 +67,3 @@ def test_a_key_is_revoked_everywhere_at_once() -> None:
             gone = revoker.request("DELETE", f"/api/v1/keys/{key['id']}", None, admin)
             assert gone.status == 200, gone
             assert [each.get("/products", use).status for each in made.instances for _ in range(4)] == [401] * 12
-
-
-def test_a_write_is_read_everywhere_at_once(cluster: Cluster) -> None:
-    """The very next request at any instance sees it: the item, the list and the count."""
-    for number in range(6):
-        item = create(cluster, name="new", stock=number).json()
-        assert {cluster.get(f"/products/{item['id']}").json()["stock"] for _ in range(3)} == {number}
-        pages = [cluster.get("/products?sort=-created_at&limit=1") for _ in range(3)]
-        assert {page.json()[0]["id"] for page in pages} == {item["id"]}
-        assert len({page.headers["x-total-count"] for page in pages}) == 1
-
-
-def test_etags_are_valid_everywhere(cluster: Cluster) -> None:
-    """Those of an item, a list and the feed: 304 at each instance, and a change with it at another."""
-    location = create(cluster, name="Lamp").headers["location"]
-    for path in (location, "/products?name=Lamp"):
-        tag = cluster.get(path).headers["etag"]
-        assert [cluster.get(path, {"If-None-Match": tag}).status for _ in range(3)] == [304] * 3
-    tag = cluster.get(location).headers["etag"]
-    results = [cluster.request("PATCH", location, {"stock": 1}, {"If-Match": tag}).status for _ in range(3)]
-    assert results == [200, 412, 412]
-
-
-def test_cursors_are_valid_everywhere(cluster: Cluster) -> None:
-    """Each page of a list, and of the feed, comes from another instance."""
-    names = [f"page {number}" for number in range(7)]
-    start = cluster.get("/api/v1/events?after=latest")
-    for name in names:
-        create(cluster, name=name, status="draft")
-    found, path = [], "/products?status=draft&sort=-name&limit=2"
-    while path:
-        page = cluster.get(path)
-        found += [item["name"] for item in page.json()]
-        path = next_of(page) if "cursor" in next_of(page) or page.json() else ""
-    assert found == sorted(names, reverse=True)
-    seen, path = [], next_of(start) + "&limit=2"
-    while events := (page := cluster.get(path)).json():
-        seen += [event["data"]["name"] for event in events]
-        path = next_of(page)
-    assert seen == names

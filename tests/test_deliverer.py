@@ -22,7 +22,7 @@ from restkeeper.features.webhooks.deliverer import (
     Deliverer,
 )
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, StoredEvent
+from restkeeper.storage.outbox import Delivery, Event, EventFilter
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.waiting import join, until
@@ -221,17 +221,6 @@ def test_a_matching_event_is_found_behind_many_others(shop: Shop) -> None:
     shop.client.post("/users", json={"email": "a@example.org", "name": "Ada"})
     assert len(record) == 3 * QUEUED and shop.worker.deliver_once() == 1
     assert shop.endpoints.names() == ["Ada"]
-
-
-def test_results_are_settled_in_the_order_of_webhooks(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers that settle results of the same webhooks then do not wait for each other in a circle."""
-    settled: list[int] = []
-    monkeypatch.setattr(shop.store.write(type), "settle", lambda self, each: settled.append(each.delivery.id))
-    event = StoredEvent("evt_00000000_1", "product.created", rfc3339(0), b"{}")
-    deliveries = [Delivery(n, 1, webhook, False, 0, event) for n, webhook in enumerate("bab")]
-    tried = [Attempt(each, 1.0, True, 200, 0.1, "") for each in deliveries]
-    shop.store.write(lambda transaction: shop.worker._settle(transaction, tried, 1.0))
-    assert settled == [1, 0, 2]
 
 
 def test_a_thread_that_cannot_start_loses_no_delivery(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,6 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.config import Config, ConfigError
-from restkeeper.contract.check import compare
-from restkeeper.contract.decisions import Severity
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -491,26 +489,6 @@ class TestDocument:
         for name in ("Lamp", "LampPart", "LampInput", "LampPatch"):
             assert "sku" not in schemas[name]["properties"]
         assert "sku" not in schemas["LampField"]["enum"] and "Lamp.sku.eq" not in document["components"]["parameters"]
-
-    @pytest.mark.matrix
-    @pytest.mark.parametrize("deprecation", [*ALL[2:], of("")], ids=lambda each: each.name)
-    def test_the_contract_check_lets_it_go_after_its_sunset(
-        self, make: Make, clock: SetClock, deprecation: Deprecation
-    ) -> None:
-        """The marks are those that it reads: a removal on the day before would break clients."""
-        bare, marked = (make(*each) for each in ((), (deprecation,)))
-        documents = [client.get("/api/v2/openapi.json").json for client in (bare, marked)]
-        clock.now = AFTER
-        documents.append(make(deprecation).get("/api/v2/openapi.json").json)
-
-        def severities(one: int, other: int, day: date) -> set[Severity]:
-            found = compare("v2", documents[one], documents[other], today=day, window=150)
-            return {each.change.severity for each in found}
-
-        assert severities(0, 1, SINCE) == {Severity.COMPATIBLE}
-        assert severities(1, 2, SUNSET) == {Severity.COMPATIBLE}
-        assert Severity.BREAKING in severities(1, 2, date(2027, 4, 30))
-        assert Severity.BREAKING in severities(0, 2, SUNSET)
 
 
 class TestUses:

@@ -1,16 +1,14 @@
 """Faults of PostgreSQL under a running service: clear responses in time, no wrong ones, and recovery without a restart.
 
-tests/test_outage_histories.py has what is stored under such faults.
+tests/soak.py has what is stored under such faults.
 """
 
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -20,8 +18,6 @@ from tests.cluster import Cluster, running
 from tests.live import HttpResponse
 from tests.postgresql_server import PostgresServer
 from tests.processes import kill
-from tests.redis_server import RedisServer
-from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
 
 # Seconds, on a machine that may stand still for a moment.
@@ -172,70 +168,6 @@ def test_workers_start_while_the_store_cannot_be_opened(
     assert not any("Traceback" in line for line in cluster.lines())
 
 
-def test_a_change_is_repeated_after_a_deadlock(cluster: Cluster, server: PostgresServer) -> None:
-    """A change that waits for another program, which waits for it: the database ends one of them."""
-    paths = [create(cluster, name=f"dead {number}").headers["location"] for number in range(2)]
-    ids = [path.rpartition("/")[2] for path in paths]
-    lock = "SELECT 1 FROM items WHERE collection = 'products' AND id = %s FOR UPDATE"
-    # PostgreSQL looks for a deadlock a second after a connection began to wait, and only once: so the service has to
-    # begin last.
-    slow = """\
-CREATE FUNCTION lock_other() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP
-        PERFORM 1 FROM items WHERE id = '{0}' FOR UPDATE SKIP LOCKED;
-        IF FOUND THEN RETURN NEW; END IF;
-        PERFORM pg_sleep(0.01);
-    END LOOP;
-    PERFORM 1 FROM items WHERE id = '{0}' FOR UPDATE;
-    RETURN NEW;
-END $$;
-CREATE TRIGGER lock_other BEFORE UPDATE ON items FOR EACH ROW WHEN (NEW.id = '{1}') EXECUTE FUNCTION lock_other()"""
-    with (
-        run_sql(cluster.database_url, slow.format(ids[1], ids[0]), "DROP FUNCTION lock_other CASCADE"),
-        psycopg.connect(cluster.database_url) as other,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        other.execute("SET deadlock_timeout = '30s'")  # so that the service's is the one that is ended
-        other.execute(lock, (ids[1],))
-        change = pool.submit(cluster.request, "PATCH", paths[0], {"stock": 1})
-        await_pause(cluster.database_url)
-        other.execute(lock, (ids[0],))  # it gets this one when the service's change was ended
-        other.rollback()
-        response = change.result(SECONDS)
-    assert (response.status, response.json()["stock"]) == (200, 1), response
-
-
-def await_pause(url: str) -> None:
-    """Wait until a connection of the service is in `pg_sleep`."""
-    count = (
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND wait_event = 'PgSleep' AND application_name = 'restkeeper'"
-    )
-    with psycopg.connect(url, autocommit=True) as connection:
-        until(lambda: connection.execute(count).fetchone() != (0,))
-
-
-def test_a_database_that_can_only_be_read_is_read(cluster: Cluster, server: PostgresServer) -> None:
-    """Reads go on, writes are a 503, and readiness shows it."""
-    item = create(cluster, name="there")
-    name = urlsplit(cluster.database_url).path[1:]
-    read_only = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
-    server.execute(read_only)
-    try:
-        server.cut_connections()
-        for _ in range(4):
-            assert cluster.get(item.headers["location"]).body == item.body
-            refused = cluster.post("/products", {"name": "no"})
-            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-            assert cluster.get("/readyz").status == 503
-    finally:
-        server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-        server.cut_connections()
-    await_recovery(cluster)
-    create(cluster, name="again")
-
-
 def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> None:
     """After a failover to a copy of the files: cursors of the lost future are a 410, earlier ones go on."""
     location = create(cluster, name="old").headers["location"]
@@ -265,39 +197,5 @@ def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> N
         assert cluster.get("/products?limit=5", {"If-None-Match": each}).status == 200
 
 
-def test_no_list_is_of_before_a_snapshot(cluster: Cluster, server: PostgresServer) -> None:
-    """Processes that have served lists only notice it, too: nothing is a 304 or comes from their memory."""
-    create(cluster, name="kept")
-    copy = server.take_snapshot()
-    await_recovery(cluster)
-    create(cluster, name="lost")
-    path = "/products?sort=-created_at&limit=1"
-    before = [cluster.get(path) for _ in range(32)]  # all workers have it
-    assert {each.json()[0]["name"] for each in before} == {"lost"}
-    server.put_back(copy)
-    await_recovery(cluster)
-    create(cluster, name="new")  # as many changes as were lost
-    tag = {"If-None-Match": before[0].headers["etag"]}
-    after = [cluster.get(path, headers) for headers in (tag, {}) for _ in range(16)]
-    assert {each.status for each in after} == {200}
-    assert {each.json()[0]["name"] for each in after} == {"new"}
-
-
 def next_of(response: HttpResponse) -> str:
     return response.headers["link"].split(">")[0][1:]
-
-
-def test_without_redis_each_server_counts_for_itself(tmp_path: Path, databases: Any) -> None:
-    """The limits of the instances go on when Redis ends, and requests do not wait for it."""
-    url = databases.create_database()
-    with (
-        RedisServer() as redis,
-        Cluster(tmp_path, url, instances=2, workers=1, REDIS_URL=redis.url, RATE_LIMIT=f"5 per {WINDOW}") as made,
-    ):
-        assert [made.get("/products").status for _ in range(6)] == [200] * 5 + [429]
-        redis.stop()
-        start = time.monotonic()
-        statuses = [made.get("/products").status for _ in range(12)]
-        assert time.monotonic() - start < 5
-    assert statuses == [200] * 10 + [429] * 2
-    databases.drop_database(url)

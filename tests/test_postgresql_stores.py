@@ -15,7 +15,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Index
 from tests.postgresql_reuse import Reused
-from tests.postgresql_server import Databases
+from tests.postgresql_server import Databases, PostgresServer
 from tests.shop import RESOURCES, create_app
 
 
@@ -46,6 +46,13 @@ def service(url: str, *resources: Resource) -> Iterator[FlaskClient]:
     with closing(service_of(app).store) as store:
         store.open()
         yield app.test_client()
+
+
+def test_the_default_collation_is_the_reverse_of_code_points() -> None:
+    """An order without a collation is wrong at once. Lower case is that of all letters."""
+    words = "SELECT string_agg(word, '' ORDER BY word), lower('Ä') FROM unnest(ARRAY['b', 'a', 'B', 'A']) AS word"
+    with PostgresServer() as server, psycopg.connect(server.create_database()) as connection:
+        assert connection.execute(words).fetchone() == ("baBA", "ä")
 
 
 @pytest.mark.needs("events", "idempotency", "webhooks")

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper.clock import rfc3339, uuid7
+from restkeeper.clock import rfc3339
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.interface import Record, Transaction
 from tests import stores
 from tests.live import Gunicorn, HttpResponse, read_all
-from tests.recorder import next_of
 from tests.shop.products import RESOURCE
-from tests.waiting import SECONDS, join, until
+from tests.waiting import SECONDS, until
 
 
 def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpResponse]:
@@ -54,64 +52,11 @@ def fill(store: Store, records: Iterable[Record]) -> None:
     store.close()
 
 
-def test_of_racing_writers_one_wins(server: Gunicorn) -> None:
-    """Of concurrent writes with one If-Match to two processes exactly one succeeds, in each of thirty rounds."""
-    made = server.post("/products", {"name": "contested"})
-    where, tag = made.headers["location"], made.headers["etag"]
-    for round in range(30):
-        change = partial(server.request, "PATCH", where, headers={"If-Match": tag})
-        responses = at_once(4, lambda n, change=change, round=round: change(body={"stock": round * 4 + n + 1}))
-        (won,) = [response for response in responses if response.status == 200]
-        assert {response.status for response in responses if response is not won} == {412}
-        assert server.get(where).body == won.body
-        tag = won.headers["etag"]
-    assert json.loads(won.body)["version"] == 31
-
-
 def test_of_racing_creators_one_gets_the_unique_value(server: Gunicorn) -> None:
     """Concurrent creates with the same unique value: exactly one returns 200, the others 409."""
     for round in range(20):
         responses = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))
         assert sorted(response.status for response in responses) == [200, 409, 409, 409]
-
-
-def test_patches_without_condition_lose_nothing(server: Gunicorn) -> None:
-    """Concurrent patches of different fields are all stored, because each is applied to the latest item."""
-    where = server.post("/products", {"name": "shared"}).headers["location"]
-    at_once(16, lambda n: server.request("PATCH", where, {"attributes": {f"k{n}": n}}))
-    assert server.get(where).json()["attributes"] == {f"k{n}": n for n in range(16)}
-
-
-@pytest.mark.matrix
-def test_paging_over_100_000_items_while_two_write(tmp_path: Path) -> None:
-    """By `next` links a reader gets every remaining item exactly once, while others insert, change and delete."""
-    url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
-    store = open_store(url, [RESOURCE.collection])
-    now = rfc3339(time.time())
-    staying = [uuid7() for _ in range(100_000)]
-    products = StoredRepresentation(RESOURCE)
-
-    fill(store, (products.create({"name": f"{n % 1000}"}, id=id, now=now) for n, id in enumerate(staying)))
-    with Gunicorn(tmp_path, LOG_LEVEL="error") as server:
-        stop = threading.Event()
-        writers = [threading.Thread(target=_disturb, args=(server, stop)) for _ in range(2)]
-        for writer in writers:
-            writer.start()
-        path, seen = "/products?limit=100&fields=id,name", []
-        while path and len(seen) < 2 * len(staying):
-            page = server.get(path)
-            seen += [item["id"] for item in page.json() if item["name"] != "passing"]
-            path = next_of(page)
-        stop.set()
-        join(*writers)
-    assert sorted(seen) == sorted(staying)
-
-
-def _disturb(server: Gunicorn, stop: threading.Event) -> None:
-    while not stop.is_set():
-        addresses = [server.post("/products", {"name": "passing"}).headers["location"] for _ in range(3)]
-        server.request("PATCH", addresses[0], {"stock": 1})
-        server.request("DELETE", addresses[1])
 
 
 def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:

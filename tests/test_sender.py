@@ -377,10 +377,6 @@ def _slow_head(connection: EndpointConnection) -> None:
     connection.send_slowly(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
 
 
-def _slow_handshake(connection: EndpointConnection) -> None:
-    connection.send_slowly(b"\x16\x03\x03\x40\x00" + b"x" * 16_384)  # a record of TLS (RFC 8446, section 5.1)
-
-
 def _endless_100(connection: EndpointConnection) -> None:
     connection.request()
     while True:
@@ -389,19 +385,11 @@ def _endless_100(connection: EndpointConnection) -> None:
             return
 
 
-def _endless_103(connection: EndpointConnection) -> None:
-    connection.request()
-    while True:
-        connection.send_slowly(b"HTTP/1.1 103 Early Hints\r\n\r\n")
-        if connection.endpoint.stopped.is_set():
-            return
-
-
 def _not_reading(connection: EndpointConnection) -> None:
     connection.endpoint.stopped.wait(60)
 
 
-@pytest.mark.parametrize("script", [_no_response, _slow_head, _endless_100, _endless_103, _not_reading])
+@pytest.mark.parametrize("script", [_no_response, _slow_head, _endless_100, _not_reading])
 def test_a_send_without_a_response_ends_in_time(script: Script) -> None:
     """One deadline limits the whole send, wherever an endpoint delays it."""
     with serving(script) as endpoint, sending_in_time(0.5) as sender:
@@ -618,19 +606,16 @@ def test_a_trusted_endpoint_is_called_over_tls(serve_tls: Callable[..., Any], ne
     assert b"\r\nHost: hook.example\r\n" in endpoint.requests[0]
 
 
-def test_an_untrusted_certificate_is_refused(serve_tls: Callable[..., Any], net: Net) -> None:
-    """Nothing is sent to an endpoint with a self-signed certificate."""
-    with serve_tls(OK, trusted=False) as endpoint:
+@pytest.mark.parametrize(
+    ("name", "trusted", "reason"), [("hook.example", False, "self"), ("other.example", True, "Hostname mismatch")]
+)
+def test_a_certificate_is_verified(
+    serve_tls: Callable[..., Any], net: Net, name: str, trusted: bool, reason: str
+) -> None:
+    """Nothing is sent to an endpoint with a self-signed certificate, or one for another name."""
+    with serve_tls(OK, name=name, trusted=trusted) as endpoint:
         [response] = _to(endpoint, net)
-    assert response.status is None and response.excerpt.startswith("certificate verify failed: self")
-    assert endpoint.requests == []
-
-
-def test_a_certificate_for_another_name_is_refused(serve_tls: Callable[..., Any], net: Net) -> None:
-    """Nothing is sent to an endpoint whose trusted certificate is for another name."""
-    with serve_tls(OK, name="other.example") as endpoint:
-        [response] = _to(endpoint, net)
-    assert response.status is None and response.excerpt.startswith("certificate verify failed: Hostname mismatch")
+    assert response.status is None and response.excerpt.startswith(f"certificate verify failed: {reason}")
     assert endpoint.requests == []
 
 
@@ -692,7 +677,6 @@ LATE = DeliveryResult(None, "timed out after 0.3 s", None)
     [
         (OK, "http", 30, DeliveryResult(200, "ok", None)),
         (_slow_head, "http", 0.3, LATE),
-        (_slow_handshake, "https", 0.3, LATE),
     ],
 )
 def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, response: DeliveryResult) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from restkeeper.resources.evolution import Add, Convert, Remove, Rename, Step
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Reference, Text, Whole
 from restkeeper.storage.interface import Index
-from restkeeper.versions import Deprecation, Version, Versions
+from restkeeper.versions import Version, Versions
 from tests.shop import create_app
 from tests.test_stored import resource
 
@@ -369,16 +368,6 @@ class TestRefused:
         assert (replaced.status_code, replaced.json["count"], replaced.json["version"]) == (200, 7, 2)
         shown = new.get(where.replace("v2", "v1")).json
         assert (shown["count"], shown["note"], shown["created_at"]) == ("7", "y", stored[1]["created_at"])
-
-    @pytest.mark.needs("versions")
-    def test_it_is_replaced_after_the_sunset_of_another_field(
-        self, deployment: Deployment, stored: list[dict[str, Any]]
-    ) -> None:
-        """What is left of the version replaces it, too."""
-        gone = Deprecation(version="v2", field="notes.weight", since=date(2020, 1, 1), sunset=date(2021, 1, 1))
-        new = deployment.serve(NUMBERED, Versions(*BOTH, unversioned="v1", deprecations=[gone]))
-        replaced = new.put(f"/api/v2/notes/{stored[1]['id']}", json={"title": "b"})
-        assert (replaced.status_code, replaced.json["count"], "weight" in replaced.json) == (200, 7, False)
 
     def test_migrate_converts_all_others(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
         """And names it with the cause; an export leaves it out and fails, too."""

@@ -1,12 +1,8 @@
 """An issuer of access tokens for tests: its keys, its key set, its tokens, and a server for the key set."""
 
 import json
-import threading
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +12,12 @@ from jwt import get_algorithm_by_name
 
 from restkeeper.features.jwt import Tokens
 from restkeeper.web.auth import InvalidCredential
+from tests.clock import SetClock
 
 ISSUER = "https://login.example"
 AUDIENCE = "restkeeper"
-START = 1_800_000_000.0  # seconds since the epoch, at which every clock here starts
+START = 1_800_000_000.0  # seconds since the epoch, at which a SetClock starts
 GOOD = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": START + 600, "scope": "products:read"}
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = START
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def private_key(algorithm: str, name: str = "first") -> Any:
@@ -118,9 +105,9 @@ class Issuer:
         return self.body
 
 
-def from_url(issuer: Issuer, clock: Clock, url: str = "https://login.example/keys") -> Tokens:
+def from_url(issuer: Issuer, clock: SetClock, url: str = "https://login.example/keys") -> Tokens:
     """A verifier that gets its keys from an issuer."""
-    return Tokens(ISSUER, AUDIENCE, url, now=clock, fetch=issuer)
+    return Tokens(ISSUER, AUDIENCE, url, now=clock.time, fetch=issuer)
 
 
 def is_valid(tokens: Tokens, text: str) -> bool:
@@ -131,39 +118,6 @@ def is_valid(tokens: Tokens, text: str) -> bool:
         return False
 
 
-class KeySetServer:
-    """The state of a server of a key set: its settable response, and the requests that it got."""
-
-    def __init__(self, port: int, body: bytes) -> None:
-        self.url = f"http://127.0.0.1:{port}/keys"
-        self.body = body
-        self.status = 200
-        self.headers: dict[str, str] = {}
-        self.requests: list[str] = []
-
-
-@contextmanager
-def serve_key_set(body: bytes) -> Iterator[KeySetServer]:
-    """A real HTTP server that returns a key set."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            state.requests.append(self.path)
-            self.send_response(state.status)
-            for name, value in state.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(state.body)
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        state = KeySetServer(server.server_port, body)
-        running = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        running.start()
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            running.join(30)
+def answer(body: bytes, status: int = 200, *headers: str) -> bytes:
+    """A response over HTTP, which the end of its connection ends."""
+    return "\r\n".join([f"HTTP/1.1 {status} x", *headers, "", ""]).encode() + body

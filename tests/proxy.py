@@ -8,16 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tests.endpoint import self_signed
 from tests.live import ROOT, HttpResponse, response_of
 from tests.ports import free_ports
 from tests.waiting import SECONDS
@@ -57,16 +53,6 @@ def changed(file: Path, changes: Mapping[str, str]) -> str:
         assert old in text, f"{file.name} has no {old!r}"
         text = text.replace(old, new)
     return text
-
-
-def write_certificate(folder: Path) -> None:
-    """A key and a certificate that it has signed, for NAME."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
-    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    made = made.not_valid_before(now).not_valid_after(now + timedelta(days=1))
-    (folder / "shop.pem").write_bytes(made.sign(key, SHA256()).public_bytes(Encoding.PEM))
-    (folder / "shop.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 class Proxy:
@@ -132,12 +118,13 @@ class Nginx(Proxy):
     """nginx with deploy/nginx.conf: other ports, the certificate of the test, and else unchanged."""
 
     def prepare(self) -> tuple[list[str], dict[str, str]]:
-        write_certificate(self.folder)
+        certificate = str(self_signed(self.folder, NAME))  # with its key
         changes = {
             "listen 80": f"listen 127.0.0.1:{self.plain_port}",
             "listen 443": f"listen 127.0.0.1:{self.port}",
             "127.0.0.1:8000": f"127.0.0.1:{self.upstream}",
-            "/etc/ssl/shop": f"{self.folder}/shop",
+            "/etc/ssl/shop.pem": certificate,
+            "/etc/ssl/shop.key": certificate,
         }
         (self.folder / "site.conf").write_text(changed(DEPLOY / "nginx.conf", changes))
         main = self.folder / "main.conf"

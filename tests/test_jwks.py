@@ -9,6 +9,7 @@ import pytest
 from restkeeper.errors import Unavailable
 from restkeeper.features.jwt import Tokens
 from restkeeper.features.jwt.jwks import MOST_BYTES, usable_keys
+from tests.clock import SetClock
 from tests.issuer import (
     AUDIENCE,
     BOTH,
@@ -17,7 +18,6 @@ from tests.issuer import (
     NEW,
     OLD,
     SECOND,
-    Clock,
     Issuer,
     from_url,
     is_valid,
@@ -28,8 +28,8 @@ from tests.issuer import (
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SetClock:
+    return SetClock()
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_an_invalid_key_set_raises_an_error() -> None:
             usable_keys(text)
 
 
-def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:
+def test_a_token_without_kid_needs_one_key_that_fits(clock: SetClock) -> None:
     """It is valid if exactly one key of the set is for its algorithm."""
     text = token(headers={"kid": None})
     assert is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), text)
@@ -100,12 +100,12 @@ def test_a_token_without_kid_needs_one_key_that_fits(clock: Clock) -> None:
     assert not is_valid(from_url(Issuer(BOTH), clock), text)
 
 
-def test_a_key_without_kid_is_not_for_a_token_that_names_one(clock: Clock) -> None:
+def test_a_key_without_kid_is_not_for_a_token_that_names_one(clock: SetClock) -> None:
     """No key has the name in the token."""
     assert not is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), token())
 
 
-def test_a_name_belongs_to_one_key(clock: Clock) -> None:
+def test_a_name_belongs_to_one_key(clock: SetClock) -> None:
     """A key that is listed twice is one; of two keys with the same name and use neither is trusted."""
     assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES256", alg="ES256"))), clock), token())
     assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), token())
@@ -115,22 +115,22 @@ def test_a_name_belongs_to_one_key(clock: Clock) -> None:
 # A file
 
 
-def test_a_file_is_read_again_when_it_changes(file: Path, clock: Clock) -> None:
+def test_a_file_is_read_again_when_it_changes(file: Path, clock: SetClock) -> None:
     """Within a second tokens of a new key are valid and those of a removed key are not, also if verified before."""
-    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock.time)
     assert is_valid(tokens, OLD) and not is_valid(tokens, NEW)
     file.write_bytes(BOTH)
-    clock.seconds += 1
+    clock.now += 1
     assert is_valid(tokens, OLD) and is_valid(tokens, NEW)
     file.write_bytes(SECOND)
     assert is_valid(tokens, OLD)
-    clock.seconds += 1
+    clock.now += 1
     assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
 
 
-def test_an_unreadable_file_changes_nothing(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_file_changes_nothing(file: Path, clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
     """While it is malformed, too long or missing, the last set is used, and the log says so once."""
-    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock.time)
     for text in (b"", FIRST[:-5], FIRST + b" " * MOST_BYTES, None):
         caplog.clear()
         file.unlink()
@@ -138,32 +138,32 @@ def test_an_unreadable_file_changes_nothing(file: Path, clock: Clock, caplog: py
             file.write_bytes(text)
         with caplog.at_level(logging.WARNING, "restkeeper"):
             for _ in range(3):
-                clock.seconds += 1
+                clock.now += 1
                 assert is_valid(tokens, OLD)
         (message,) = caplog.messages
         assert str(file) in message and "stays in use" in message
     file.write_bytes(SECOND)
-    clock.seconds += 1
+    clock.now += 1
     assert is_valid(tokens, NEW)
 
 
-def test_an_unchanged_set_is_logged_once(file: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unchanged_set_is_logged_once(file: Path, clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
     """Reading it again is not logged, except after an error."""
     with caplog.at_level(logging.INFO, "restkeeper"):
-        tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+        tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock.time)
         for text in (None, None, b"{", FIRST, None):
             if text is not None:
                 file.write_bytes(text)
-            clock.seconds += 1
+            clock.now += 1
             assert is_valid(tokens, OLD)
     assert [message.rpartition(": ")[2] for message in caplog.messages if "usable" in message] == ["1 usable keys"] * 2
 
 
-def test_an_empty_set_withdraws_all_keys(file: Path, clock: Clock) -> None:
+def test_an_empty_set_withdraws_all_keys(file: Path, clock: SetClock) -> None:
     """An issuer that withdraws all its keys is believed."""
-    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock)
+    tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock.time)
     file.write_bytes(key_set())
-    clock.seconds += 1
+    clock.now += 1
     assert not is_valid(tokens, OLD)
 
 

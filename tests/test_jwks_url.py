@@ -9,7 +9,8 @@ import pytest
 from restkeeper.errors import Unavailable
 from restkeeper.features.jwt import Tokens
 from restkeeper.features.jwt.jwks import MOST_BYTES, fetch
-from tests.endpoint import EndpointConnection, serving
+from tests.clock import SetClock
+from tests.endpoint import EndpointConnection, replying, serving
 from tests.issuer import (
     AUDIENCE,
     BOTH,
@@ -18,18 +19,17 @@ from tests.issuer import (
     NEW,
     OLD,
     SECOND,
-    Clock,
     Issuer,
+    answer,
     from_url,
     is_valid,
-    serve_key_set,
     token,
 )
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SetClock:
+    return SetClock()
 
 
 UNSAFE = """
@@ -43,33 +43,33 @@ def test_an_unsafe_url_is_refused() -> None:
     issuer = Issuer(FIRST)
     for url in UNSAFE.split():
         with pytest.raises(Unavailable, match="https"):
-            from_url(issuer, Clock(), url)
+            from_url(issuer, SetClock(), url)
     assert issuer.requests == 0
     for url in ("https://x.example", "http://localhost:1/k", "http://127.9.9.9/", "http://[::1]:8/"):
-        assert is_valid(from_url(Issuer(FIRST), Clock(), url), OLD), url
+        assert is_valid(from_url(Issuer(FIRST), SetClock(), url), OLD), url
 
 
-def test_a_set_is_cached_for_five_minutes(clock: Clock) -> None:
+def test_a_set_is_cached_for_five_minutes(clock: SetClock) -> None:
     """It is fetched once in that time, and a removed key is refused after the next fetch."""
     issuer = Issuer(BOTH)
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
-    clock.seconds += 299
+    clock.now += 299
     assert is_valid(tokens, OLD) and issuer.requests == 1
-    clock.seconds += 1
+    clock.now += 1
     assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
     assert issuer.requests == 2
 
 
-def test_an_unchanged_set_keeps_the_cache_of_tokens(clock: Clock) -> None:
+def test_an_unchanged_set_keeps_the_cache_of_tokens(clock: SetClock) -> None:
     """After a fetch of the same keys no token is verified again."""
     tokens = from_url(Issuer(FIRST), clock)
     claims = tokens.verify(OLD)
-    clock.seconds += 300
+    clock.now += 300
     assert tokens.verify(OLD) is claims
 
 
-def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: Clock) -> None:
+def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: SetClock) -> None:
     """A rotated key works with its first token; unknown keys cause one fetch in ten seconds, however many there are."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
@@ -79,40 +79,40 @@ def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: Clock) -> None:
             assert not is_valid(tokens, token("ES256", f"stranger {number % 5}"))
         assert is_valid(tokens, OLD) and is_valid(tokens, NEW) == (requests > 1)
         assert issuer.requests == requests
-        clock.seconds += 10
+        clock.now += 10
 
 
-def test_a_clock_that_is_set_back_stops_no_fetch(clock: Clock) -> None:
+def test_a_clock_that_is_set_back_stops_no_fetch(clock: SetClock) -> None:
     """The next fetch does not depend on a clock that only moves forward."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
-    clock.seconds -= 100_000
+    clock.now -= 100_000
     assert not is_valid(tokens, OLD)
-    clock.seconds -= 100_000
+    clock.now -= 100_000
     assert is_valid(tokens, NEW)  # fetched again, so that the next fetch is not due
     issuer.body = BOTH
-    clock.seconds += 10
+    clock.now += 10
     assert is_valid(tokens, OLD)  # nor does it matter that a key was searched in the future
 
 
-def test_a_set_stays_in_use_while_it_cannot_be_fetched(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_set_stays_in_use_while_it_cannot_be_fetched(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
     """Known tokens stay valid, each error is logged once, and the fetch is retried every ten seconds."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = ConnectionRefusedError("down")
-    clock.seconds += 300
+    clock.now += 300
     with caplog.at_level(logging.WARNING, "restkeeper"):
         for _ in range(30):
             assert is_valid(tokens, OLD)
-            clock.seconds += 1
+            clock.now += 1
     assert len(caplog.messages) == 1 and issuer.requests == 1 + 3
     issuer.body = SECOND
-    clock.seconds += 10
+    clock.now += 10
     assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
 
 
-def test_without_a_key_set_tokens_return_503(clock: Clock) -> None:
+def test_without_a_key_set_tokens_return_503(clock: SetClock) -> None:
     """The service starts although its issuer is down; the fetch is retried every ten seconds."""
     issuer = Issuer(FIRST)
     issuer.body = TimeoutError("no answer")
@@ -123,7 +123,7 @@ def test_without_a_key_set_tokens_return_503(clock: Clock) -> None:
         assert caught.value.headers == {"Retry-After": "10"} and "login.example" not in str(caught.value)
     assert issuer.requests == 1
     issuer.body = FIRST
-    clock.seconds += 10
+    clock.now += 10
     assert is_valid(tokens, OLD)
 
 
@@ -143,11 +143,11 @@ class Gate(Issuer):
         return body
 
 
-def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: Clock) -> None:
+def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None:
     """Those that arrive during the fetch wait for it, and then are valid."""
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
-    clock.seconds += 10
+    clock.now += 10
     issuer.body = BOTH
     issuer.open.clear()
     issuer.reached.clear()
@@ -159,33 +159,33 @@ def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: Clock) -> None:
     assert issuer.requests == 2
 
 
-def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a fetch they are verified with the present set."""
     monkeypatch.setattr("restkeeper.features.jwt.jwks.CACHED_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.open.clear()
     issuer.reached.clear()
-    clock.seconds += 100
+    clock.now += 100
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(is_valid, tokens, OLD)
         assert issuer.reached.wait(30)
         assert is_valid(tokens, OLD)
-        clock.seconds += 100  # it takes so long that the next fetch is due
+        clock.now += 100  # it takes so long that the next fetch is due
         assert is_valid(tokens, OLD)
         issuer.open.set()
         assert fetching.result(30)
     assert issuer.requests == 2
 
 
-def test_the_wait_for_a_fetch_is_limited(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_a_fetch_is_limited(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a fetch hangs, a token of an unknown key is checked with the present set after a few seconds."""
     monkeypatch.setattr("restkeeper.features.jwt.jwks.FETCH_SECONDS", 0.05)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
     issuer.open.clear()
     issuer.reached.clear()
-    clock.seconds += 300
+    clock.now += 300
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(is_valid, tokens, OLD)
         assert issuer.reached.wait(30)
@@ -198,19 +198,23 @@ def test_the_wait_for_a_fetch_is_limited(clock: Clock, monkeypatch: pytest.Monke
 # A server
 
 
-def test_a_key_is_rotated_over_http(clock: Clock) -> None:
+def test_a_key_is_rotated_over_http(clock: SetClock) -> None:
     """With a real server: a new key is found, a removed key refused, and an error of the server changes nothing."""
-    with serve_key_set(FIRST) as server:
-        tokens = Tokens(ISSUER, AUDIENCE, server.url, now=clock)
+    answers = [answer(FIRST)]
+
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(answers[-1])
+
+    with serving(script) as server:
+        tokens = Tokens(ISSUER, AUDIENCE, server.url, now=clock.time)
         assert is_valid(tokens, OLD)
-        server.body = SECOND
-        clock.seconds += 10
-        assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
-        server.status, server.body = 500, FIRST
-        clock.seconds += 300
-        assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
-        assert set(server.requests) == {"/keys"}
-    clock.seconds += 10
+        for seconds, each in ((10, answer(SECOND)), (300, answer(FIRST, 500))):
+            answers.append(each)
+            clock.now += seconds
+            assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
+        assert {request.split(b"\r\n")[0] for request in server.requests} == {b"GET /hook?x=1 HTTP/1.1"}
+    clock.now += 10
     assert is_valid(tokens, NEW)
 
 
@@ -231,14 +235,13 @@ def test_a_fetch_is_limited() -> None:
 
     A server that speaks another protocol is treated as unreachable.
     """
-    for status, headers, body in (
-        (302, {"Location": "/elsewhere"}, FIRST),
-        (200, {}, b" " * MOST_BYTES + FIRST),
-        (404, {}, FIRST),
-        (200, {"Transfer-Encoding": "chunked"}, FIRST),  # and its body is not
+    for response in (
+        answer(FIRST, 302, "Location: /elsewhere"),
+        answer(b" " * MOST_BYTES + FIRST),
+        answer(FIRST, 404),
+        answer(FIRST, 200, "Transfer-Encoding: chunked"),  # and its body is not
     ):
-        with serve_key_set(body) as server:
-            server.status, server.headers = status, headers
+        with serving(replying(response)) as server:
             with pytest.raises(OSError):
                 fetch(server.url)
-            assert server.requests == ["/keys"]
+            assert len(server.requests) == 1

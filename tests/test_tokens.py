@@ -13,23 +13,24 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from restkeeper.features.jwt import Claims, Tokens, is_token
 from restkeeper.web.auth import InvalidCredential
-from tests.issuer import AUDIENCE, GOOD, ISSUER, START, Clock, encoded, jwk, key_set, private_key, signed, token
+from tests.clock import SetClock
+from tests.issuer import AUDIENCE, GOOD, ISSUER, START, encoded, jwk, key_set, private_key, signed, token
 
 ES = {"alg": "ES256", "kid": "first"}
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SetClock:
+    return SetClock()
 
 
 @pytest.fixture
-def trust(tmp_path: Path, clock: Clock) -> Callable[..., Tokens]:
+def trust(tmp_path: Path, clock: SetClock) -> Callable[..., Tokens]:
     """Creates a verifier that trusts the given keys, in a file."""
 
     def made(*keys: Any) -> Tokens:
         (tmp_path / "keys.json").write_bytes(key_set(*keys))
-        return Tokens(ISSUER, AUDIENCE, str(tmp_path / "keys.json"), now=clock)
+        return Tokens(ISSUER, AUDIENCE, str(tmp_path / "keys.json"), now=clock.time)
 
     return made
 
@@ -187,11 +188,11 @@ def test_keys_inside_a_token_are_ignored(trust: Callable[..., Tokens]) -> None:
     assert tokens.verify(token(headers=brought)).subject == "ada"
 
 
-def test_a_verified_token_expires(tokens: Tokens, clock: Clock) -> None:
+def test_a_verified_token_expires(tokens: Tokens, clock: SetClock) -> None:
     """A token that was verified before is refused from exp on."""
     text = token(exp=START + 0.9)
     assert tokens.verify(text) is tokens.verify(text)
-    clock.seconds += 0.9
+    clock.now += 0.9
     assert refused(tokens, text) == "expired"
 
 

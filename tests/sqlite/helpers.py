@@ -9,26 +9,24 @@ from typing import Any
 
 from restkeeper.storage import Options
 from restkeeper.storage.sqlite.store import SqliteStore
+from tests.clock import SetClock
 from tests.things import OTHERS, THINGS
 from tests.waiting import SECONDS, join
 
 MIB = 1024 * 1024
 
 
-class Clock:
-    """A clock that advances only in `sleep`. The first `together` calls of sleep(0) wait for each other."""
+class Clock(SetClock):
+    """A clock at 0. The first `together` calls of sleep(0) wait for each other."""
 
     def __init__(self, together: int = 1) -> None:
-        self.now = 0.0
+        super().__init__(0.0)
         self._meeting = threading.Barrier(together)
         self._expected = together
         self._lock = threading.Lock()
 
-    def monotonic(self) -> float:
-        return self.now
-
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        super().sleep(seconds)
         with self._lock:
             self._expected -= seconds == 0
             meets = seconds == 0 and self._expected >= 0

@@ -1,27 +1,43 @@
-"""A rolling upgrade on PostgreSQL under load: two revisions of a service side by side, and a migration of tables."""
+"""A rolling upgrade on PostgreSQL under load: two programs side by side, of which the newer one migrates the tables."""
 
+import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
+from restkeeper.storage.postgresql import migrations
+from restkeeper.web.application import Application
+from tests.live import Gunicorn
+from tests.ports import free_ports
 from tests.postgresql_server import Databases
-from tests.recorder import next_of
-from tests.upgrade import CLIENTS, KNOWN, Client, Proxy, Upgrade
+from tests.shop import create_app
+from tests.soak import Fault, HistoryRun
+from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
 
-NEWEST = {"added": "stock", "renamed": "amount"}  # the name that `stock` has in the newer revision
-UNREADABLE = "503: a newer program stored items (revision 2; this one has revision 1): update this instance"
+KNOWN = len(migrations.MIGRATIONS)  # migrations of the old program
+NEWER = "RESTKEEPER_TESTS_MIGRATION"  # the file of the migration that the newer program has besides
+MIGRATION = """\
+-- oldest: {oldest}
+ALTER TABLE items ADD COLUMN made_up text COLLATE "C" NOT NULL DEFAULT '';
+CREATE TABLE made_up (id text COLLATE "C" PRIMARY KEY);
+"""
 REFUSAL = f"the store is of a newer program (migration {KNOWN + 1} of {KNOWN}): use one that has migration {KNOWN + 1}"
-INDEXES = """\
-SELECT bool_and(indisvalid), bool_or(pg_get_indexdef(indexrelid) LIKE '%weight%')
-FROM pg_index
-WHERE indrelid = 'items'::regclass"""
+WAITING = """\
+SELECT count(*) > 0
+FROM pg_stat_activity
+WHERE datname = current_database() AND query LIKE '-- oldest%' AND wait_event_type = 'Lock'"""
+
+
+def create_newer() -> Application:
+    """The service of the newer program."""
+    migrations.MIGRATIONS = [*migrations.MIGRATIONS, Path(os.environ[NEWER])]
+    return create_app()
 
 
 @pytest.fixture
@@ -32,122 +48,89 @@ def url(databases: Databases) -> Iterator[str]:
     databases.drop_database(made)
 
 
-def rows(url: str, query: str) -> list[Any]:
-    with psycopg.connect(url) as connection:
-        return connection.execute(query).fetchall()  # type: ignore[arg-type]
-
-
-Prepare = Callable[..., Upgrade]
+Prepare = Callable[[int], "Upgrade"]
 
 
 @pytest.fixture
 def prepare(tmp_path: Path, url: str) -> Iterator[Prepare]:
-    """Prepares an upgrade to a revision. Its instances and clients end with the test."""
+    """Prepares an upgrade, whose instances end with the test."""
     made: list[Upgrade] = []
-
-    def prepare(*options: Any) -> Upgrade:
-        made.append(Upgrade(tmp_path, url, *options))
-        return made[-1]
-
-    yield prepare
+    yield lambda oldest: made.append(Upgrade(tmp_path, url, oldest)) or made[-1]  # type: ignore[func-returns-value]
     for each in made:
-        each.close()
+        for name in [*each.running]:
+            each.stop(name)
 
 
-@pytest.mark.parametrize("revision", ["added", "renamed"])
-def test_an_upgrade_and_a_downgrade_under_load(prepare: Prepare, revision: str) -> None:
-    """No request fails at both instances, and no change is lost or made twice."""
-    upgrade = prepare(revision)
+class Upgrade:
+    """Instances of both programs on one database. After the migration the `oldest` program can work with the store."""
+
+    def __init__(self, folder: Path, url: str, oldest: int) -> None:
+        self.url = url
+        self.ports = dict(zip(("old", "new"), free_ports(2), strict=True))
+        self.running: dict[str, Gunicorn] = {}
+        self._folder = folder
+        self._file = folder / f"{KNOWN + 1:04}.sql"
+        self._file.write_text(MIGRATION.format(oldest=oldest))
+
+    def start(self, name: str) -> Gunicorn:
+        app = "tests.test_rolling_postgresql:create_newer()" if name == "new" else "tests.shop:create_app()"
+        settings = {"DATABASE_URL": self.url, "RATE_LIMIT": "off", "LOG_LEVEL": "warning", NEWER: str(self._file)}
+        instance = Gunicorn(self._folder, workers=1, app=app, port=self.ports[name], **settings)
+        self.running[name] = instance.__enter__()
+        return instance
+
+    def start_late(self, name: str) -> None:
+        """Start an instance whose migration waits for a reader for a moment, and requests behind it."""
+        with (
+            psycopg.connect(self.url) as reader,
+            psycopg.connect(self.url, autocommit=True) as other,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            reader.execute("SELECT 1 FROM items")
+            starting = pool.submit(self.start, name)
+            until(lambda: starting.done() or other.execute(WAITING).fetchone() == (True,))
+            reader.rollback()
+            starting.result(SECONDS)
+
+    def stop(self, name: str) -> None:
+        """Stop an instance gracefully."""
+        instance = self.running.pop(name)
+        instance.process.terminate()
+        assert instance.process.wait(SECONDS) == 0
+
+
+def test_an_upgrade_and_a_downgrade_under_load(prepare: Prepare) -> None:
+    """Each request to an instance that runs has a clear response, and no change is lost or made twice."""
+    upgrade = prepare(KNOWN)
     upgrade.start("old")
-    upgrade.load()
-    upgrade.serve("old")
-    upgrade.start_late("new")
-    upgrade.serve("old", "new")
-    upgrade.stop("old")
-    upgrade.serve("new")
-    upgrade.start("old")
-    upgrade.serve("old", "new")
-    upgrade.end_load()
-    assert rows(upgrade.url, "SELECT migration FROM store") == [(KNOWN + 1,)]
-    assert rows(upgrade.url, INDEXES) == [(True, True)]
-    require_responses(upgrade.proxy, revision)
-    require_items(upgrade, revision)
-    require_events(upgrade)
-    require_etags(upgrade.clients[0], upgrade.shared[0] if revision == "added" else create_at(upgrade, "old"))
-
-
-def require_responses(proxy: Proxy, revision: str) -> None:
-    """Besides successes there are conflicts, and what the old instance refuses because the newer one serves it."""
-    allowed = {(name, status) for name in proxy.instances for status in ("200", "412")}
-    allowed |= {("old", "refused"), ("old", "closed")} | ({("old", UNREADABLE)} if revision == "renamed" else set())
-    assert set(proxy.counts) <= allowed, proxy.counts
-    assert proxy.counts["old", "closed"] <= 2 * CLIENTS  # one idle connection of each, and one that waits in the queue
-
-
-def require_items(upgrade: Upgrade, revision: str) -> None:
-    """All created items are there, once, with what was added to each of their fields by either instance."""
-    client = upgrade.clients[0]
-    found = []
-    path = "/notes?limit=50"
-    while path:
-        page = client.get(path)
-        found += [each["id"] for each in page.json()]
-        path = next_of(page)
-    assert sorted(found) == sorted(upgrade.created)
-    for id in upgrade.shared:
-        stock, mark, weight = (upgrade.raised[id, name] for name in ("stock", "mark", "weight"))
-        assert min(stock, mark, weight) > 0
-        item = client.get(f"/notes/{id}", "new").json()
-        newer = client.get(f"{upgrade.newer_path}/{id}", "new").json()
-        assert (item["stock"], item["mark"], newer["weight"], newer[NEWEST[revision]]) == (stock, mark, weight, stock)
-        assert item["version"] == newer["version"] == 1 + stock + mark + weight
-
-
-def require_events(upgrade: Upgrade) -> None:
-    """Each client that followed the feed saw each version of each item once, in order, and the last one as it is."""
-    changes = Counter(id for id, _ in upgrade.raised.elements())
-    for client in upgrade.clients:
-        while client.follow():
-            pass
-        seen: dict[str, list[int]] = {}
-        for each in client.events:
-            seen.setdefault(each["id"], []).append(each["version"])
-        assert seen == {id: [*range(1, changes[id] + 2)] for id in upgrade.created}
-        last = {each["id"]: each for each in client.events}
-        assert all(client.get(f"/notes/{id}").json() == last[id] for id in upgrade.shared)
-
-
-def create_at(upgrade: Upgrade, name: str) -> str:
-    """Create an item at an instance. Returns its id."""
-    key = {"Idempotency-Key": '"last"'}
-    return str(upgrade.clients[0].send("POST", "/notes", {"name": "last"}, key, name).json()["id"])
-
-
-def require_etags(client: Client, id: str) -> None:
-    """An ETag of one instance is that of the other one, too, for a read and for a change."""
-    path = f"/notes/{id}"
-    tags = {client.get(path, name).headers["etag"] for name in ("old", "new")}
-    assert len(tags) == 1
-    for name in ("old", "new"):
-        assert client.send("GET", path, None, {"If-None-Match": min(tags)}, name).status == 304
-    changed = client.send("PATCH", path, {"stock": -1}, {"If-Match": min(tags)}, "old")
-    assert changed.status == 200
-    assert client.send("PATCH", path, {"stock": -2}, {"If-Match": changed.headers["etag"]}, "new").status == 200
-    assert client.send("PATCH", path, {"stock": -3}, {"If-Match": changed.headers["etag"]}).status == 412
+    steps = [
+        Fault("the new one starts", lambda: upgrade.start_late("new")),
+        Fault("the old one stops", lambda: upgrade.stop("old")),
+        Fault("the old one starts", lambda: upgrade.start("old") and None),
+        Fault("the new one stops", lambda: upgrade.stop("new")),
+    ]
+    run = HistoryRun([f"http://127.0.0.1:{port}" for port in upgrade.ports.values()], steps, times=1)
+    run.run()
+    results = {result: number for (kind, result), number in run.recorder.counts.items() if kind == "request"}
+    assert results.keys() <= {"2xx", "3xx", "4xx", "not sent", "broken off"}, results
+    assert results.get("broken off", 0) <= 18 * run.injected.total()  # idle connections, and those in the queue
+    with psycopg.connect(upgrade.url) as connection:
+        assert connection.execute("SELECT migration FROM store").fetchall() == [(KNOWN + 1,)]
 
 
 def test_a_migration_that_the_old_program_cannot_work_with(prepare: Prepare, databases: Databases) -> None:
     """The old one is not ready, does not start, and has no new connection; each time it says what is missing."""
-    upgrade = prepare("added", KNOWN + 1)
+    upgrade = prepare(KNOWN + 1)
     old = upgrade.start("old")
-    id = create_at(upgrade, "old")
+    path = old.post("/products", {"name": "a"}).headers["location"]
     new = upgrade.start("new")
-    assert old.get(f"/notes/{id}").status == 200  # its connections are open
+    assert old.get(path).status == 200  # its connections are open
     assert REFUSAL in old.get("/readyz").json()["detail"]
+    upgrade.ports["old"] = 0
     with pytest.raises(RuntimeError, match=re.escape(REFUSAL)):
         upgrade.start("old")
     with databases.closed(upgrade.url):
         pass  # as at the end of the longest life of a connection
-    for refused in (old.get(f"/notes/{id}"), old.post("/notes", {"name": "a"}, {"Idempotency-Key": '"a"'})):
+    for refused in (old.get(path), old.post("/products", {"name": "a"})):
         assert (refused.status, refused.json()["detail"], refused.headers["retry-after"]) == (503, REFUSAL, "1")
-    assert new.get(f"/notes/{id}").json()["weight"] == 0
+    assert new.get(path).status == 200

@@ -59,7 +59,7 @@ soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exact
 	@for store in sqlite postgresql; do for proof in soak attacks; do \
 	  $(BIN)/python -m tests.$$proof --store $$store || exit 1; done; done
 
-mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and whether a test finds each (hours; continues where it stopped)
+mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and whether a test finds each (hours)
 	@$(BIN)/python -m tests.mutate
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml

@@ -23,7 +23,7 @@ from restkeeper.storage.interface import Record, StoredResponse, Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores
-from tests.live import ROOT, Gunicorn
+from tests.live import ROOT
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.waiting import SECONDS, join
@@ -98,13 +98,6 @@ def test_export_and_import_round_trip(app: Application, run: Callable[..., Resul
     assert there.invoke(args=["import", "products", str(tmp_path / "a")]).exit_code == 0
     assert there.invoke(args=["export", "products", str(tmp_path / "b"), "--format", form]).exit_code == 0
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_exact_numbers(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """No number is converted to a binary fraction."""
-    exact = '{"name":"Lamp","price":0.07,"attributes":{"n":0.1000000000000000055511151231257827,"m":1.10}}'
-    assert run("import", "products", lines(tmp_path / "a.ndjson", exact)).exit_code == 0
-    assert b'"n":0.1000000000000000055511151231257827,"m":1.10' in run("export", "products").stdout_bytes
 
 
 def test_bad_lines_are_listed(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
@@ -236,12 +229,6 @@ def test_bad_utf8_line(app: Application, run: Callable[..., Result], tmp_path: P
     assert [item["name"] for item in items(app)] == ["a"]
 
 
-def test_export_uses_the_present_schema(app: Application, run: Callable[..., Result]) -> None:
-    """Items of an older schema are exported in the present one."""
-    store_old(app)
-    assert json.loads(run("export", "products").stdout) == {**old_item(), "stock": 0} | rest()
-
-
 def test_migrate(app: Application, run: Callable[..., Result]) -> None:
     """Items of an older schema are rewritten in the present one; their version and time do not change."""
     store_old(app)
@@ -259,11 +246,6 @@ def test_migrate(app: Application, run: Callable[..., Result]) -> None:
 def old_item() -> dict[str, Any]:
     time = "2020-01-01T00:00:00.000000Z"
     return {"id": "old", "name": "a", "created_at": time, "updated_at": time, "version": 4}
-
-
-def rest() -> dict[str, Any]:
-    optional = {"description": None, "sku": None, "price": None, "currency": "USD"}
-    return {**optional, "tags": [], "attributes": {}, "status": "active"}
 
 
 def store_old(app: Application, id: str = "old") -> None:
@@ -310,20 +292,6 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     restored = open_store(f"sqlite:///{tmp_path}/b.db", [PRODUCTS.collection])
     assert len(list(restored.scan("products"))) == stored
     restored.close()
-
-
-def test_reads_succeed_while_importing(tmp_path: Path) -> None:
-    """A running service handles reads during an import: they see none of it, and later all of it."""
-    with Gunicorn(tmp_path) as server:
-        line = json.dumps({"name": "a", "description": "x" * 5000}).encode() + b"\n"
-        importing = command(tmp_path, "import", "products", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert importing.stdin
-        importing.stdin.write(line * 100)  # far more than a pipe holds: the import has begun when this returns
-        importing.stdin.flush()
-        assert server.get("/products").headers["x-total-count"] == "0"
-        out, _ = importing.communicate(line)
-        assert out.startswith(b"imported 101 products\n")
-        assert server.get("/products").headers["x-total-count"] == "101"
 
 
 def test_stdin_and_stdout(tmp_path: Path) -> None:

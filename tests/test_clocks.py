@@ -13,44 +13,30 @@ from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
     LONGEST_PAUSE,
-    Attempt,
-    Delivery,
     Event,
-    EventFilter,
-    Secret,
 )
+from tests import outbox
+from tests.outbox import lease, settle
 from tests.shop import create_app
 
 NOW = 1_800_000_000.0
 AHEAD = NOW + 400 * 86_400.0
-WANTED = EventFilter(("things",))
 
 
 @pytest.fixture
 def store() -> Store:
     opened = open_store("memory://", [Collection("things", {})])
-    opened.write(lambda transaction: transaction.subscribe("w", [Secret("whsec_a")]))
+    outbox.subscribe(opened)
     return opened
 
 
 def record_events(store: Store, *items: str) -> None:
-    for item in items:
-        event = Event("thing.created", "things", item, rfc3339(NOW), b"{}")
-        store.write(lambda transaction, event=event: transaction.record(event))  # type: ignore[misc]
-    store.write(lambda transaction: transaction.queue("w", WANTED, NOW, 100))
-
-
-def lease(store: Store, now: float, until: float) -> list[Delivery]:
-    return store.write(lambda transaction: transaction.lease("w", now, until, 100))
+    outbox.record(store, *(outbox.event(item, at=rfc3339(NOW)) for item in items))
+    outbox.queue(store, now=NOW)
 
 
 def is_ready(store: Store, now: float) -> bool:
     return bool(store.subscriptions(["w"], now))
-
-
-def settle(store: Store, delivery: Delivery, at: float, next: float, hold: float = 0.0) -> bool:
-    tried = Attempt(delivery, at, False, 503, 0.1, "", next, hold)
-    return store.write(lambda transaction: transaction.settle(tried))
 
 
 def test_responses_behind_one_from_the_future_expire(store: Store) -> None:
@@ -82,22 +68,22 @@ def test_an_impossible_lease_is_ignored(store: Store) -> None:
     A lease up to LONGEST_LEASE is respected.
     """
     record_events(store, "a")
-    (stuck,) = lease(store, AHEAD, AHEAD + 25)
+    (stuck,) = lease(store, "w", AHEAD, AHEAD + 25)
     assert is_ready(store, NOW)
-    (again,) = lease(store, NOW, NOW + LONGEST_LEASE)
+    (again,) = lease(store, "w", NOW, NOW + LONGEST_LEASE)
     assert again.id == stuck.id and not settle(store, stuck, AHEAD, AHEAD + 60)
-    assert not is_ready(store, NOW) and lease(store, NOW + 24, NOW + 49) == []
+    assert not is_ready(store, NOW) and lease(store, "w", NOW + 24, NOW + 49) == []
 
 
 def test_resume_frees_an_impossible_lease(store: Store) -> None:
     """Other leases are not changed."""
     record_events(store, "a", "b")
-    lease(store, AHEAD, AHEAD + 25)
+    lease(store, "w", AHEAD, AHEAD + 25)
     store.write(lambda transaction: transaction.resume("w", NOW))
     assert [each.due for each in store.deliveries("w", None, 10)] == [NOW, NOW]
-    assert len(lease(store, NOW, NOW + 25)) == 2
+    assert len(lease(store, "w", NOW, NOW + 25)) == 2
     store.write(lambda transaction: transaction.resume("w", NOW))
-    assert lease(store, NOW, NOW + 25) == []
+    assert lease(store, "w", NOW, NOW + 25) == []
 
 
 def test_an_impossible_pause_is_ignored(store: Store) -> None:
@@ -106,7 +92,7 @@ def test_an_impossible_pause_is_ignored(store: Store) -> None:
     Of two possible ones the longer counts.
     """
     record_events(store, "a", "b", "c")
-    first, second, third = lease(store, NOW, NOW + 25)
+    first, second, third = lease(store, "w", NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=AHEAD)
     assert is_ready(store, NOW + 2)
     settle(store, second, NOW, NOW + 1, hold=NOW + LONGEST_PAUSE)
@@ -117,11 +103,11 @@ def test_an_impossible_pause_is_ignored(store: Store) -> None:
 def test_an_impossible_retry_is_due(store: Store) -> None:
     """The longest delay that can be configured is a week and a fifth of it."""
     record_events(store, "a", "b")
-    first, second = lease(store, NOW, NOW + 25)
+    first, second = lease(store, "w", NOW, NOW + 25)
     settle(store, first, NOW, AHEAD)
     settle(store, second, NOW, NOW + LONGEST_DELAY)
     assert is_ready(store, NOW)
-    assert [each.id for each in lease(store, NOW, NOW + 25)] == [first.id]
+    assert [each.id for each in lease(store, "w", NOW, NOW + 25)] == [first.id]
 
 
 @pytest.mark.needs("events", "idempotency")

@@ -77,16 +77,3 @@ def test_a_stopped_worker_finishes_its_delivery(tmp_path: Path) -> None:
         assert [(entry["state"], entry["attempts"], entry["response_excerpt"]) for entry in log] == [
             ("pending", 1, "timed out after 3 s")
         ]
-
-
-def test_private_addresses_are_called_only_where_allowed(tmp_path: Path) -> None:
-    """A webhook that was created while they were allowed is not called when they are not allowed any more."""
-    with Receiver() as receiver, Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1") as server:
-        hook = subscribe(server, receiver, "healthy")
-        server.post("/products", {"name": "x"})
-        worker = deliver(tmp_path, "--once", WEBHOOK_ALLOW_PRIVATE="0")
-        out, errors = worker.communicate(timeout=SECONDS)
-        assert (worker.returncode, out) == (0, "tried 1\n"), errors
-        (entry,) = server.get(f"{hook}/deliveries").json()
-        assert entry["state"] == "pending" and "WEBHOOK_ALLOW_PRIVATE" in entry["response_excerpt"]
-        assert receiver.inboxes["healthy"].tries == 0

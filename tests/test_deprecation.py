@@ -538,15 +538,6 @@ def test_a_deprecated_version_is_marked_where_webhooks_choose_one(make: Make) ->
         assert part["x-deprecated-values"] == {"v1": {"since": "2026-11-22", "sunset": "2027-06-01"}}
 
 
-@pytest.mark.needs("cors")
-def test_pages_of_other_origins_can_read_the_headers(make: Make) -> None:
-    """They are exposed."""
-    client = make(of("v1"), config=Config(cors_origins=("https://app.example.org",)))
-    response = client.get("/api/v1/lamps", headers={"Origin": "https://app.example.org"})
-    exposed = response.headers["Access-Control-Expose-Headers"].split(", ")
-    assert marks(response) == HEADERS and {*HEADERS, "Link"} <= set(exposed)
-
-
 def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tmp_path: Path) -> None:
     """After the sunset without the field; without a version it is what is stored."""
     client = make(of(field="lamps.sku"), config=Config(database_url=f"sqlite:///{tmp_path}/store.db"))

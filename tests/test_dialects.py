@@ -239,21 +239,6 @@ def test_links_lead_to_the_next_page(client: FlaskClient) -> None:
     assert shown(client.get(following)) == [6, 5, 3]
 
 
-def test_our_own_parameters_are_not_translated(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries of our own parameters, items and writes are unchanged."""
-    made = fill(client, 3)
-
-    def refuse(*arguments: object) -> None:
-        raise AssertionError("looked at")
-
-    monkeypatch.setattr(dialects, "_translated", refuse)
-    assert shown(client.get("/products")) == [0, 1, 2]
-    assert shown(client.get("/products?sort=-created_at&price[gte]=1&fields=name&limit=5&offset=0")) == [2, 1]
-    assert shown(client.get(f"/products?id={made[0]['id']}&id={made[2]['id']}")) == [0, 2]
-    assert client.get(f"/products/{made[0]['id']}?_embed=x").status_code == 400
-    assert client.post("/products?_start=1", json={"name": "p03"}).status_code == 200
-
-
 def test_our_own_parameters_can_be_combined_with_theirs(client: FlaskClient) -> None:
     """There is one order and one range, from the parameters of either."""
     fill(client)

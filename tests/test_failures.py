@@ -18,7 +18,6 @@ from restkeeper.features.limits.counters import CounterTable
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.clock import SetClock
-from tests.redis_server import Redis
 from tests.shop import WINDOW, create_app
 
 pytestmark = pytest.mark.needs("keys", "limits")
@@ -167,12 +166,6 @@ def test_wrong_credentials_are_counted_in_open_mode() -> None:
     assert client.get("/products").status_code == 200
 
 
-def test_the_limit_can_be_off() -> None:
-    """The limit "off" counts nothing."""
-    client = secured(failure_limit="off")
-    assert [by_bearer(client, "guess") for _ in range(LIMIT + 5)] == [401] * (LIMIT + 5)
-
-
 @pytest.mark.needs("pages")
 def test_refused_hosts_are_failures() -> None:
     """A malformed or unknown Host counts like a guess; beyond the limit it returns 429."""
@@ -292,10 +285,3 @@ def test_a_success_is_stored_once_for_a_site_of_ipv6(failures: Failures, storage
         failures.note_failure(request_from("2001:db8:0:ffff::1"))
     assert is_accepted(failures, "known", "2001:db8:0:ffff::1")
     assert not is_accepted(failures, "other", "2001:db8:0:ffff::1")
-
-
-def test_instances_count_failures_together_in_redis(redis: Redis) -> None:
-    """Guesses on one machine count on the other."""
-    one, other = (secured(redis_url=redis.url) for _ in range(2))
-    assert [by_bearer(client, "guess") for client in (one, other, one, other)] == [401] * LIMIT + [429]
-    assert [key for key in redis.client.keys() if b"failures/" in key]

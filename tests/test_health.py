@@ -86,20 +86,6 @@ def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.
     assert sum(read) <= row_count
 
 
-def test_another_store_in_the_file_is_detected(tmp_path: Path) -> None:
-    """The epoch is read from the file each time, so that another store copied over this one is detected."""
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    first, second = opened(tmp_path / "a"), opened(tmp_path / "b")
-    for store in (first, second):
-        store._writer.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # type: ignore[attr-defined]
-    first.check()
-    with (tmp_path / "a" / "store.db").open("r+b") as over:
-        over.write((tmp_path / "b" / "store.db").read_bytes())
-    with pytest.raises(StoreUnavailable, match="another store"):
-        first.check()
-
-
 def test_a_store_is_checked_only_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process that opens it checks it; later ones do not, and not after a normal end."""
     checked_paths = []

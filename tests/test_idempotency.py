@@ -1,8 +1,6 @@
 """Idempotency-Key: a repeated request gets the first response, and its work is done once."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +9,12 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
-from restkeeper.errors import ValidationFailed
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.interface import Key, Record, Store, StoredResponse
 from restkeeper.web.application import Application
 from tests import stores
 from tests.clock import SetClock
-from tests.live import Gunicorn, HttpResponse
 from tests.shop import RESOURCES, create_app
-from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.needs("idempotency")
 
@@ -192,18 +186,6 @@ def test_expired_responses_are_deleted_by_new_ones(client: FlaskClient, post: Po
     assert [sweep(60) for _ in range(3)] == [60, 40, 0]
 
 
-def test_a_replay_ignores_a_changed_schema(client: FlaskClient, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first response is returned, also if the same body would be invalid now."""
-    first = post()
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise ValidationFailed(errors=[])
-
-    monkeypatch.setattr(StoredRepresentation, "create", refuse)
-    assert post().data == first.data
-    assert post("another").status_code == 422
-
-
 def hide_responses(app: Application, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Let the next look for a stored response find none: as if the first request were committed after it."""
     store: Store = app.extensions["restkeeper"].store
@@ -266,29 +248,6 @@ def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
     assert b"Idempotent" not in stored and first.json["id"].encode() in stored
     assert first.json["secret"].encode() not in stored
     assert KEY.encode() not in stored
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[Gunicorn]:
-    with Gunicorn(tmp_path) as running:
-        yield running
-
-
-def test_concurrent_duplicates_create_one_item(live: Gunicorn) -> None:
-    """Concurrent requests with one key, at any workers, get one response: the second waits for the first."""
-    together = threading.Barrier(8)
-
-    def send(key: str) -> HttpResponse:
-        together.wait(SECONDS)
-        return live.post("/products", LAMP, {"Idempotency-Key": key})
-
-    with ThreadPoolExecutor(8) as pool:
-        for n in range(25):
-            responses = list(pool.map(send, [f"twin-{n}"] * 8))
-            assert {response.status for response in responses} == {200}
-            assert len({response.body for response in responses}) == 1
-            assert sum("idempotent-replayed" not in response.headers for response in responses) == 1
-    assert live.get("/products").headers["x-total-count"] == "25"
 
 
 def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:

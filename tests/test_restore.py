@@ -100,21 +100,6 @@ def test_a_backup_replaces_the_store(tmp_path: Path, backup: Path) -> None:
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("backup.db", "store.db-lock")} == {0o600}
 
 
-def test_an_empty_backup_is_restored(tmp_path: Path) -> None:
-    """A backup without items replaces a store with items, and the output says so."""
-    empty = open_store(f"sqlite:///{tmp_path}/empty.db", stored_collections(RESOURCES))
-    empty.backup(tmp_path / "backup.db")
-    empty.close()
-    store = opened(tmp_path)
-    insert(store, "a")
-    store.close()
-    result = restore(tmp_path, str(tmp_path / "backup.db"))
-    assert result.exit_code == 0, result.output
-    store = opened(tmp_path)
-    assert ids(store) == []
-    store.close()
-
-
 def test_a_restore_needs_a_backup(tmp_path: Path) -> None:
     """Only a database server has a tool of its own that restores the store."""
     opened(tmp_path).close()
@@ -144,13 +129,6 @@ def test_each_restore_begins_a_new_history(tmp_path: Path, backup: Path) -> None
         store.close()
         assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
     assert len(epochs) == len(cursors) == 3
-
-
-def test_a_backup_can_be_restored_without_a_store(tmp_path: Path, backup: Path) -> None:
-    """The store need not exist."""
-    (tmp_path / "elsewhere").mkdir()
-    assert restore(tmp_path / "elsewhere", str(backup)).exit_code == 0
-    assert names(tmp_path / "elsewhere") == {"store.db", "store.db-lock"}
 
 
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:

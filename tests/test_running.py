@@ -208,11 +208,3 @@ def test_a_misspelt_setting_is_reported_once(tmp_path: Path) -> None:
     with Gunicorn(tmp_path, PAGE_LIMT="50") as server:
         lines = [line for line in server.lines() if "PAGE_LIMT" in line]
     assert lines == ["restkeeper: PAGE_LIMT is no setting; did you mean PAGE_LIMIT?"]
-
-
-@pytest.mark.sqlite
-def test_memory_serves_with_one_worker(tmp_path: Path) -> None:
-    """A store in memory belongs to a single process."""
-    with Gunicorn(tmp_path, workers=1, DATABASE_URL="memory://") as server:
-        assert server.post("/products", {"name": "x"}).status == 200
-        assert len(server.get("/products").json()) == 1

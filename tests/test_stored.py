@@ -230,17 +230,6 @@ def test_a_step_makes_stored_items_fit(tmp_path: Path, step: list[Any], name: st
     assert item[name] == value and "title" not in item
 
 
-def test_a_newly_required_field_is_in_every_answer(tmp_path: Path) -> None:
-    """An item that was stored before has the value of the step, so that it is valid, and can be sent back."""
-    where = start(tmp_path, BEFORE).post("/notes", json={"title": "x"}).headers["Location"]
-    after = without(code=Text(1, 5, required=True))
-    client = start(tmp_path, after, upgrades={2: [Add("code", "none")]})
-    item = client.get(where).json
-    assert item["code"] == "none" and client.get("/notes").json == [item]
-    assert client.put(where, json=item).json == item
-    assert client.patch(where, json={"title": "y"}).json["code"] == "none"
-
-
 def test_steps_that_do_not_lead_to_the_schema_are_refused(tmp_path: Path) -> None:
     """The older revision, as the steps define it, is compared with the stored one."""
     start(tmp_path, BEFORE).post("/notes", json={"title": "x"})

@@ -7,22 +7,7 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.sqlite.store import SqliteStore
 from tests import outbox
-from tests.things import SAMPLE, THINGS, insert
-
-
-def test_a_backup_is_a_store(each_store: SqliteStore, tmp_path: Path) -> None:
-    """A backup can be opened and has all items; an existing file is not overwritten."""
-    insert(each_store, *SAMPLE)
-    target = tmp_path / "copy.db"
-    each_store.backup(target)
-    copy = open_store(f"sqlite:///{target}", [THINGS])
-    assert copy.epoch != each_store.epoch
-    assert list(copy.scan("things")) == SAMPLE
-    copy.close()
-    with pytest.raises(FileExistsError):
-        each_store.backup(target)
 
 
 def test_a_copy_shares_only_the_history_before_it(tmp_path: Path) -> None:

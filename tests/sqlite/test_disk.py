@@ -18,15 +18,6 @@ from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, record
 
 
-def test_a_full_disk_raises_store_full(store: SqliteStore) -> None:
-    """A full disk raises StoreFull, not StoreUnavailable."""
-    (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
-    store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreFull, match="full"):
-        insert(store, record("a", name="x" * MIB))
-    assert store.count("things") == 0
-
-
 def test_a_store_that_cannot_grow(tmp_path: Path) -> None:
     """Each write fails as on a full disk, `check` says so until there is space again, and deletes use the log again."""
     store, other = opened(tmp_path), opened(tmp_path)

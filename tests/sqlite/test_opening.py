@@ -97,18 +97,6 @@ def test_closing_another_store_releases_no_lock(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_write_to_a_moved_file_fails(tmp_path: Path) -> None:
-    """If the store's file was moved or replaced, a write fails and is not lost."""
-    store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
-    insert(store, record("a"))
-    (tmp_path / "store.db").rename(tmp_path / "moved.db")
-    with pytest.raises(StoreUnavailable, match="not the one that was opened"):
-        insert(store, record("b"))
-    (tmp_path / "moved.db").rename(tmp_path / "store.db")
-    insert(store, record("b"))
-    store.close()
-
-
 def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     """The store, SQLite's other files, and backups contain secrets: only their owner can read them."""
     store = opened(tmp_path)
@@ -166,17 +154,6 @@ def test_memory_is_copied_by_a_fork() -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert store.count("things") == 1
-    store.close()
-
-
-def test_a_store_can_be_closed_while_it_is_read(tmp_path: Path) -> None:
-    """The next use opens it again; the connection of the interrupted read is not used again."""
-    store = opened(tmp_path)
-    insert(store, record("a"))
-    store._read(lambda connection: store.close())
-    assert store._opened is None
-    assert store.read("things", "a").id == "a" and store._opened
-    assert len(store._opened.idle) == store._opened.readers == 1
     store.close()
 
 

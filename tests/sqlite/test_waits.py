@@ -2,55 +2,15 @@
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from types import SimpleNamespace
-
-import pytest
 
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.interface import Transaction
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
 from tests.live import ROOT
-from tests.sqlite.helpers import Clock, Exit, opened
-from tests.waiting import SECONDS, join, until
-
-
-def test_an_interrupted_writer_passes_its_turn_on(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a writer is interrupted when it gets the turn, the next one gets it."""
-
-    waiting: list[threading.Event] = []
-
-    class Noted(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waiting.append(self)
-            return super().wait(timeout)
-
-    class Interrupted(Noted):
-        def wait(self, timeout: float | None = None) -> bool:
-            super().wait(timeout)
-            raise Exit
-
-    kinds = iter([Interrupted])
-    fake = SimpleNamespace(Event=lambda: next(kinds, Noted)(), RLock=threading.RLock)
-    monkeypatch.setattr("restkeeper.storage.sqlite.writer.threading", fake)
-    results: list[str] = []
-
-    def write(name: str) -> None:
-        try:
-            store.write(lambda _: results.append(name))
-        except Exit:
-            results.append("interrupted")
-
-    threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
-    with store._writer.exclusively():
-        for number, thread in enumerate(threads):
-            thread.start()
-            until(lambda number=number: len(waiting) > number)  # type: ignore[misc]
-    join(*threads)
-    assert sorted(results) == ["b", "interrupted"]
+from tests.sqlite.helpers import Clock, opened
+from tests.waiting import SECONDS
 
 
 def test_readers_of_a_store_in_memory_let_writers_in() -> None:

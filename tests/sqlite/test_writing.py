@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.storage import open_store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Transaction
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS
 from tests.sqlite.helpers import Clock, Exit, opened, together
-from tests.things import THINGS, ids, insert, record
+from tests.things import record
 from tests.waiting import SECONDS, join
 
 
@@ -125,23 +124,6 @@ def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_another_process_locks_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that cannot get the lock in time raises StoreUnavailable; reads still succeed."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
-    store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
-    insert(store, record("a"))
-    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable):
-        insert(store, record("b"))
-    assert ids(store) == ["a"]
-    holder.execute("ROLLBACK")
-    holder.close()
-    insert(store, record("b"))
-    assert ids(store) == ["a", "b"]
-    store.close()
-
-
 def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one work of a commit is interrupted, no other work succeeds: none was committed."""
     gate = threading.Barrier(3)
@@ -173,11 +155,3 @@ def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monk
         thread.join(60)
     assert sorted(outcomes) == ["Exit", "StoreUnavailable", "StoreUnavailable"]
     assert each_store.count("things") == 0
-
-
-def test_a_transaction_lost_without_an_error_fails(store: SqliteStore) -> None:
-    """SQLite may roll back by itself; a work that did not notice it does not succeed."""
-    with pytest.raises(StoreUnavailable):
-        store.write(lambda transaction: transaction._database.execute("ROLLBACK"))  # type: ignore[attr-defined]
-    store.write(lambda transaction: transaction.insert("things", record("a")))
-    assert store.read("things", "a").id == "a"

@@ -4,11 +4,13 @@ import json
 import random
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from tests.endpoint import EndpointConnection, serving
 
 
 @dataclass
@@ -35,52 +37,30 @@ class Receiver:
             "flaky": Inbox(lambda: 200 if chance.random() < 0.5 else 500),
             "hanging": Inbox(lambda: None),
         }
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                length = int(self.headers["Content-Length"])
-                body = self.rfile.read(length)
-                if len(body) < length:  # the worker was killed while it sent
-                    self.close_connection = True
-                    return
-                status = receiver.take(self.path.strip("/"), dict(self.headers.items()), body)
-                if status is None:
-                    receiver.ended.wait(300)
-                    self.close_connection = True
-                    return
-                head = f"HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok"
-                self.wfile.write(head.encode())
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Log nothing."""
-
-            def handle(self) -> None:
-                try:
-                    super().handle()
-                except ConnectionError:
-                    self.close_connection = True  # the worker was killed
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 512
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.base = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._stack = ExitStack()
 
     def __enter__(self) -> "Receiver":
-        self._thread.start()
+        endpoint = self._stack.enter_context(serving(self._respond))
+        self.base = f"http://127.0.0.1:{endpoint.port}"
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.ended.set()
-        self._server.shutdown()
-        self._thread.join(30)
-        self._server.server_close()
+        self._stack.close()
+
+    def _respond(self, connection: EndpointConnection) -> None:
+        """Respond to each complete request of a connection; a worker may be killed while it sends one."""
+        while request := connection.request():
+            head, _, body = request.partition(b"\r\n\r\n")
+            line, *fields = head.decode().split("\r\n")
+            headers = {name.lower(): value for name, value in (field.split(": ", 1) for field in fields)}
+            if len(body) < int(headers["content-length"]):
+                return
+            status = self.take(line.split()[1].strip("/"), headers, body)
+            if status is None:
+                self.ended.wait(300)
+                return
+            connection.send(f"HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok".encode())
 
     def take(self, name: str, headers: dict[str, str], body: bytes) -> int | None:
         """Verify a delivery and choose the response."""

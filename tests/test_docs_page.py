@@ -14,6 +14,8 @@ import websocket
 
 from tests.live import Gunicorn
 
+pytestmark = pytest.mark.timeout(180)  # a busy machine renders slowly
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WAIT_SECONDS = 60.0
 OPTIONS = (

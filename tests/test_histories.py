@@ -1,12 +1,8 @@
 """The checker of histories accepts those that a store can have, and refuses each kind of wrong one."""
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, combinations, permutations
 from math import inf
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.histories import FeedEvent, Operation, Refusal, Result, Stored, check
 
@@ -136,84 +132,3 @@ def test_what_a_store_can_do_is_accepted(history: list[Operation], feed: list[Fe
 def test_what_a_store_must_not_do_is_refused(history: list[Operation], feed: list[FeedEvent]) -> None:
     """Each kind of wrong history, and each kind of wrong feed."""
     assert check(history, feed) != []
-
-
-# Histories from an execution: each operation has its effect at one moment, and its time is around it.
-
-State = tuple[Stored | None, Stored | None]  # what the create returned, and what the item has now
-KINDS = st.sampled_from(["read", "read", "change", "change", "create", "delete"])
-AROUND = st.floats(0, 4, allow_nan=False)
-RESULTS: st.SearchStrategy[Result] = st.sampled_from(
-    [Refusal.MISSING, Refusal.CONFLICT, ONE, TWO, Stored(1, "v"), Stored(3, "v2")]
-)
-
-
-def effect(operation: Operation, state: State) -> tuple[Stored | Refusal, State, list[FeedEvent]]:
-    """The result of an operation at one moment, the state after it, and its event."""
-    created, now = state
-    if operation.kind == "create":
-        first = created or Stored(1, operation.value)
-        return (first, state, []) if created else (first, (first, first), [FeedEvent("created", "x", first)])
-    if now is None:
-        return Refusal.MISSING, state, []
-    if operation.kind == "read":
-        return now, state, []
-    if operation.expected not in (None, now.version):
-        return Refusal.CONFLICT, state, []
-    if operation.kind == "delete":
-        return now, (created, None), [FeedEvent("deleted", "x", now)]
-    changed = Stored(now.version + 1, operation.value)
-    return changed, (created, changed), [FeedEvent("updated", "x", changed)]
-
-
-@st.composite
-def executions(draw: st.DrawFn) -> History:
-    """A history of one item with its feed. Some operations have no result, though an effect; some have neither."""
-    history, feed = [], []
-    state: State = (None, None)
-    for number in range(draw(st.integers(1, 5))):
-        version = state[1].version if state[1] else 0
-        kind, expected = draw(KINDS), draw(st.sampled_from([None, version, max(version - 1, 0)]))
-        value = {"create": "v", "change": f"v{number}"}.get(kind, "")
-        span = number - draw(AROUND), number + draw(AROUND)
-        operation = Operation(kind, "x", *span, None, value, expected if kind in ("change", "delete") else None)
-        fate = draw(st.integers(0, 9))
-        if fate > 0:  # else it never happens
-            result, state, events = effect(operation, state)
-            feed += events
-            operation = operation._replace(result=result) if fate > 1 else operation
-        history.append(operation if operation.result else operation._replace(end=inf))
-    return history, feed
-
-
-def explained(history: Sequence[Operation], feed: Sequence[FeedEvent]) -> bool:
-    """Whether any order of the operations explains their results and the feed: all orders are tried."""
-    clear = [each for each in history if each.result is not None]
-    unclear = [each for each in history if each.result is None]
-    chosen = chain.from_iterable(combinations(unclear, count) for count in range(len(unclear) + 1))
-    return any(fits(order, feed) for some in chosen for order in permutations([*clear, *some]))
-
-
-def fits(order: Iterable[Operation], feed: Sequence[FeedEvent]) -> bool:
-    """Whether the operations can have their effects in this order."""
-    state: State = (None, None)
-    latest, found = -inf, []
-    for operation in order:
-        latest = max(latest, operation.start)
-        result, state, events = effect(operation, state)
-        found += events
-        if operation.end < latest or operation.result not in (None, result):
-            return False
-    return found == feed
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=300)
-@given(executions(), st.data())
-def test_the_check_finds_what_trying_all_orders_finds(execution: History, data: st.DataObject) -> None:
-    """Of executions, with some random results, and with some events left out or repeated."""
-    history, feed = execution
-    for number in data.draw(st.sets(st.integers(0, len(history) - 1), max_size=2)):
-        history[number] = history[number]._replace(result=data.draw(RESULTS), end=history[number].start + 3)
-    for number in data.draw(st.sets(st.integers(0, len(feed) - 1), max_size=1)) if feed else ():
-        feed[number : number + 1] = feed[number : number + 1] * data.draw(st.sampled_from([0, 1, 1, 2]))
-    assert (check(history, feed) == []) is explained(history, feed)

@@ -23,8 +23,8 @@ from tests.mutations import Mutation, mutations
 SECONDS = 1800  # after which a hanging run of tests counts as having found the fault
 NEAR = {  # the tests of a module, by the prefix of its path; the first one that fits counts
     "restkeeper/server/connection": "test_connection test_worker",
-    "restkeeper/server/worker": "test_chunked test_worker test_edge",
-    "restkeeper/server": "test_smoke test_process test_security test_running",
+    "restkeeper/server/worker": "test_connection test_worker test_edge",
+    "restkeeper/server": "test_process test_security test_running",
     "restkeeper/cli/contract": "test_contract",
     "restkeeper/cli": "test_cli test_new test_importing test_exporting test_no_store test_restore test_procfile",
     "restkeeper/contract": "test_contract*",
@@ -35,7 +35,7 @@ NEAR = {  # the tests of a module, by the prefix of its path; the first one that
     "restkeeper/features/events": "test_events test_openapi",
     "restkeeper/features/health": "test_health test_features",
     "restkeeper/features/idempotency": "test_idempotency",
-    "restkeeper/features/jwt": "test_tokens test_jwks*",
+    "restkeeper/features/jwt": "test_tokens test_jwks",
     "restkeeper/features/keys": "test_auth test_permissions test_revocation",
     "restkeeper/features/limits": "test_limits test_limits_shared test_failures",
     "restkeeper/features/openapi": "test_openapi test_declarations",
@@ -52,11 +52,11 @@ NEAR = {  # the tests of a module, by the prefix of its path; the first one that
     "restkeeper/storage/postgresql": "store_suite/test_* postgresql/test_*",
     "restkeeper/storage/shares": "test_shares",
     "restkeeper/storage": "store_suite/test_* sqlite/test_* test_opening",
-    "restkeeper/web/client": "test_sender test_jwks_url",
+    "restkeeper/web/client": "test_sender test_jwks",
     "restkeeper/web/p": "test_pages test_lists test_preconditions",
     "restkeeper/web/queries": "test_queries test_lists test_sizes",
     "restkeeper/web": "test_edge test_problems test_validation test_sizes test_routes test_lists",
-    "": "test_smoke test_process test_features test_items",
+    "": "test_process test_features test_items",
 }
 LEFT = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".coverage*", "*.db*", "build")
 

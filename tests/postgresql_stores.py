@@ -99,9 +99,6 @@ class PostgresStores:
         if self._users:
             self._users[-1].callback(service_of(app).store.close)
 
-    def require_whole(self, url: str) -> None:
-        self.execute(url, "REINDEX SCHEMA public")  # it reads all rows, and fails if two have a value that is unique
-
     def outdate(self, url: str) -> None:
         self.execute(url, "UPDATE store SET migration = 99, oldest = 99")
 

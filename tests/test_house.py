@@ -1,13 +1,17 @@
-"""The structure of the code: directions of imports, public names, and where SQL and the environment are used."""
+"""The structure of the code: imports, public names, SQL, the environment, caches; and what bench/ counts of it."""
 
 import ast
+import importlib
+import pkgutil
 import re
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import restkeeper
-
-ROOT = Path(__file__).parent.parent
+from bench.calls import counts_of_requests
+from bench.sizes import count_lines
+from tests.live import ROOT
 
 ENGINE = ROOT / "restkeeper"
 
@@ -137,3 +141,38 @@ def test_only_storage_has_sql() -> None:
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
     outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]
+
+
+MOST = 4096  # results of any function
+KIND = type(lru_cache(lambda: None))
+
+
+def test_every_function_cache_has_a_limit() -> None:
+    """One without a limit would grow with what clients send."""
+    limits = {}
+    for module in pkgutil.walk_packages(restkeeper.__path__, "restkeeper."):
+        if module.name != "restkeeper.server.settings":  # gunicorn loads it itself
+            for value in vars(importlib.import_module(module.name)).values():
+                if type(value) is KIND and value.__module__.startswith("restkeeper."):
+                    limits[value.__wrapped__.__qualname__] = value.cache_parameters()["maxsize"]
+    assert limits
+    assert {name: most for name, most in limits.items() if most is None or most > MOST} == {}
+
+
+def test_requests_are_counted() -> None:
+    """All go through the core: the list is not cached."""
+    for counts in counts_of_requests().values():
+        assert {"web/application", "resources/items", "storage/sqlite/store"} <= set(counts.calls)
+        assert (
+            counts.changes["resources/items", "web/preconditions"]
+            or counts.changes["resources/items", "web/pagination"]
+        )
+        assert counts.changes.total() < counts.calls.total()
+
+
+def test_lines_are_counted() -> None:
+    """All lines of a part, and its modules."""
+    lines, modules = count_lines()
+    clock = (ROOT / "restkeeper" / "clock.py").read_text(encoding="utf-8")
+    assert (lines["clock"], modules["clock"]) == (clock.count("\n"), 1)
+    assert lines["storage"] > lines["schemas"] and modules["features/events"] > 1

@@ -1,6 +1,8 @@
-"""The keys of a key set that can verify tokens, and the refresh of a key set in a file."""
+"""The keys of a key set that can verify tokens, and its refresh from a file or a URL, no more often than needed."""
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,9 @@ import pytest
 
 from restkeeper.errors import Unavailable
 from restkeeper.features.jwt import Tokens
-from restkeeper.features.jwt.jwks import MOST_BYTES, usable_keys
+from restkeeper.features.jwt.jwks import MOST_BYTES, fetch, usable_keys
 from tests.clock import SetClock
+from tests.endpoint import EndpointConnection, replying, serving
 from tests.issuer import (
     AUDIENCE,
     BOTH,
@@ -19,6 +22,7 @@ from tests.issuer import (
     OLD,
     SECOND,
     Issuer,
+    answer,
     from_url,
     is_valid,
     jwk,
@@ -176,3 +180,218 @@ def test_a_start_without_a_usable_key_fails(tmp_path: Path, text: bytes | None) 
     with pytest.raises(Unavailable) as caught:
         Tokens(ISSUER, AUDIENCE, str(path))
     assert str(caught.value).startswith(f"JWT_JWKS='{path}': ") and "\n" not in str(caught.value)
+
+
+UNSAFE = """
+http://login.example/keys http://127.0.0.1.evil.example/ http://localhost.evil.example/ http://localhost@evil.example/
+http://10.0.0.1/ http://[::1/ https:///keys file:///etc/passwd ftp://login.example/keys data://x
+"""
+
+
+def test_an_unsafe_url_is_refused() -> None:
+    """Others could serve keys at such a URL; nothing is fetched. https is safe anywhere, http on loopback."""
+    issuer = Issuer(FIRST)
+    for url in UNSAFE.split():
+        with pytest.raises(Unavailable, match="https"):
+            from_url(issuer, SetClock(), url)
+    assert issuer.requests == 0
+    for url in ("https://x.example", "http://localhost:1/k", "http://127.9.9.9/", "http://[::1]:8/"):
+        assert is_valid(from_url(Issuer(FIRST), SetClock(), url), OLD), url
+
+
+def test_a_set_is_cached_for_five_minutes(clock: SetClock) -> None:
+    """It is fetched once in that time, and a removed key is refused after the next fetch."""
+    issuer = Issuer(BOTH)
+    tokens = from_url(issuer, clock)
+    issuer.body = SECOND
+    clock.now += 299
+    assert is_valid(tokens, OLD) and issuer.requests == 1
+    clock.now += 1
+    assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
+    assert issuer.requests == 2
+
+
+def test_an_unchanged_set_keeps_the_cache_of_tokens(clock: SetClock) -> None:
+    """After a fetch of the same keys no token is verified again."""
+    tokens = from_url(Issuer(FIRST), clock)
+    claims = tokens.verify(OLD)
+    clock.now += 300
+    assert tokens.verify(OLD) is claims
+
+
+def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: SetClock) -> None:
+    """A rotated key works with its first token; unknown keys cause one fetch in ten seconds, however many there are."""
+    issuer = Issuer(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = BOTH
+    for requests in (1, 2, 3):
+        for number in range(50):
+            assert not is_valid(tokens, token("ES256", f"stranger {number % 5}"))
+        assert is_valid(tokens, OLD) and is_valid(tokens, NEW) == (requests > 1)
+        assert issuer.requests == requests
+        clock.now += 10
+
+
+def test_a_clock_that_is_set_back_stops_no_fetch(clock: SetClock) -> None:
+    """The next fetch does not depend on a clock that only moves forward."""
+    issuer = Issuer(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = SECOND
+    clock.now -= 100_000
+    assert not is_valid(tokens, OLD)
+    clock.now -= 100_000
+    assert is_valid(tokens, NEW)  # fetched again, so that the next fetch is not due
+    issuer.body = BOTH
+    clock.now += 10
+    assert is_valid(tokens, OLD)  # nor does it matter that a key was searched in the future
+
+
+def test_a_set_stays_in_use_while_it_cannot_be_fetched(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
+    """Known tokens stay valid, each error is logged once, and the fetch is retried every ten seconds."""
+    issuer = Issuer(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.body = ConnectionRefusedError("down")
+    clock.now += 300
+    with caplog.at_level(logging.WARNING, "restkeeper"):
+        for _ in range(30):
+            assert is_valid(tokens, OLD)
+            clock.now += 1
+    assert len(caplog.messages) == 1 and issuer.requests == 1 + 3
+    issuer.body = SECOND
+    clock.now += 10
+    assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
+
+
+def test_without_a_key_set_tokens_return_503(clock: SetClock) -> None:
+    """The service starts although its issuer is down; the fetch is retried every ten seconds."""
+    issuer = Issuer(FIRST)
+    issuer.body = TimeoutError("no answer")
+    tokens = from_url(issuer, clock)
+    for _ in range(5):
+        with pytest.raises(Unavailable) as caught:
+            tokens.verify(OLD)
+        assert caught.value.headers == {"Retry-After": "10"} and "login.example" not in str(caught.value)
+    assert issuer.requests == 1
+    issuer.body = FIRST
+    clock.now += 10
+    assert is_valid(tokens, OLD)
+
+
+class Gate(Issuer):
+    """An issuer that waits with its response until the test allows it."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self.open = threading.Event()
+        self.reached = threading.Event()
+        self.open.set()
+
+    def __call__(self, url: str) -> bytes:
+        body = super().__call__(url)
+        self.reached.set()
+        assert self.open.wait(30)
+        return body
+
+
+def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None:
+    """Those that arrive during the fetch wait for it, and then are valid."""
+    issuer = Gate(FIRST)
+    tokens = from_url(issuer, clock)
+    clock.now += 10
+    issuer.body = BOTH
+    issuer.open.clear()
+    issuer.reached.clear()
+    with ThreadPoolExecutor(8) as pool:
+        verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
+        assert issuer.reached.wait(30)
+        issuer.open.set()
+        assert all(each.result(30) for each in verified)
+    assert issuer.requests == 2
+
+
+def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a fetch they are verified with the present set."""
+    monkeypatch.setattr("restkeeper.features.jwt.jwks.CACHED_SECONDS", 100)
+    issuer = Gate(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.open.clear()
+    issuer.reached.clear()
+    clock.now += 100
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(is_valid, tokens, OLD)
+        assert issuer.reached.wait(30)
+        assert is_valid(tokens, OLD)
+        clock.now += 100  # it takes so long that the next fetch is due
+        assert is_valid(tokens, OLD)
+        issuer.open.set()
+        assert fetching.result(30)
+    assert issuer.requests == 2
+
+
+def test_the_wait_for_a_fetch_is_limited(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a fetch hangs, a token of an unknown key is checked with the present set after a few seconds."""
+    monkeypatch.setattr("restkeeper.features.jwt.jwks.FETCH_SECONDS", 0.05)
+    issuer = Gate(FIRST)
+    tokens = from_url(issuer, clock)
+    issuer.open.clear()
+    issuer.reached.clear()
+    clock.now += 300
+    with ThreadPoolExecutor(1) as pool:
+        fetching = pool.submit(is_valid, tokens, OLD)
+        assert issuer.reached.wait(30)
+        assert not is_valid(tokens, NEW)
+        assert not fetching.done()
+        issuer.open.set()
+        assert fetching.result(30)
+
+
+# A server
+
+
+def test_a_key_is_rotated_over_http(clock: SetClock) -> None:
+    """With a real server: a new key is found, a removed key refused, and an error of the server changes nothing."""
+    answers = [answer(FIRST)]
+
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send(answers[-1])
+
+    with serving(script) as server:
+        tokens = Tokens(ISSUER, AUDIENCE, server.url, now=clock.time)
+        assert is_valid(tokens, OLD)
+        for seconds, each in ((10, answer(SECOND)), (300, answer(FIRST, 500))):
+            answers.append(each)
+            clock.now += seconds
+            assert is_valid(tokens, NEW) and not is_valid(tokens, OLD)
+        assert {request.split(b"\r\n")[0] for request in server.requests} == {b"GET /hook?x=1 HTTP/1.1"}
+    clock.now += 10
+    assert is_valid(tokens, NEW)
+
+
+def test_a_slow_response_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One deadline limits the whole fetch, also of a server that sends the head byte by byte."""
+    monkeypatch.setattr("restkeeper.features.jwt.jwks.FETCH_SECONDS", 0.3)
+
+    def script(connection: EndpointConnection) -> None:
+        connection.request()
+        connection.send_slowly(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000)
+
+    with serving(script) as endpoint, pytest.raises(OSError, match="timed out after 0.3 s"):
+        fetch(endpoint.url)
+
+
+def test_a_fetch_is_limited() -> None:
+    """Redirects are not followed, at most 1 MiB is read, and the body of an error is no key set.
+
+    A server that speaks another protocol is treated as unreachable.
+    """
+    for response in (
+        answer(FIRST, 302, "Location: /elsewhere"),
+        answer(b" " * MOST_BYTES + FIRST),
+        answer(FIRST, 404),
+        answer(FIRST, 200, "Transfer-Encoding: chunked"),  # and its body is not
+    ):
+        with serving(replying(response)) as server:
+            with pytest.raises(OSError):
+                fetch(server.url)
+            assert len(server.requests) == 1

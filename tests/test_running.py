@@ -1,13 +1,16 @@
-"""The service under gunicorn: races between processes, stopping, logs, metrics, and paging while others write."""
+"""The service under gunicorn: races between processes, stopping, logs, metrics, limits, and waiting readers."""
 
 import json
+import os
 import re
 import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,14 +18,17 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from restkeeper import __version__
 from restkeeper.clock import rfc3339
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.storage import Store, open_store
+from restkeeper.storage import Store, locate, open_store
 from restkeeper.storage.interface import Record, Transaction
 from tests import stores
 from tests.live import Gunicorn, HttpResponse, read_all
+from tests.recorder import next_of
+from tests.shop import WINDOW
 from tests.shop.products import RESOURCE
-from tests.waiting import SECONDS, until
+from tests.waiting import SECONDS, join, until
 
 
 def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpResponse]:
@@ -208,3 +214,128 @@ def test_a_misspelt_setting_is_reported_once(tmp_path: Path) -> None:
     with Gunicorn(tmp_path, PAGE_LIMT="50") as server:
         lines = [line for line in server.lines() if "PAGE_LIMT" in line]
     assert lines == ["restkeeper: PAGE_LIMT is no setting; did you mean PAGE_LIMIT?"]
+
+
+def test_create_and_read_back(server: Gunicorn) -> None:
+    """An item that one worker has stored is returned by every worker."""
+    made = server.post("/products", {"name": "Desk lamp", "price": 49.9})
+    assert made.status == 200
+    for _ in range(8):
+        assert server.get(made.headers["location"]).body == made.body
+
+
+def test_the_start_prints_what_is_served(server: Gunicorn) -> None:
+    """Version, number of collections, address and store, in one line."""
+    first = server.lines()[0]
+    store = locate(stores.url(f"sqlite:///{server.log.parent}/restkeeper.db")).name
+    assert first == f"Restkeeper {__version__} serves 2 collections at {server.base}, stored in {store}"
+
+
+WAITERS = 200
+
+
+def waiter(server: Gunicorn, path: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    return connection
+
+
+def body_of(connection: socket.socket) -> list[dict[str, object]]:
+    with connection, connection.makefile("rb") as file:
+        head, _, body = file.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    found: list[dict[str, object]] = json.loads(body)
+    return found
+
+
+def test_waiting_readers_do_not_delay_others(tmp_path: Path) -> None:
+    """With hundreds of waiting readers other requests get responses, and one event then reaches all readers.
+
+    Also one whose request is read late, as it names where it begins.
+    """
+    with Gunicorn(tmp_path, LOG_LEVEL="error", bounds={"waits_per_caller": 500}) as server:
+        start = next_of(server.get("/api/v1/events?after=latest"))
+        waiting = [waiter(server, f"{start}&wait=30") for _ in range(WAITERS)]
+        assert [server.get("/products").status for _ in range(20)] == [200] * 20
+        waiting[0].settimeout(0.5)
+        assert _is_silent(waiting[0])
+        waiting[0].settimeout(30)
+        began = time.monotonic()
+        server.post("/products", {"name": "x"})
+        bodies = [body_of(connection) for connection in waiting]
+        assert [len(events) for events in bodies] == [1] * WAITERS
+        assert time.monotonic() - began < 25
+
+
+def _is_silent(connection: socket.socket) -> bool:
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_a_stop_ends_all_waits(tmp_path: Path) -> None:
+    """On SIGTERM waiting readers get their responses at once, and the service ends."""
+    with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server:
+        connection = waiter(server, "/api/v1/events?wait=30")
+        assert server.get("/healthz").status == 200  # so the worker has read the request before this one
+        connection.settimeout(0.5)
+        assert _is_silent(connection)
+        connection.settimeout(30)
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert body_of(connection) == []
+        server.process.wait(timeout=30)
+        assert time.monotonic() - began < 20
+
+
+CALLERS = [f"127.0.0.{n}" for n in range(2, 10)]  # each has its own counters, and so its own window
+CONNECTIONS = 64
+EACH = 5  # requests on a connection
+QUOTA = 150  # of 320
+
+
+def send_in_parallel(port: int, caller: str) -> Counter[int]:
+    """The response statuses of requests from one address on many concurrent connections."""
+    gate = threading.Barrier(CONNECTIONS)
+    statuses: list[int] = []
+
+    def send_requests() -> None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(caller, 0))
+        connection.connect()
+        gate.wait(SECONDS)
+        for _ in range(EACH):
+            connection.request("GET", "/products")
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+        connection.close()
+
+    threads = [threading.Thread(target=send_requests) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    join(*threads)
+    return Counter(statuses)
+
+
+def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
+    """2 workers under 64 connections admit exactly the quota, in 8 of 8 windows."""
+    settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
+    with Gunicorn(tmp_path, workers=2, **settings) as server:
+        found = [send_in_parallel(server.port, caller) for caller in CALLERS]
+    assert found == [{200: QUOTA, 429: CONNECTIONS * EACH - QUOTA}] * len(CALLERS)
+
+
+def test_a_new_worker_resets_no_quota(tmp_path: Path) -> None:
+    """The used quota of a caller does not change when a worker is replaced, also by a reload."""
+    with Gunicorn(tmp_path, workers=1, RATE_LIMIT=f"2 per {WINDOW}") as server:
+        assert [server.get("/products").status for _ in range(3)] == [200, 200, 429]
+        (first,) = server.worker_pids()
+        os.kill(first, signal.SIGKILL)
+        until(lambda: server.worker_pids() not in ([], [first]))
+        assert server.get("/products").status == 429
+        (second,) = server.worker_pids()
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: len(pids := server.worker_pids()) == 1 and pids != [second])
+        assert server.get("/products").status == 429

@@ -37,5 +37,5 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] = RES
     from_env, bounds = Config.from_env, json.loads(os.environ.get(BOUNDS, "{}"))
     with mock.patch.object(Config, "from_env", lambda: replace(from_env(), **bounds)):
         app = restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
-    stores.chosen().opened(app)
+    stores.opened(app)
     return app

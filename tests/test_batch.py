@@ -1,5 +1,7 @@
 """Batches: several operations in one transaction."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from werkzeug.test import TestResponse
 
 from restkeeper import Config, Resource
 from tests.callers import ADMIN, ADMIN_KEY
+from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
 from tests.shop.orders import OrderSchema, create_app
 from tests.shop.references import create_app as create_references
@@ -146,6 +149,23 @@ def test_a_batch_is_bounded(client: FlaskClient) -> None:
     assert send(client, *touch[:8]).status_code == 200
     response = send(client, *touch)
     assert (response.status_code, response.json["operation"]) == (413, 8)
+
+
+def test_requests_that_lock_the_same_items_in_opposite_orders(tmp_path: Path) -> None:
+    """Batches and actions do not end each other: PostgreSQL would find a deadlock after a second, again and again."""
+    with Gunicorn(tmp_path, app="tests.shop.orders:create_app()", RATE_LIMIT="off") as server:
+        ids = [each["id"] for each in server.post("/orders", [{"product": "x"}] * 6).json()]
+
+        def change(number: int) -> int:
+            order = [f"/orders/{each}" for each in (ids if number % 4 < 2 else ids[::-1])]
+            if number % 2:
+                changes = [{"method": "PATCH", "path": path, "body": {"note": f"{number}"}} for path in order]
+                return server.post("/api/v1/batch", {"operations": changes}).status
+            return server.post(f"{order[0]}/follow", {"order": order[-1][8:], "note": f"{number}"}).status
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(change, range(32))) == [200] * 32
+        assert "a change is repeated" not in server.log.read_text()
 
 
 def test_each_operation_needs_its_scope() -> None:

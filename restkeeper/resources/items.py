@@ -412,13 +412,15 @@ class Items:
         the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
         """
 
+        items = set[tuple[str, str]]()
+
         def attempt(deadline: float) -> Reply:
             if (stored := once.find(self.store)) is not None:
                 return stored
             prepared = prepare()
             if prepared.work is None:
                 return prepared.reply
-            work = partial(self._save_and_work, once, prepared)
+            work = partial(self._save_and_work, once, prepared, items)
             try:
                 self.store.write(work, use_reserve=use_reserve, deadline=deadline)
             except DuplicateValue as error:
@@ -435,8 +437,11 @@ class Items:
             return self._locks.change(lock, attempt)
         return until_current(attempt, deadline_of(self.clock), self.clock)
 
-    def _save_and_work(self, once: IdempotencyRecord, prepared: Prepared, transaction: Transaction) -> None:
+    def _save_and_work(
+        self, once: IdempotencyRecord, prepared: Prepared, items: set[tuple[str, str]], transaction: Transaction
+    ) -> None:
         once.save(transaction, prepared.reply)
+        transaction.lock(items)
         if prepared.before is not None and prepared.before.version:
             transaction.require(self.name, prepared.before)
         done(prepared, transaction)
@@ -616,17 +621,24 @@ def write_together(
 
     It is computed again if the store had to end the transaction because of others.
     """
+    items = set[tuple[str, str]]()
 
     def attempt(deadline: float) -> Reply:
         if (stored := once.find(store)) is not None:
             return stored
-        return store.write(partial(_claim_and_work, once, work), deadline=deadline)
+        return store.write(partial(_claim_and_work, once, work, items), deadline=deadline)
 
     return until_current(attempt, deadline_of(clock), clock)
 
 
-def _claim_and_work(once: IdempotencyRecord, work: Callable[[Transaction], Reply], transaction: Transaction) -> Reply:
+def _claim_and_work(
+    once: IdempotencyRecord,
+    work: Callable[[Transaction], Reply],
+    items: set[tuple[str, str]],
+    transaction: Transaction,
+) -> Reply:
     once.claim(transaction)
+    transaction.lock(items)
     reply = work(transaction)
     once.save(transaction, reply)
     return reply

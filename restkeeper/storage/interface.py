@@ -256,6 +256,13 @@ class ItemTransaction(Protocol):
     def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
         """Lock a record against deletion until this transaction ends; raises `missing` if it does not exist."""
 
+    def lock(self, items: set[tuple[str, str]]) -> None:
+        """Lock records, each a collection and an id, in one order; those that are locked later are added to the set.
+
+        After this, `read` raises StoreContended where it would wait for a record out of that order. The set then has
+        this record, so that the next transaction locks it in the order: no two transactions wait for each other.
+        """
+
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
 

@@ -19,6 +19,7 @@ SELECT
 FROM items
 WHERE collection = :collection AND id = :id"""
 _READ_LOCKED = _READ + " {for_update}"
+_READ_LOCKED_NOW = _READ_LOCKED + " NOWAIT"
 
 _STATE = """\
 SELECT
@@ -165,9 +166,12 @@ def register(database: Database, collection: Collection) -> None:
     database.change(_FORGET, {"collection": collection.name, "most": MOST_SCHEMAS})
 
 
-def read_item(database: Database, registry: Registry, collection: str, id: str, *, lock: bool = False) -> Record:
+def read_item(
+    database: Database, registry: Registry, collection: str, id: str, *, lock: bool = False, waits: bool = True
+) -> Record:
     """See `interface.ItemStore.read`."""
-    rows = database.rows(_READ_LOCKED if lock else _READ, {"collection": collection, "id": id})
+    statement = _READ if not lock else _READ_LOCKED if waits else _READ_LOCKED_NOW
+    rows = database.rows(statement, {"collection": collection, "id": id})
     if not rows:
         raise RecordNotFound(NOT_FOUND)
     record = Record._make(rows[0])

@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
-from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreUnavailable
+from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import Store, StoredResponse, Transaction
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
@@ -180,6 +180,25 @@ def test_a_change_that_waits_for_several_locks_says_so(url: str) -> None:
         other.execute("SELECT 1 FROM items FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="others change the same items"):
             store.write(lambda transaction: transaction.update("things", record("a", 2)), deadline=time.monotonic() + 9)
+    store.close()
+
+
+def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
+    """A transaction ends at once instead, and the next one locks all items of the former first."""
+    store, items = open_store(url, [THINGS]), set[tuple[str, str]]()
+    insert(store, record("a"), record("b"))
+
+    def work(transaction: Transaction) -> None:
+        transaction.lock(items)
+        for id in "ba":
+            transaction.read("things", id)
+
+    with psycopg.connect(url) as other:
+        other.execute("SELECT 1 FROM items WHERE id = 'a' FOR UPDATE")
+        with pytest.raises(StoreContended):
+            store.write(work)
+    assert items == {("things", "a"), ("things", "b")}
+    store.write(work)
     store.close()
 
 

@@ -43,6 +43,13 @@ class PaymentSchema(Schema):
     method = fields.String(required=True)
 
 
+class FollowSchema(Schema):
+    """The order that another one follows, and a note for both."""
+
+    order = fields.String(required=True)
+    note = fields.String(required=True)
+
+
 class LogSchema(ItemSchema):
     """What happened."""
 
@@ -62,6 +69,13 @@ def pay(order: Item, payment: Item, store: Unit) -> Item:
         raise OrderIsPaid("the order is paid already")
     store.change("products", order["product"], lambda product: {**product, "stock": product["stock"] - 1})
     return {**order, "status": "paid", "paid_with": payment["method"]}
+
+
+@ORDERS.action("follow", body=FollowSchema)
+def follow(order: Item, sent: Item, store: Unit) -> Item:
+    """Note that an order follows another one."""
+    store.change("orders", sent["order"], lambda found: {**found, "note": f"before {sent['note']}"})
+    return {**order, "note": f"after {sent['note']}"}
 
 
 @ORDERS.action("break")

@@ -13,6 +13,7 @@ from restkeeper.storage.errors import (
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
+    StoreContended,
     StoreError,
     StoreUnavailable,
 )
@@ -39,6 +40,12 @@ WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND finge
 FOR UPDATE"""
 
 _PRESENT = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR KEY SHARE"
+
+_LOCK = """\
+SELECT 1 FROM items
+WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+ORDER BY collection, id
+FOR UPDATE"""
 
 _INSERT = """\
 INSERT INTO items
@@ -105,21 +112,44 @@ class PostgresTransaction(Outbox):
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
+        self._order: set[tuple[str, str]] | None = None  # see `lock`
+        self._last = "", ""  # of these
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
-        record = read_item(self._database, self._registry, collection, id, lock=lock)
+        waits = not lock or self._is_next(collection, id)
+        try:
+            record = read_item(self._database, self._registry, collection, id, lock=lock, waits=waits)
+        except psycopg.errors.LockNotAvailable:
+            if waits:
+                raise
+            raise StoreContended(OTHERS) from None
         if lock:
             self._locked.add((collection, id))
         return record
+
+    def _is_next(self, collection: str, id: str) -> bool:
+        """Whether this item can be locked now without leaving the order."""
+        item = collection, clean(id)
+        if self._order is None or item in self._order:
+            return True
+        self._order.add(item)
+        before, self._last = self._last, max(self._last, item)
+        return item > before
 
     def require(self, collection: str, record: Record) -> None:
         same = (collection, clean(record.id), *_columns(record)[:6])
         self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
+        self._is_next(collection, record.id)
 
     def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
         if (collection, id) not in self._locked:
             self._session.queue(_PRESENT, (collection, clean(id)), refusal=missing)
+
+    def lock(self, items: set[tuple[str, str]]) -> None:
+        if items:
+            self._session.queue(_LOCK, [*map(list, zip(*items, strict=True))])
+        self._order, self._last = items, max(items, default=("", ""))
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         return find_ids(self._database, self._registry.collections[collection], query, limit)

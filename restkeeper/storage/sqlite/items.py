@@ -114,6 +114,9 @@ class SqliteTransaction(Deliveries):
         if self._database.execute(_EXISTS, (collection, id)).fetchone() is None:
             raise self._failed(missing)
 
+    def lock(self, items: set[tuple[str, str]]) -> None:
+        """Nothing waits for a record."""
+
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         return find_ids(self._database, self._registry.collections[collection], query, limit)
 

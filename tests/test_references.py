@@ -26,6 +26,7 @@ from restkeeper import (
     Version,
     Versions,
 )
+from restkeeper.resources import unit
 from restkeeper.storage.interface import Index
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key
@@ -230,6 +231,20 @@ def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
     refused = client.delete(f"/things/{whole}")
     assert (refused.status_code, refused.json["title"]) == (409, "Conflict with the present state")
     assert client.get("/things?limit=1").headers["X-Total-Count"] == "1002"
+
+
+@pytest.mark.parametrize("field", ["part_of", "seen_by"])
+def test_a_deletion_that_follows_large_items(client: FlaskClient, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """Their bytes are limited, too, but for one alone."""
+    monkeypatch.setattr(unit, "MOST_BYTES", 200)
+    owner, to = new(client, "/owners"), "owners" if field == "seen_by" else "things"
+    for count, status in ((1, 200), (5, 409)):
+        referred = new(client, f"/{to}", **({} if to == "owners" else {"owner": owner}))
+        things = [new(client, "/things", **{"owner": owner, field: referred}) for _ in range(count)]
+        response = client.delete(f"/{to}/{referred}")
+        assert response.status_code == status
+        stays = [client.get(f"/things/{thing}").status_code for thing in things]
+        assert stays == [200 if status == 409 or to == "owners" else 404] * count
 
 
 def test_nothing_refers_to_nothing(tmp_path: Path) -> None:

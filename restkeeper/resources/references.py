@@ -12,13 +12,11 @@ from restkeeper.errors import Conflict, NotFound, shortened
 from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, references_in
-from restkeeper.resources.unit import as_conflict, item_of, run_before, without_server_fields
+from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
 from restkeeper.schemas.fields import Reference
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Filter, Op, Query, Record, Transaction, root_of
+from restkeeper.storage.interface import Filter, Op, Query, Transaction, root_of
 from restkeeper.web import exactjson
-
-MOST_FOLLOWING = 1000  # items that are changed or deleted with another one
 
 
 class StillReferenced(Conflict):
@@ -49,7 +47,6 @@ class References:
             for name, stored in representations.items()
         }
         self._waiting: WeakKeyDictionary[Transaction, deque[Change]] = WeakKeyDictionary()  # deletions to be followed
-        self._followed: WeakKeyDictionary[Transaction, int] = WeakKeyDictionary()
         for name, stored in representations.items():
             schema = stored.schema()
             for path, field in references_in(schema):
@@ -80,7 +77,7 @@ class References:
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
 
-        Raises StillReferenced, Conflict for more than MOST_FOLLOWING, and Unavailable as `require_found`.
+        Raises StillReferenced, Conflict as `Unit.apply`, and Unavailable as `require_found`.
         """
         if change.after is not None:
             return
@@ -95,35 +92,28 @@ class References:
             del self._waiting[transaction]
 
     def _follow(self, transaction: Transaction, change: Change) -> None:
+        unit: Unit = self._hooks.unit(transaction)
         for stored, path, on_delete in self._to.get(change.representation.name, ()):
             require_found(stored, root_of(path), transaction)
             query = Query(filters=(Filter(path, Op.EQ, change.record.id),))
-            ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_FOLLOWING + 1)
+            ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_CHANGES + 1)
             if ids and on_delete == "restrict":
                 raise StillReferenced(f"{path} of {stored.name} refers to it")
-            followed = self._followed[transaction] = self._followed.get(transaction, 0) + len(ids)
-            if followed > MOST_FOLLOWING:
-                raise Conflict(f"more than {MOST_FOLLOWING} items would change with it: change or delete these first")
             for id in sorted(ids):  # in one order, so that deletions do not wait for each other
                 try:
                     before = transaction.read(stored.name, id)
                 except RecordNotFound:
                     continue  # it went with one before it, or others have deleted it
-                if change.record.id in (found for _, found in _found(exactjson.stored(before.body), path)):
-                    self._hooks.apply(transaction, self._next(stored, before, path, on_delete))
-
-    def _next(self, stored: StoredRepresentation, before: Record, path: str, on_delete: str) -> Change:
-        now = time_after(before.updated_at, rfc3339(self._clock.time()))
-        if on_delete == "cascade":
-            run_before(stored, before, None, now=now, limits=NO_LIMITS)
-            return Change("deleted", stored, before, None, now)
-        item = without_server_fields(item_of(stored, before))
-        with as_conflict(stored.name):
-            after = stored.revise(before, {**item, path: None}, now=now, limits=NO_LIMITS)
-            after = run_before(stored, before, after, now=now, limits=NO_LIMITS) or after
-        if item_of(stored, after)[path] is not None:
-            raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
-        return Change("updated", stored, before, after, after.updated_at)
+                if change.record.id not in (found for _, found in _found(exactjson.stored(before.body), path)):
+                    continue
+                now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
+                with as_conflict(stored.name):
+                    if on_delete == "null":
+                        cleared = without_server_fields({**item_of(stored, before), path: None})
+                        after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
+                    left = unit.apply(stored, before, after, now, NO_LIMITS)
+                if on_delete == "null" and item_of(stored, left)[path] is not None:
+                    raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
 
 
 def _require_sight(access: Access, transaction: Transaction, to: str, id: str, missing: ReferenceMissing) -> None:

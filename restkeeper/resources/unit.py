@@ -16,7 +16,9 @@ from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
 
-MOST_CHANGES = 1000  # of one transaction: others wait for it
+# Of what functions of the service change in one transaction, and of what follows a deletion: others wait for it.
+MOST_CHANGES = 1000
+MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
 
 _WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 
@@ -45,7 +47,7 @@ class Unit:
         self._clock = clock
         self._failure: Exception | None = None
         self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
-        self._changes = 0
+        self._changes = self._bytes = 0
 
     @property
     def _transaction(self) -> Transaction:
@@ -71,7 +73,7 @@ class Unit:
             record = stored.restore(without_server_fields(item) | given, id=uuid7(), now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
-        return self._written(stored, None, record, now)
+        return item_of(stored, self.apply(stored, None, record, now, self._limits))
 
     def change(self, collection: str, id: str, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
         """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
@@ -80,23 +82,26 @@ class Unit:
         changed = without_server_fields(change(item_of(stored, before)))
         with as_conflict(collection):
             after = stored.revise(before, changed, now=now, limits=self._limits)
-        return self._written(stored, before, after, now)
+        return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
     def delete(self, collection: str, id: str) -> JsonObject:
         """Delete an item; return it as it last was."""
         stored = self._stored(collection)
         before = self._read(collection, id)
-        return self._written(stored, before, None, time_after(before.updated_at, rfc3339(self._clock.time())))
+        now = time_after(before.updated_at, rfc3339(self._clock.time()))
+        return item_of(stored, self.apply(stored, before, None, now, self._limits))
 
-    def _written(
-        self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str
-    ) -> JsonObject:
-        """The item as it is now, or as it last was."""
-        after = run_before(stored, before, after, now=now, limits=self._limits)
+    def apply(
+        self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str, limits: ItemLimits
+    ) -> Record:
+        """Write a change of an item; return the record as it is now, or as it last was."""
+        after = run_before(stored, before, after, now=now, limits=limits)
         if after is not before:
             self._changes += 1
-            if self._changes > MOST_CHANGES:
-                raise Conflict(f"this would change more than {MOST_CHANGES} items at once")
+            self._bytes += sum(len(each.body) for each in (before, after) if each)
+            if self._changes > MOST_CHANGES or (self._bytes > MOST_BYTES and self._changes > 1):
+                most = f"{MOST_CHANGES} items, or {MOST_BYTES >> 20} MiB of them"
+                raise Conflict(f"more than {most}, would change with this: change or delete some of them first")
             kind = "created" if before is None else "updated" if after else "deleted"
             change = Change(kind, stored, before, after, after.updated_at if after else now)
             try:
@@ -105,7 +110,7 @@ class Unit:
                 self._failure = error
                 raise
             self.written[stored.name, change.record.id] = after
-        return item_of(stored, cast(Record, after or before))
+        return cast(Record, after or before)
 
     def _read(self, collection: str, id: str) -> Record:
         try:

@@ -38,7 +38,6 @@ from restkeeper.web.preconditions import digest, is_conditional, is_not_modified
 from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_fields
 
 T = TypeVar("T")
-Apply = Callable[[Transaction, Change], object]
 
 NO_ARGS: MultiDict[str, str] = ImmutableMultiDict()
 MOST_TOGETHER = 100  # items that one request creates
@@ -115,6 +114,7 @@ class Items:
         self.store = store
         self.config = config
         self.hooks = hooks
+        self.apply: Callable[..., object] = hooks.apply  # what stores a change, in a transaction
         self.clock = clock
         self.choices = choices or {}
         self.defaults = dict(defaults or {})
@@ -193,25 +193,18 @@ class Items:
 
         return self.add(self.hooks.idempotency(sent), prepare)
 
-    def change(
-        self,
-        id: str,
-        change: Callable[..., Record],
-        sent: JsonObject,
-        apply: Apply | None = None,
-    ) -> Reply:
+    def change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         """Change an item by `change` (`replace` or `merge`) and what was sent.
 
-        `apply` takes the place of `Hooks.apply`. Raises NotFound, Forbidden and PreconditionFailed.
+        Raises NotFound, Forbidden and PreconditionFailed.
         """
-        prepare = partial(self.prepare_change, id, change, sent, apply, deadline=deadline_of(self.clock))
+        prepare = partial(self.prepare_change, id, change, sent, deadline=deadline_of(self.clock))
         return self.write_once(IdempotencyRecord(), prepare, lock=id)
 
-    def delete(self, id: str, apply: Apply | None = None) -> Reply:
-        """Delete an item. `apply` and what is raised are as those of `change`."""
+    def delete(self, id: str) -> Reply:
+        """Delete an item. Raises as `change`."""
         require_acceptable(JSON)
-        prepare = partial(self.prepare_delete, id, apply)
-        return self.write_once(IdempotencyRecord(), prepare, lock=id, use_reserve=True)
+        return self.write_once(IdempotencyRecord(), partial(self.prepare_delete, id), lock=id, use_reserve=True)
 
     def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
         """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
@@ -253,7 +246,6 @@ class Items:
         id: str,
         change: Callable[..., Record],
         sent: JsonObject,
-        apply: Apply | None = None,
         *,
         transaction: Transaction | None = None,
         deadline: float = 0.0,
@@ -272,9 +264,9 @@ class Items:
         length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
         with self._locks.of_size(0 if transaction else max(len(before.body), length), deadline):
             after = change(before, sent, now=self.now(), limits=self._limits)
-        return self._prepare_update(before, after, apply)
+        return self._prepare_update(before, after)
 
-    def prepare_delete(self, id: str, apply: Apply | None = None, transaction: Transaction | None = None) -> Prepared:
+    def prepare_delete(self, id: str, transaction: Transaction | None = None) -> Prepared:
         """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible."""
         before = self._find_to_change(id, transaction)
         self._run_before(before, None)
@@ -283,7 +275,7 @@ class Items:
         except NotConvertible:
             body = before.body
         change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self.now()))
-        return Prepared(Reply(body, content_type=JSON), self._applied(change, apply), before)
+        return Prepared(Reply(body, content_type=JSON), partial(self.apply, change=change), before)
 
     def prepare_action(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Prepared:
         """See `act`. What its function does with other items is done."""
@@ -303,15 +295,12 @@ class Items:
                 after = self.stored.revise(before, own, now=self.now(), limits=self._limits)
             return self._prepare_update(before, after)
 
-    def _prepare_update(self, before: Record, after: Record, apply: Apply | None = None) -> Prepared:
+    def _prepare_update(self, before: Record, after: Record) -> Prepared:
         after = self._run_before(before, after) or after
         if after is before:
             return Prepared(self.represent(before))
         change = Change("updated", self.stored, before, after, after.updated_at)
-        return Prepared(self.represent(after), self._applied(change, apply), before, {"": after})
-
-    def _applied(self, change: Change, apply: Apply | None) -> Callable[[Transaction], object]:
-        return lambda transaction: (apply or self.hooks.apply)(transaction, change)
+        return Prepared(self.represent(after), partial(self.apply, change=change), before, {"": after})
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
         """As `Representation.replace`, by a caller: a field that it may not change, and left out, stays as it is.
@@ -363,7 +352,7 @@ class Items:
 
     def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
         for each in records:
-            self.hooks.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
+            self.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
     def _run_before(self, before: Record | None, after: Record | None) -> Record | None:
         try:
@@ -381,22 +370,23 @@ class Items:
         if not is_conditional():
             return self.write_once(once, prepare)
         owner = self._access.visible_owner()
-        return self.write_once(once, lambda: self._prepare_if_match(prepare(), owner), lock=owner)
 
-    def _prepare_if_match(self, prepared: Prepared, owner: str | None) -> Prepared:
-        seen: _ListPage | None = None
-        if owner is not None:
-            query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
-            seen = self._list_page(ListRequest(query, self.page_limit), query)
+        def prepare_if_match() -> Prepared:
+            prepared, seen = prepare(), None
+            if owner is not None:
+                query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
+                seen = self._list_page(ListRequest(query, self.page_limit), query)
 
-        def work(transaction: Transaction) -> None:
-            change_token = transaction.change_token(self.name)
-            if seen is not None and seen.change_token != change_token:
-                raise RecordChanged("the list was changed meanwhile")
-            require_match(seen.tag if seen else self._list_tag(change_token, self.page_limit))
-            done(prepared, transaction)
+            def work(transaction: Transaction) -> None:
+                change_token = transaction.change_token(self.name)
+                if seen is not None and seen.change_token != change_token:
+                    raise RecordChanged("the list was changed meanwhile")
+                require_match(seen.tag if seen else self._list_tag(change_token, self.page_limit))
+                done(prepared, transaction)
 
-        return prepared._replace(work=work)
+            return prepared._replace(work=work)
+
+        return self.write_once(once, prepare_if_match, lock=owner)
 
     def write_once(
         self,
@@ -411,7 +401,6 @@ class Items:
         Whatever takes long is prepared before the transaction, and again if others have changed the same since: under
         the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
         """
-
         items = set[tuple[str, str]]()
 
         def attempt(deadline: float) -> Reply:
@@ -426,9 +415,8 @@ class Items:
             except DuplicateValue as error:
                 if prepared.creates and self._is_seen(prepared.after[""].id):
                     raise RecordChanged("the item was created meanwhile") from None
-                raise DuplicateValue(
-                    *(self._taken(prepared) or map(self.representation.name_of, error.fields))
-                ) from None
+                taken = self._taken(prepared) or [self.representation.name_of(each) for each in error.fields]
+                raise DuplicateValue(*taken) from None
             except ReferenceMissing as error:
                 raise self.explained(error, prepared) from None
             return prepared.reply

@@ -187,6 +187,7 @@ class KeyHandlers(SecretItemHandlers):
             caching=UNCACHED,
             choices={"scopes": self._scopes},
         )
+        items.apply = lambda transaction, change: revoke_key(transaction, change.record.id)
         super().__init__(items)
 
     def blueprint(self) -> Blueprint:
@@ -214,4 +215,4 @@ class KeyHandlers(SecretItemHandlers):
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""
-        return self.items.delete(id, lambda transaction, change: revoke_key(transaction, id))
+        return super().delete_item(id)

@@ -152,6 +152,7 @@ class WebhookHandlers(SecretItemHandlers):
             choices={"types": self._types, "api_version": self._versions},
             defaults={"api_version": version},
         )
+        items.apply = self._apply
         super().__init__(items)
 
     def blueprint(self) -> Blueprint:
@@ -202,12 +203,7 @@ class WebhookHandlers(SecretItemHandlers):
 
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
-
-        def delete(transaction: Transaction, change: Change) -> None:
-            transaction.delete(WEBHOOKS.name, id)
-            transaction.unsubscribe(id)
-
-        return self.items.delete(id, delete)
+        return super().delete_item(id)
 
     @takes(IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
@@ -287,13 +283,18 @@ class WebhookHandlers(SecretItemHandlers):
                 require_none(self._faults(now, pinned=was["api_version"]))
             return after
 
-        def apply(transaction: Transaction, change: Change) -> None:
-            self.items.hooks.apply(transaction, change)
-            was, now = (each and exactjson.stored(each.body) for each in (change.before, change.after))
-            if was and now and (was["url"], was["status"]) != (now["url"], now["status"]):
-                transaction.resume(id, self._clock.time())  # waiting deliveries: it may be repaired
+        return self.items.change(id, valid, sent)
 
-        return self.items.change(id, valid, sent, apply)
+    def _apply(self, transaction: Transaction, change: Change) -> None:
+        """Store a change. Deliveries that wait are sent at once, if it may have repaired the webhook."""
+        was, now = (each and exactjson.stored(each.body) for each in (change.before, change.after))
+        if was and now:
+            self.items.hooks.apply(transaction, change)
+            if (was["url"], was["status"]) != (now["url"], now["status"]):
+                transaction.resume(change.record.id, self._clock.time())
+        else:
+            transaction.delete(self.name, change.record.id)
+            transaction.unsubscribe(change.record.id)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:
         """What is wrong with a webhook beyond its schema. The version that it has `pinned` may be retired."""

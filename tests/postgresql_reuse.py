@@ -12,8 +12,8 @@ from psycopg import sql
 
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.postgresql.expressions import indexes_of
-from restkeeper.storage.postgresql.migrations import MIGRATIONS
 from restkeeper.storage.postgresql.migrations.locks import TABLES
+from restkeeper.storage.sql import MIGRATIONS
 from tests.postgresql_server import CUT, Databases
 
 USES = 50  # of a database: nothing vacuums it

@@ -1,7 +1,12 @@
-"""SQL that is written once: the dialect of each database, names, the queries that an index answers, and migrations."""
+"""SQL that is written once: the dialect of each database, names, the queries that an index answers, and migrations.
+
+The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
+this one, too. Old and new programs can then use it at the same time.
+"""
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from restkeeper.storage.errors import StoreUnavailable
@@ -9,6 +14,8 @@ from restkeeper.storage.interface import Collection, Op, Query
 from restkeeper.storage.outbox import EventFilter
 
 Row = tuple[Any, ...]
+
+MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
@@ -19,7 +26,8 @@ class Dialect:
     `parameter` is how it writes a parameter, where they have `:name`. `parts` are what stands for the names in braces.
     """
 
-    def __init__(self, parameter: str, **parts: str) -> None:
+    def __init__(self, name: str, parameter: str, **parts: str) -> None:
+        self._name = name
         self._parameter = parameter.format(r"\1")
         self._parts = parts
         self._known: dict[str, str] = {}
@@ -29,6 +37,11 @@ class Dialect:
             known = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
             self._known[statement] = known
         return known
+
+    def script(self, migration: Path) -> str:
+        """The statements of a migration, in which a line can end with the name of the only database that it is for."""
+        of_another = rf"(?m)^.* -- (?!{self._name})\w+ only\n"
+        return re.sub(of_another, "", migration.read_text(encoding="utf-8")).format_map(self._parts)
 
 
 class Database(Protocol):

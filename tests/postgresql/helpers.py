@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -16,6 +15,7 @@ from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscriptio
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.dialect import PostgresDatabase
 from restkeeper.storage.postgresql.feed import Outbox
+from restkeeper.storage.postgresql.migrations import run_missing
 from restkeeper.storage.postgresql.pool import connect
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import Registry
@@ -24,7 +24,6 @@ from tests.waiting import SECONDS
 
 T = TypeVar("T")
 EPOCH = "0123abcd"
-MIGRATION = Path(feed.__file__).parent / "migrations" / "0001.sql"
 
 
 def ignore(collection: str, fingerprint: str) -> None:
@@ -40,8 +39,8 @@ class OutboxOnly:
 
     def create(self) -> None:
         with self.session() as session:
-            session.execute(MIGRATION.read_bytes())
-            session.change("INSERT INTO store VALUES (%s, '', 1, 1)", (EPOCH,))
+            run_missing(session)
+            session.change("UPDATE store SET epoch = %s", (EPOCH,))
 
     @contextmanager
     def session(self) -> Iterator[Session]:

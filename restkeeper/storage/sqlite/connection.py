@@ -59,8 +59,19 @@ WANTED = """\
     )
     AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
 
-_dialect = Dialect(
+NEW_EPOCH = "lower(hex(randomblob(4)))"
+
+DIALECT = Dialect(
+    "SQLite",
     ":{}",
+    text="TEXT",
+    integer="INTEGER",
+    real="REAL",
+    bytes="BLOB",
+    boolean="INTEGER",
+    number="INTEGER PRIMARY KEY AUTOINCREMENT",
+    strict="STRICT",
+    new_epoch=NEW_EPOCH,
     is_unnumbered="0",
     store="store, pragma_schema_version",
     epoch=EPOCH,
@@ -89,7 +100,7 @@ class SqliteConnection(sqlite3.Connection):
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
-        return self.execute(_dialect(statement), {**parameters, **lists} if lists else parameters).fetchall()
+        return self.execute(DIALECT(statement), {**parameters, **lists} if lists else parameters).fetchall()
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)
@@ -188,7 +199,7 @@ def is_full(error: sqlite3.Error) -> bool:
 
 def make_epoch(connection: sqlite3.Connection) -> None:
     """Set a new epoch, in the transaction that is open."""
-    connection.execute("UPDATE store SET epoch = lower(hex(randomblob(4)))")
+    connection.execute(f"UPDATE store SET epoch = {NEW_EPOCH}")  # noqa: S608 - a constant expression
     note_schema(connection)
 
 

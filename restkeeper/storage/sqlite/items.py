@@ -22,7 +22,6 @@ from restkeeper.storage.queries import find_ids
 from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
 from restkeeper.storage.sqlite.connection import SqliteConnection
-from restkeeper.storage.sqlite.indexes import field_of
 
 _INSERT = """\
 INSERT INTO items
@@ -174,7 +173,8 @@ class SqliteTransaction(Deliveries):
             cursor = self._database.execute(statement, parameters)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
-            raise self._failed(DuplicateValue(field_of(index[1]) if index else "id")) from None
+            field = index[1].split(".")[2] if index else "id"  # see `migrations.indexes_of`
+            raise self._failed(DuplicateValue(field)) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
 

@@ -1,7 +1,6 @@
 """The tables of a store in PostgreSQL, the indexes that the collections declare, and their schemas.
 
-The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
-this one, too. Old and new programs can then use it at the same time. Migrations run in one transaction; indexes are
+Migrations run in one transaction; indexes are
 built after it and one by one, while others read and write (`CREATE INDEX CONCURRENTLY`). Those of a new store are
 created with its tables, which is faster.
 """
@@ -9,16 +8,15 @@ created with its tables, which is faster.
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import psycopg
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.postgresql.dialect import PostgresDatabase
+from restkeeper.storage.postgresql.dialect import DIALECT, PostgresDatabase
 from restkeeper.storage.postgresql.expressions import index_prefix, indexes_of, unique_fields
-from restkeeper.storage.postgresql.identity import new_epoch, note_database
+from restkeeper.storage.postgresql.identity import note_database
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.migrations.locks import (
     BUILDS,
@@ -31,9 +29,7 @@ from restkeeper.storage.postgresql.migrations.locks import (
 )
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import is_registered, register
-from restkeeper.storage.sql import oldest_of, require_current, require_known
-
-MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
+from restkeeper.storage.sql import MIGRATIONS, oldest_of, require_current, require_known
 
 _PRESENT = """\
 SELECT
@@ -126,12 +122,9 @@ def run_missing(session: Session) -> None:
     if 0 < present < len(MIGRATIONS):
         lock_briefly(session)
     for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
-        script = migration.read_text(encoding="utf-8")
+        script = DIALECT.script(migration)
         oldest = oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
-        if number == 1:
-            insert = "INSERT INTO store (epoch, database, migration, oldest) VALUES (%s, '', 1, 1)"
-            session.change(insert, (new_epoch(),))
         session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
 
 

@@ -1,22 +1,21 @@
 """The tables of a SQLite file, the indexes that the collections declare, and their schemas: completed at each start.
 
-The first line of a migration is `-- oldest: N`: a program that has the first N migrations can work with the store after
-this one, too. Old and new programs can then use it at the same time.
+The indexes are on the expressions by which fields are compared and sorted, and partial: their condition is the name of
+the collection, as a literal, which all queries repeat. They start with the (constant) collection, because without
+statistics SQLite would otherwise prefer the primary key, and sort.
 """
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from hashlib import blake2b
 
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import epoch_of, is_registered, register
-from restkeeper.storage.sql import literal, oldest_of, require_current, require_known
-from restkeeper.storage.sqlite.connection import SqliteConnection, note_schema
-from restkeeper.storage.sqlite.indexes import drop_index, indexes_of, present_indexes
-
-MIGRATIONS = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
+from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_current, require_known
+from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
+from restkeeper.storage.sqlite.queries import SqliteColumn
 
 
 def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()) -> None:
@@ -42,7 +41,7 @@ def run_missing(connection: sqlite3.Connection) -> None:
     """Run the migrations that are missing, in the transaction that is open."""
     present = _version(connection)
     for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
-        script = migration.read_text(encoding="utf-8")
+        script = DIALECT.script(migration)
         for statement in _statements(script):
             connection.execute(statement)
         connection.execute("UPDATE store SET oldest = max(oldest, ?)", (oldest_of(script),))
@@ -122,3 +121,71 @@ def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator
     present = present_indexes(connection, collection)
     for index, statements in indexes_of(collection).items():
         yield from statements if index not in present else ()
+
+
+def indexes_of(collection: Collection) -> dict[str, list[str]]:
+    """The declared indexes: name to the statements that create each.
+
+    A name has a digest of the definition: an older program can need one of the same field that is defined otherwise.
+    """
+    where = f"collection = {literal(collection.name)}"
+    definitions = []
+    tables: dict[str, list[str]] = {}
+    for index in collection.indexes:
+        column = SqliteColumn.of(collection, index.field)
+        if column.field.is_many:
+            tables[column.table] = _table_of(column, where)
+        elif index.unique:  # in which nulls are all different
+            not_null = f" AND {column.value} IS NOT NULL" if column.field.nullable else ""
+            definitions.append((index.field, "UNIQUE INDEX", f"(collection, {column.folded}) WHERE {where}{not_null}"))
+        else:
+            definitions.append((index.field, "INDEX", f"(collection, {column.key}, id) WHERE {where}"))
+    if collection.owned:
+        definitions.append(("owner", "INDEX", f"(collection, owner, id) WHERE {where}"))
+    if condition := of_other_revision(collection):
+        definitions.append(("revision", "INDEX", f"(collection, fingerprint) WHERE {condition}"))
+    indexes = tables
+    for suffix, kind, definition in definitions:
+        digest = blake2b(definition.encode(), digest_size=4).hexdigest()
+        name = f"items.{collection.name}.{suffix}.{digest}"
+        indexes[name] = [f'CREATE {kind} "{name}" ON items {definition}']
+    return indexes
+
+
+def _table_of(column: SqliteColumn, where: str) -> list[str]:
+    """The statements that create and fill the index of a field with several values: a table, and its triggers.
+
+    They run whatever program changes an item.
+    """
+    table = column.table
+
+    def values(id: str, body: str, source: str = "") -> str:
+        value, type, tables = column.values(body)
+        return f"SELECT DISTINCT {value}, {id} FROM {source}{tables} WHERE {type} NOT IN ('null', 'array', 'object')"  # noqa: S608 - declared names only
+
+    add = f'INSERT INTO "{table}" (value, id) {values("NEW.id", "NEW.body")}'  # noqa: S608 - likewise
+    remove = f'DELETE FROM "{table}" WHERE (value, id) IN ({values("OLD.id", "OLD.body")})'  # noqa: S608 - likewise
+    triggers = {"INSERT": ("NEW", add), "UPDATE": ("NEW", f"{remove}; {add}"), "DELETE": ("OLD", remove)}
+    return [
+        f'CREATE TABLE "{table}" (value NOT NULL, id TEXT NOT NULL, PRIMARY KEY (value, id)) WITHOUT ROWID',
+        f'INSERT INTO "{table}" (value, id) {values("items.id", "items.body", "items, ")} AND {where}',  # noqa: S608
+        *(
+            f'CREATE TRIGGER "{table}.{event}" AFTER {event} ON items WHEN {row}.{where} BEGIN {work}; END'
+            for event, (row, work) in triggers.items()
+        ),
+    ]
+
+
+def drop_index(connection: sqlite3.Connection, name: str) -> None:
+    """Drop an index; of one that is a table, its triggers first."""
+    (kind,) = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+    for event in ("INSERT", "UPDATE", "DELETE"):
+        connection.execute(f'DROP TRIGGER IF EXISTS "{name}.{event}"')
+    connection.execute(f'DROP {kind} "{name}"')
+
+
+def present_indexes(connection: sqlite3.Connection, collection: Collection) -> list[str]:
+    """The names of a collection's indexes in the file."""
+    prefix = f"items.{collection.name}."
+    query = "SELECT name FROM sqlite_master WHERE type IN ('index', 'table') AND substr(name, 1, ?) = ?"
+    return [name for (name,) in connection.execute(query, (len(prefix), prefix)).fetchall()]

@@ -10,7 +10,7 @@ from flask.cli import with_appcontext
 from restkeeper.cli.common import MOST_FAILURES, Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.errors import NotConvertible
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.storage import Location, copying, locate
+from restkeeper.storage import Location, locate, location
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.storage.interface import Store, Transaction
 
@@ -60,7 +60,7 @@ def copy(source: str, target: str) -> None:
     """
     origin, destination = _located(source), _located(target)
     origin.require()
-    for each in copying.copy(origin, destination, progress_bar, time):
+    for each in location.copy(origin, destination, progress_bar, time):
         click.echo(f"{each.table}: {each.rows} rows, digest {each.digest}")
     click.echo(f"moved {origin.name} to {destination.name}: set DATABASE_URL and start the service again")
 

@@ -1,22 +1,10 @@
-"""A copy of a whole store to where there is none yet, while nobody uses either of the two.
+"""A store as tables, for a copy of all of it to where there is none yet. See `location.copy`."""
 
-The copy has the epoch, the numbers of changes and the positions of its source, so that all ETags, cursors and ids of
-events stay valid in it. So only one of the two may change afterwards: no program opens the source any more, from a
-moment before the copy exists. The copy appears at once, complete; after an interruption there is none.
-"""
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
-
-import orjson
-
-from restkeeper.clock import Clock
-from restkeeper.storage.errors import StoreUnavailable
-
-Row = tuple[Any, ...]
-STEP = 1000  # rows, after which the progress is shown
+from restkeeper.storage.sql import Database, Row
 
 
 class Table(NamedTuple):
@@ -27,9 +15,18 @@ class Table(NamedTuple):
     keys: int = 1
 
     @property
-    def order(self) -> str:
-        """The columns that order the rows; no two rows have the same values in them."""
-        return ", ".join(self.columns[: self.keys])
+    def source(self) -> str:
+        """The rows: of the counters one for each collection."""
+        if self.name != "counters":
+            return self.name
+        sums = ", ".join(f"CAST(sum({each}) AS bigint) AS {each}" for each in self.columns[1:])
+        return f"(SELECT collection, {sums} FROM counters GROUP BY collection) AS counters"  # noqa: S608 - constants
+
+    @property
+    def query(self) -> str:
+        """The statement of all rows in order; no two have the same values in the columns of the order."""
+        columns = ", ".join("CAST(leased AS integer)" if each == "leased" else each for each in self.columns)
+        return f"SELECT {columns} FROM {self.source} ORDER BY {', '.join(self.columns[: self.keys])}"  # noqa: S608
 
 
 # In the order of the copy: deliveries refer to events.
@@ -51,102 +48,34 @@ TABLES = (
 )
 
 
-class Copyable(Protocol):
-    """A store that nobody else uses, as tables."""
+class Copyable(ABC):
+    """A store that nobody else uses, in an open transaction. `moved_to` names the store that it was moved to."""
 
-    @property
-    def epoch(self) -> str:
-        """The epoch of the store."""
-
-    @property
-    def moved_to(self) -> str:
-        """The name of the store that it was moved to, or an empty text."""
+    def __init__(self, database: Database, epoch: str, moved_to: str = "") -> None:
+        self._database = database
+        self.epoch = epoch
+        self.moved_to = moved_to
 
     def count(self, table: Table) -> int:
         """The number of rows."""
+        return int(self._database.fetch(f"SELECT count(*) FROM {table.source}", {})[0][0])  # noqa: S608 - constants
 
+    @abstractmethod
     def rows(self, table: Table) -> Iterator[Row]:
         """All rows in order. Read them to the end before any other call."""
 
+    @abstractmethod
     def end(self, moved_to: str) -> None:
         """From now on no program opens the store: it was moved."""
 
 
-class Copy(Copyable, Protocol):
+class Copy(Copyable):
     """A copy that is being made."""
 
+    @abstractmethod
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         """Add rows."""
 
+    @abstractmethod
     def finish(self) -> None:
         """Do all that can fail but what makes the copy appear, which the end of the context does."""
-
-
-class Side(Protocol):
-    """The part of `location.Location` that a copy needs."""
-
-    @property
-    def name(self) -> str: ...
-
-    def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]: ...
-
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]: ...
-
-
-class Copied(NamedTuple):
-    """What was copied of a table."""
-
-    table: str
-    rows: int
-    digest: str
-
-
-Progress = Callable[[str, int], AbstractContextManager[Any]]  # a label and a length to what has `update(step)`
-
-
-def copy(source: Side, target: Side, progress: Progress, clock: Clock) -> list[Copied]:
-    """Move a store, and compare what was written with what was read.
-
-    Raises StoreUnavailable, and changes nothing, if a program uses one of the two, or the target has a store.
-    """
-    with source.as_source(clock) as old:
-        if old.moved_to not in ("", target.name):  # that copy was interrupted at its end
-            raise StoreUnavailable(f"{source.name} was moved to {old.moved_to} already")
-        with target.as_target(old.epoch, clock) as new:
-            length = sum(map(old.count, TABLES))
-            with progress("copying", length) as bar:
-                read = [_copied(old, table, bar.update, new.add) for table in TABLES]
-            with progress("comparing", length) as bar:
-                written = [_copied(new, table, bar.update) for table in TABLES]
-            for one, other in zip(read, written, strict=True):
-                if one != other:
-                    raise StoreUnavailable(
-                        f"the copy of {one.table} differs from its source ({other.rows} of {one.rows} rows, digest "
-                        f"{other.digest} and not {one.digest}): nothing was moved"
-                    )
-            new.finish()
-            old.end(target.name)
-    return read
-
-
-def _copied(
-    store: Copyable,
-    table: Table,
-    advance: Callable[[int], None],
-    add: Callable[[Table, Iterable[Row]], None] = lambda table, rows: [*rows].clear(),
-) -> Copied:
-    """Read all rows of a table, and let `add` have them."""
-    digest, count = blake2b(digest_size=8), 0
-
-    def noted() -> Iterator[Row]:
-        nonlocal count
-        for row in store.rows(table):
-            digest.update(orjson.dumps(row, default=bytes.hex) + b"\n")
-            count += 1
-            if count % STEP == 0:
-                advance(STEP)
-            yield row
-
-    add(table, noted())
-    advance(count % STEP)
-    return Copied(table.name, count, digest.hexdigest())

@@ -1,14 +1,21 @@
-"""The locations of stores. Each backend has a class of them."""
+"""The locations of stores, of which each backend has a class, and the copy of a store from one to another."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import orjson
 
 from restkeeper.clock import Clock
-from restkeeper.storage.copying import Copy, Copyable
+from restkeeper.storage.copying import TABLES, Copy, Copyable, Table
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, Store
+from restkeeper.storage.sql import Row
+
+STEP = 1000  # rows of a copy, after which its progress is shown
 
 
 class Options(NamedTuple):
@@ -82,3 +89,66 @@ class Location(Protocol):
 
         Raises StoreUnavailable if there is a store.
         """
+
+
+class Copied(NamedTuple):
+    """What was copied of a table."""
+
+    table: str
+    rows: int
+    digest: str
+
+
+Progress = Callable[[str, int], AbstractContextManager[Any]]  # a label and a length to what has `update(step)`
+
+
+def copy(source: Location, target: Location, progress: Progress, clock: Clock) -> list[Copied]:
+    """Move a store to where there is none yet, and compare what was written with what was read.
+
+    The copy has the epoch, the numbers of changes and the positions of its source, so that all ETags, cursors and ids
+    of events stay valid in it. So only one of the two may change afterwards: no program opens the source any more, from
+    a moment before the copy exists. The copy appears at once, complete; after an interruption there is none.
+
+    Raises StoreUnavailable, and changes nothing, if a program uses one of the two, or the target has a store.
+    """
+    with source.as_source(clock) as old:
+        if old.moved_to not in ("", target.name):  # that copy was interrupted at its end
+            raise StoreUnavailable(f"{source.name} was moved to {old.moved_to} already")
+        with target.as_target(old.epoch, clock) as new:
+            length = sum(map(old.count, TABLES))
+            with progress("copying", length) as bar:
+                read = [_copied(old, table, bar.update, new.add) for table in TABLES]
+            with progress("comparing", length) as bar:
+                written = [_copied(new, table, bar.update) for table in TABLES]
+            for one, other in zip(read, written, strict=True):
+                if one != other:
+                    raise StoreUnavailable(
+                        f"the copy of {one.table} differs from its source ({other.rows} of {one.rows} rows, digest "
+                        f"{other.digest} and not {one.digest}): nothing was moved"
+                    )
+            new.finish()
+            old.end(target.name)
+    return read
+
+
+def _copied(
+    store: Copyable,
+    table: Table,
+    advance: Callable[[int], None],
+    add: Callable[[Table, Iterable[Row]], None] = lambda table, rows: [*rows].clear(),
+) -> Copied:
+    """Read all rows of a table, and let `add` have them."""
+    digest, count = blake2b(digest_size=8), 0
+
+    def noted() -> Iterator[Row]:
+        nonlocal count
+        for row in store.rows(table):
+            digest.update(orjson.dumps(row, default=bytes.hex) + b"\n")
+            count += 1
+            if count % STEP == 0:
+                advance(STEP)
+            yield row
+
+    add(table, noted())
+    advance(count % STEP)
+    return Copied(table.name, count, digest.hexdigest())

@@ -42,13 +42,9 @@ _RESPONSE = """\
 SELECT
     NUMBER,
     stored_at,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
+    NULL, NULL, NULL, NULL,
     body,
-    NULL,
-    NULL
+    NULL, NULL
 FROM responses
 WHERE id = :keyNUMBER"""
 
@@ -58,11 +54,7 @@ SELECT
     NULL,
     (SELECT {epoch} FROM {store}),
     CAST(sum(changes) AS bigint),
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    NULL
+    NULL, NULL, NULL, NULL, NULL
 FROM counters
 WHERE collection = :keyNUMBER"""
 

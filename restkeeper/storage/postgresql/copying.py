@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage.copying import Row, Table
+from restkeeper.storage.copying import Copy, Copyable, Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql.dialect import PostgresDatabase, fields_of
 from restkeeper.storage.postgresql.failures import first_line
@@ -16,18 +16,9 @@ from restkeeper.storage.postgresql.migrations import is_empty, locks, migrate, r
 from restkeeper.storage.postgresql.pool import connect
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import epoch_of
+from restkeeper.storage.sql import Row
 
 FETCHED = 200  # rows that are received at a time
-
-_COUNTERS = """\
-(
-    SELECT
-        collection,
-        sum(items)::bigint AS items,
-        sum(changes)::bigint AS changes
-    FROM counters
-    GROUP BY collection
-) AS counters"""
 
 # The columns that only PostgreSQL has, after the others.
 _OWN_COLUMNS = {"counters": ("shard",), "items": ("fields", "folded"), "events": ("seq",)}
@@ -42,31 +33,25 @@ _NUMBERS = (
 )
 
 
-class PostgresCopyable:
-    """See `copying.Copyable`. A transaction is open."""
+class PostgresCopyable(Copyable):
+    """See `copying.Copyable`."""
 
     def __init__(self, session: Session, epoch: str, moved_to: str = "") -> None:
+        super().__init__(PostgresDatabase(session), epoch, moved_to)
         self._session = session
-        self.epoch = epoch
-        self.moved_to = moved_to
-
-    def count(self, table: Table) -> int:
-        return int(self._session.rows(f"SELECT count(*) FROM {_rows_of(table)}")[0][0])  # noqa: S608
 
     def rows(self, table: Table) -> Iterator[Row]:
-        columns = ", ".join("leased::int" if each == "leased" else each for each in table.columns)
-        statement = f"SELECT {columns} FROM {_rows_of(table)} ORDER BY {table.order}"  # noqa: S608
         self._session.flush()
         with self._session.cursor("copy", binary=True) as cursor:
             cursor.itersize = FETCHED
-            yield from cursor.execute(statement)
+            yield from cursor.execute(table.query)
 
     def end(self, moved_to: str) -> None:
         self._session.change("UPDATE store SET moved_to = %s", (moved_to,))
         self._session.commit()
 
 
-class PostgresCopy(PostgresCopyable):
+class PostgresCopy(PostgresCopyable, Copy):
     """See `copying.Copy`."""
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
@@ -81,10 +66,6 @@ class PostgresCopy(PostgresCopyable):
         for (collection,) in self._session.rows("SELECT collection FROM counters"):
             self._session.change(CREATE_COUNTERS, (collection,))
         self._session.change(f"ANALYZE {', '.join(locks.TABLES)}")
-
-
-def _rows_of(table: Table) -> str:
-    return _COUNTERS if table.name == "counters" else table.name
 
 
 def _own_values(table: Table, row: Row) -> Row:

@@ -115,28 +115,22 @@ def fields_of(body: bytes) -> tuple[str, str | None]:
     item = orjson.loads(body)
     if not isinstance(item, dict):  # a record of a feature, which no query compares
         return "{}", None
-    values = {name: value for name, value in item.items() if _is_comparable(value)}
-    folded = {
-        name: other
-        for name, value in values.items()
-        if not _is_ascii(value) and (other := _each(str.casefold, value)) != value
-    }
+    values, folded = {}, {}
+    for name, value in item.items():
+        other = value
+        if isinstance(value, str):
+            other = _folded(value)
+        elif isinstance(value, list):
+            if any(type(each) is not str for each in value):
+                continue
+            other = [_folded(each) for each in value]
+        elif value is None or isinstance(value, dict):
+            continue
+        values[name] = value
+        if other != value:
+            folded[name] = other
     return orjson.dumps(values).decode(), orjson.dumps(folded).decode() if folded else None
 
 
-def _is_comparable(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(type(each) is str for each in value)
-    return value is not None and not isinstance(value, dict)
-
-
-def _is_ascii(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.isascii()
-    return not isinstance(value, list) or all(each.isascii() for each in value)
-
-
-def _each(change: Any, value: Any) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    return [change(each) for each in value] if isinstance(value, list) else value
+def _folded(text: str) -> str:
+    return text if text.isascii() else text.casefold()

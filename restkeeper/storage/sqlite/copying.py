@@ -1,16 +1,16 @@
 """A store in SQLite that is copied, or that is a copy. See `storage.copying`."""
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from restkeeper.clock import Clock
-from restkeeper.storage.copying import Row, Table
+from restkeeper.storage.copying import Copy, Copyable, Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sqlite.connection import connect, make_epoch, note_schema, translated
+from restkeeper.storage.sql import Row
+from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema, translated
 from restkeeper.storage.sqlite.file import create_private, log_size, opened_file, size_of, sync
 from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_unused
 from restkeeper.storage.sqlite.migrations import migrate, run_missing
@@ -18,47 +18,40 @@ from restkeeper.storage.sqlite.migrations import migrate, run_missing
 _FAILED = "the store cannot be copied"
 
 
-class SqliteCopyable:
-    """See `copying.Copyable`. A transaction is open."""
+class SqliteCopyable(Copyable):
+    """See `copying.Copyable`."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str, moved_to: str = "") -> None:
-        self._connection = connection
-        self.epoch = epoch
-        self.moved_to = moved_to
-
-    def count(self, table: Table) -> int:
-        return int(self._connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0])  # noqa: S608
+    _database: SqliteConnection
 
     def rows(self, table: Table) -> Iterator[Row]:
-        statement = f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {table.order}"  # noqa: S608
-        for row in self._connection.execute(statement):
+        for row in self._database.execute(table.query):
             if table.name == "deliveries":  # an endpoint can respond with U+0000, which PostgreSQL does not store
                 yield *row[:-1], row[-1] and row[-1].replace("\0", "\ufffd")
             else:
                 yield row
 
     def end(self, moved_to: str) -> None:
-        self._connection.execute("UPDATE store SET moved_to = ?", (moved_to,))
-        self._connection.execute("COMMIT")
+        self._database.execute("UPDATE store SET moved_to = ?", (moved_to,))
+        self._database.execute("COMMIT")
 
 
-class SqliteCopy(SqliteCopyable):
+class SqliteCopy(SqliteCopyable, Copy):
     """See `copying.Copy`. `file` is that of the connection, `like` has its future owner."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: str, file: Path, like: Path) -> None:
-        super().__init__(connection, epoch)
+    def __init__(self, database: SqliteConnection, epoch: str, file: Path, like: Path) -> None:
+        super().__init__(database, epoch)
         self._file, self._like = file, like
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         values = ", ".join("?" * len(table.columns))
         statement = f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values})"  # noqa: S608
-        self._connection.executemany(statement, rows)
+        self._database.executemany(statement, rows)
 
     def finish(self) -> None:
-        self._connection.execute("UPDATE store SET epoch = ?", (self.epoch,))
-        note_schema(self._connection)
-        self._connection.execute("COMMIT")
-        self._connection.close()
+        self._database.execute("UPDATE store SET epoch = ?", (self.epoch,))
+        note_schema(self._database)
+        self._database.execute("COMMIT")
+        self._database.close()
         try:
             give_to_owner_of(self._file, self._like)
             sync(self._file)
@@ -99,7 +92,7 @@ def as_target(path: str, epoch: str) -> Iterator[SqliteCopy]:
         copy.unlink(missing_ok=True)  # of a copy that was interrupted
         try:
             create_private(str(copy))
-            with translated(_FAILED), closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            with translated(_FAILED), closing(SqliteConnection(copy, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = OFF")
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute("BEGIN")

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -16,12 +17,13 @@ from restkeeper.storage.errors import (
     ResponseStored,
     StoreError,
 )
+from restkeeper.storage.feed import Stretch, events_of
 from restkeeper.storage.interface import Query, Record, StoredResponse
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
 from restkeeper.storage.queries import find_ids
 from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
-from restkeeper.storage.sqlite.connection import SqliteConnection
+from restkeeper.storage.sqlite.connection import EPOCH, EVENT, WANTED, SqliteConnection, snapshot
 
 _INSERT = """\
 INSERT INTO items
@@ -56,6 +58,22 @@ _RECORD = """\
 INSERT INTO events
     (origin, type, collection, item, owner, at, data, fingerprint, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+_SELECT_BOUNDS = f"""\
+SELECT
+    (SELECT coalesce(min(position), 1) FROM events),
+    (SELECT coalesce(max(position), 0) FROM events),
+    {EPOCH},
+    (SELECT origin FROM events WHERE position = ?)
+FROM store, pragma_schema_version"""  # noqa: S608 - a constant expression
+
+_SELECT_EVENTS = f"""\
+SELECT
+    {EVENT}
+FROM events
+WHERE position > :after AND position <= :until AND {WANTED}
+ORDER BY position
+LIMIT :limit"""  # noqa: S608 - constant conditions
 
 
 class SqliteTransaction(Deliveries):
@@ -193,3 +211,25 @@ def find_other_fingerprints(connection: SqliteConnection, collection: str, regis
     found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
     registry.load_schemas(connection, collection, *found)
     return found
+
+
+def find_events(
+    connection: SqliteConnection, after: str, filter: EventFilter, limit: int, registry: Registry
+) -> Events:
+    """See `feed.events_of`."""
+    with snapshot(connection):
+        position, _ = parse_id(after)
+        oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
+        start = position if after else oldest - 1
+        end = min(start + MOST_EXAMINED, newest)
+        rows, size = [], 0
+        wanted = {**connection.parameters_of(filter), "after": start, "until": end, "limit": limit}
+        for row in connection.execute(_SELECT_EVENTS, wanted):
+            rows.append(row)
+            size += len(row[4]) + len(row[7] or b"")
+            if len(rows) == limit or size > PAGE_BYTES:
+                end = row[0]
+                break
+        end_origin = connection.execute("SELECT origin FROM events WHERE position = ?", (end,)).fetchone()
+        stretch = Stretch(oldest, newest, epoch, start_origin, end, end_origin and end_origin[0], rows)
+        return events_of(stretch, after, partial(registry.load_schemas, connection))

@@ -34,7 +34,6 @@ from restkeeper.storage.sqlite.connection import (
     store_error,
     translated,
 )
-from restkeeper.storage.sqlite.feed import find_events
 from restkeeper.storage.sqlite.file import (
     StoreFile,
     can_grow,
@@ -44,7 +43,7 @@ from restkeeper.storage.sqlite.file import (
     opened_file,
     size_of,
 )
-from restkeeper.storage.sqlite.items import find_other_fingerprints
+from restkeeper.storage.sqlite.items import find_events, find_other_fingerprints
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, find_page

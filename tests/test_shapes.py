@@ -208,10 +208,11 @@ def test_an_order_that_is_no_field_is_refused() -> None:
         replace(TAGS, indexes=(Index("created_at"),))
 
 
+@pytest.mark.needs("pages")
 def test_a_singleton_has_one_path(client: FlaskClient) -> None:
     """It has the defaults of its fields until it is changed; it cannot be created, deleted or listed."""
     first = client.get("/settings")
-    assert first.json == {"theme": "light", "favourite": None, "visits": 0} and first.headers["ETag"]
+    assert first.json == {"theme": "light", "visits": 0} and first.headers["ETag"]
     assert client.put("/settings", json=first.json).data == first.data and not client.get("/api/v1/events").json
     stale = client.patch("/settings", json={"theme": "dark"}, headers={"If-Match": '"x"'})
     assert (stale.status_code, stale.headers["ETag"]) == (412, first.headers["ETag"])
@@ -240,7 +241,7 @@ def test_functions_change_a_singleton(client: FlaskClient) -> None:
     assert client.post("/settings/visit").json["visits"] == 1
     tag(client, "visit")
     assert client.get("/settings").json["visits"] == 2
-    assert client.post("/settings/reset").json == {"theme": "light", "favourite": None, "visits": 0}
+    assert client.post("/settings/reset").json == {"theme": "light", "visits": 0}
     operations = [
         {"method": "PATCH", "path": "/settings", "body": {"theme": "dark"}, "if_match": "*"},
         {"method": "POST", "path": "/settings/visit"},
@@ -269,9 +270,9 @@ def test_a_singleton_without_defaults_is_created_by_a_put(client: FlaskClient) -
 def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
     """As every item; nothing refers to it."""
     path = tag(client, "red")
-    absent = client.patch("/settings", json={"favourite": "none"})
-    assert (absent.status_code, absent.json["errors"][0]["pointer"]) == (422, "#/favourite")
-    assert client.patch("/settings", json={"favourite": path.removeprefix("/tags/")}).status_code == 200
+    absent = client.patch("/favourite", json={"tag": "none"})
+    assert (absent.status_code, absent.json["errors"][0]["pointer"]) == (422, "#/tag")
+    assert client.patch("/favourite", json={"tag": path.removeprefix("/tags/")}).status_code == 200
     assert client.delete(path).status_code == 409
     schema = type("LinkSchema", (ItemSchema,), {"to": Reference("settings", required=True)})
     with pytest.raises(
@@ -302,7 +303,7 @@ def test_the_first_changes_of_a_singleton_at_once(tmp_path: Path) -> None:
         visits += [pool.submit(server.post, "/api/v1/batch", {"operations": [visit]}) for _ in range(3)]
         puts = [pool.submit(send, server.port, "PUT", "/company", {"name": str(n)}, {}) for n in range(3)]
         assert {each.result().status for each in (*visits, *puts)} == {200}
-        assert server.get("/settings").json() == {"theme": "light", "favourite": None, "visits": 6}
+        assert server.get("/settings").json() == {"theme": "light", "visits": 6}
         patches = [
             pool.submit(send, server.port, "PATCH", "/settings", {"visits": n}, {"If-Match": tag}) for n in range(3)
         ]
@@ -315,7 +316,7 @@ def test_a_singleton_is_exported_and_imported(tmp_path: Path) -> None:
     client, run, file = app.test_client(), app.test_cli_runner().invoke, tmp_path / "settings.ndjson"
     assert client.patch("/settings", json={"visits": 1}).status_code == 200
     assert run(args=["export", "settings", str(file)]).exit_code == 0
-    assert file.read_text() == '{"theme":"light","favourite":null,"visits":1}\n'
+    assert file.read_text() == '{"theme":"light","visits":1}\n'
     assert "1 already there" in run(args=["import", "settings", str(file)]).output
     client.patch("/settings", json={"visits": 2})
     assert "is there already, with other content" in run(args=["import", "settings", str(file)]).output
@@ -330,7 +331,7 @@ def test_older_versions_have_the_singleton() -> None:
     versions = Versions(Version("v1", revisions={"settings": 1}), Version("v2"), unversioned="v2")
     client = create_shop(Config(), [TAGS, settings], versions=versions).test_client()
     first = client.get("/api/v1/settings")
-    assert first.json == {"colours": "light", "favourite": None, "visits": 0}
+    assert first.json == {"colours": "light", "visits": 0}
     changed = client.patch("/api/v1/settings", json={"colours": "dark"}, headers={"If-Match": first.headers["ETag"]})
     assert changed.json["colours"] == "dark" == client.get("/settings").json["theme"]
     assert client.put("/api/v1/settings", json={}).json == first.json == client.get("/api/v1/settings").json
@@ -345,11 +346,7 @@ def test_the_document_of_a_singleton(client: FlaskClient) -> None:
     assert paths == {"/settings": {"get", "put", "patch"}, "/settings/visit": {"post"}, "/settings/reset": {"post"}}
     assert document["paths"]["/settings"]["get"]["operationId"] == "read_settings"
     schemas = document["components"]["schemas"]
-    assert (
-        schemas["Settings"]["required"]
-        == ["theme", "favourite", "visits"]
-        == list(schemas["SettingsInput"]["properties"])
-    )
+    assert schemas["Settings"]["required"] == ["theme", "visits"] == list(schemas["SettingsInput"]["properties"])
     assert "create" in document["paths"]["/company"]["put"]["description"]
     fits(document, schemas["Settings"], client.get("/settings").json)
 

@@ -56,8 +56,8 @@ class Representation(Protocol):
 
     `name` is that of the collection, `schema` that of an item. `names` are the fields of an item in order, `texts`
     those whose values are texts, or null; `queryable` says what the queries of lists can use. The `fingerprint` changes
-    with the representation of items; it is that of records which are represented as they are stored. `changed_at` is
-    when the representation last changed by the clock (RFC 3339); empty if it does not.
+    with the representation of items. `changed_at` is when the representation last changed by the clock (RFC 3339);
+    empty if it does not.
     """
 
     name: str

@@ -31,8 +31,13 @@ class SettingsSchema(ItemSchema):
     """How the shop looks."""
 
     theme = fields.String(load_default="light", validate=validate.OneOf(["light", "dark"]))
-    favourite = Reference("tags", load_default=None, allow_none=True)
     visits = Whole(0, load_default=0, metadata={"examples": [1]})
+
+
+class FavouriteSchema(ItemSchema):
+    """The tag that the shop likes best."""
+
+    tag = Reference("tags", load_default=None, allow_none=True)
 
 
 class CompanySchema(ItemSchema):
@@ -51,6 +56,7 @@ class SourceSchema(Schema):
 RATES = Resource("rates", "rate", RateSchema, methods=["GET"])
 NOTES = Resource("notes", "note", RateSchema, methods=("GET", "POST"))
 SETTINGS = Resource("settings", "settings", SettingsSchema, singleton=True)
+FAVOURITE = Resource("favourite", "favourite", FavouriteSchema, singleton=True)
 COMPANY = Resource("company", "company", CompanySchema, singleton=True)
 TAGS = Resource("tags", "tag", TagSchema, indexes=(Index("name", unique=True), Index("name")), search=("name",))
 
@@ -88,4 +94,4 @@ def count(tag: Item, before: None, store: Unit) -> None:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [RATES, NOTES, TAGS, SETTINGS, COMPANY], **options)
+    return create_shop(config, [RATES, NOTES, TAGS, SETTINGS, FAVOURITE, COMPANY], **options)

@@ -3,7 +3,6 @@
 docs/architecture.md has the reasons for the worker class.
 """
 
-import atexit
 import gc
 import json
 import logging
@@ -25,12 +24,13 @@ import gunicorn
 sys.path[:] = [path for path in sys.path if path != str(Path(gunicorn.__file__).parent)]
 
 DELIVERIES_END_SECONDS = 2.0
+_FOLDER = "restkeeper-prometheus-"  # begins the names of folders
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all
 
 
 def _make_folder(parent: str) -> str:
     """A new folder, locked until this process and all its forks have ended. Those of killed processes are deleted."""
-    for each in Path(parent).glob("restkeeper-prometheus-*"):
+    for each in Path(parent).glob(f"{_FOLDER}*"):
         with suppress(OSError):  # another user's, in use, or deleted by another process at this moment
             descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -38,33 +38,24 @@ def _make_folder(parent: str) -> str:
                 shutil.rmtree(each)
             finally:
                 os.close(descriptor)
-    folder = tempfile.mkdtemp(prefix="restkeeper-prometheus-", dir=parent)
+    folder = tempfile.mkdtemp(prefix=_FOLDER, dir=parent)
     flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), LOCK_EX)  # never closed: the lock ends with the process
     return folder
-
-
-def _delete_own_folder() -> None:
-    if os.environ.get("RESTKEEPER_METRICS_OWNER") == str(os.getpid()):  # not in a worker
-        shutil.rmtree(os.environ["PROMETHEUS_MULTIPROC_DIR"], ignore_errors=True)
 
 
 # The folder of the workers' metrics; it must be set before the first import of prometheus_client. It is in memory: the
 # files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) inherits the
 # variables of the old one, which deletes its folder at its end; so the new one needs another folder.
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
-_owner = os.environ.get("RESTKEEPER_METRICS_OWNER")
-if "PROMETHEUS_MULTIPROC_DIR" not in os.environ or _owner not in (None, str(os.getpid())):
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = _make_folder(_memory)
-    os.environ["RESTKEEPER_METRICS_OWNER"] = str(os.getpid())
-    atexit.register(_delete_own_folder)
+_own_folder = ""
+if _FOLDER in os.environ.get("PROMETHEUS_MULTIPROC_DIR", _FOLDER):
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = _own_folder = _make_folder(_memory)
 os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
 import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
 
 monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too late
-
-from prometheus_client import values  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
 from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
@@ -80,10 +71,6 @@ from restkeeper.service import Service, locate_store, service_of, started_stores
 from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
-
-_process = {"id": os.getpid()}  # cached: it saves a system call for each count
-os.register_at_fork(after_in_child=lambda: _process.update(id=os.getpid()))
-values.ValueClass = values.MultiProcessValue(lambda: _process["id"])  # type: ignore[no-untyped-call]
 
 _forking = local()
 
@@ -275,3 +262,9 @@ def worker_exit(server: Any, worker: Any) -> None:
     """Let deliveries under way finish, if they finish soon; others are sent again."""
     if delivering := getattr(worker, "delivering", None):
         delivering.join(timeout=DELIVERIES_END_SECONDS)
+
+
+def on_exit(server: Any) -> None:
+    """Delete the folder of the metrics, in the master."""
+    if _own_folder:
+        shutil.rmtree(_own_folder, ignore_errors=True)

@@ -153,12 +153,6 @@ def test_a_slow_body_ends(proxy: Proxy, server: Gunicorn, kind: str) -> None:
     assert (f"slow-body-{kind}" in server.log.read_text()) == (kind == "caddy")
 
 
-def test_it_speaks_http_2(proxy: Proxy) -> None:
-    """A client that offers it gets it."""
-    with proxy.connect(protocol="h2") as connection:
-        assert connection.selected_alpn_protocol() == "h2"
-
-
 def test_plain_http_is_redirected(proxy: Proxy) -> None:
     """To the same path, with the same method."""
     response = send(proxy.plain_port, "GET", "/products?a=1", headers={"Host": NAME})

@@ -26,7 +26,7 @@ from tests import stores
 from tests.live import ROOT
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
-from tests.waiting import SECONDS, join
+from tests.waiting import join
 
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
 TRICKY = {
@@ -292,14 +292,6 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     restored = open_store(f"sqlite:///{tmp_path}/b.db", [PRODUCTS.collection])
     assert len(list(restored.scan("products"))) == stored
     restored.close()
-
-
-def test_stdin_and_stdout(tmp_path: Path) -> None:
-    """The output of an export can be the input of an import."""
-    source = command(tmp_path, "import", "users", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert source.communicate(b"email\nada@example.org\n")[0].startswith(b"imported 1 users\n")
-    export = command(tmp_path, "export", "users", stdout=subprocess.PIPE)
-    assert json.loads(export.communicate(timeout=SECONDS)[0])["email"] == "ada@example.org"
 
 
 @pytest.mark.sqlite

@@ -17,7 +17,6 @@ from marshmallow import validate
 
 import app
 from restkeeper import (
-    Deprecation,
     Index,
     ItemSchema,
     Lifecycle,
@@ -25,7 +24,6 @@ from restkeeper import (
     Resource,
     Status,
     Text,
-    Version,
     Versions,
     Whole,
 )
@@ -225,18 +223,6 @@ def test_a_default_that_is_made_anew_is_in_no_document() -> None:
     }
     properties = served(fields=made)["components"]["schemas"]["LampInput"]["properties"]
     assert all("default" not in properties[name] for name in made)
-
-
-@pytest.mark.parametrize("what", [{}, {"field": "lamps.email"}, {"path": "/lamps"}], ids=str)
-@pytest.mark.needs("openapi", "versions")
-def test_one_deprecation_is_one_finding(what: dict[str, str]) -> None:
-    """Whatever it marks: operations, schemas, filters, the versions of webhooks."""
-    for sunset, severity in (date(2026, 12, 1), "breaking"), (date(2028, 1, 1), "compatible"):
-        each = Deprecation(version="v1", since=DAY, sunset=sunset, **what)
-        after = served(versions=Versions(Version("v1"), unversioned="v1", deprecations=[each]))
-        found = compare("v1", served(), after, today=DAY, window=180)
-        (told,) = [each.paragraph() for each in found]
-        assert told.startswith(severity) and told.count("\n") <= 10, told
 
 
 REMOVED = ('    text = Text(0, 500, load_default="")\n', "")

@@ -218,13 +218,3 @@ def test_a_server_that_would_not_hold_is_refused(tmp_path: Path, options: list[s
     )
     assert server.returncode == 1
     assert server.stderr.splitlines()[-1].startswith(f"restkeeper: {message}")
-
-
-def test_a_reload_does_not_load_the_application_before_the_workers(tmp_path: Path) -> None:
-    """If the configuration file has `preload_app` at a SIGHUP, the service ends and gives the reason."""
-    config = configuration(tmp_path)
-    with Gunicorn(tmp_path, "-c", str(config), workers=1) as server:
-        configuration(tmp_path, "preload_app = True")
-        server.process.send_signal(signal.SIGHUP)
-        assert server.process.wait(timeout=SECONDS) == 4  # gunicorn's APP_LOAD_ERROR
-        assert "preload_app (--preload) is not supported" in server.log.read_text()

@@ -26,9 +26,9 @@ from restkeeper import (
     Text,
     Whole,
 )
-from restkeeper.errors import BodyTooLarge, ValidationFailed
+from restkeeper.errors import ValidationFailed
 from restkeeper.features.versions.representations import OlderRepresentation
-from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
+from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.interface import Filter, Op, Query, Record, Sort
 from restkeeper.web import exactjson
@@ -346,18 +346,6 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
     assert len(found) == 1
 
 
-def test_an_item_and_what_is_beside_it_are_limited_each() -> None:
-    """An older version can change an item that is larger together."""
-    newest, older, _ = books([[Remove("notes", Text(high=5000, load_default=""))]])
-    limits = ItemLimits(2000, 100)
-    made = older.create({"title": "x", "notes": "n" * 1500}, id="a", now=NOW, limits=limits)
-    large = newest.merge(made, {"place": {"text": "p" * 1500}}, now=LATER, limits=limits)
-    assert older.merge(large, {"weight": 9}, now=LATER, limits=limits).version == 3
-    assert older.merge(large, {"notes": ""}, now=LATER, limits=limits).version == 3
-    with pytest.raises(BodyTooLarge):
-        older.merge(large, {"notes": "n" * 2001}, now=LATER, limits=limits)
-
-
 def test_a_change_that_only_older_versions_see_is_a_change() -> None:
     """It has another version and time."""
     newest, older, _ = books([[STEPS["remove"]]])
@@ -399,17 +387,6 @@ def test_what_an_older_version_cannot_have_is_the_default(
     if value is not None:
         changed = older.merge(made, {"weight": 9}, now=LATER)
         assert shown(newest, changed) == shown(newest, made) | {"weight": 9}
-
-
-def test_a_part_of_an_object_is_changed_alone() -> None:
-    """The members of the object that the older revision does not know stay."""
-    newest, older, _ = books([[STEPS["two move into an object"]]])
-    made = newest.create({"title": "x", "place": {"street": "a", "town": "b", "floor": "3"}}, id="a", now=NOW)
-    assert shown(newest, older.merge(made, {"town": "c"}, now=LATER))["place"] == {
-        "street": "a",
-        "town": "c",
-        "floor": "3",
-    }
 
 
 def test_steps_can_be_cut() -> None:

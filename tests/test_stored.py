@@ -351,16 +351,6 @@ def test_schemas_inside_are_compared(tmp_path: Path, inside: str) -> None:
     assert start(tmp_path, {"at": make(Same)}).patch(where, json={}).status_code == 200
 
 
-def test_a_step_converts_what_is_inside(tmp_path: Path) -> None:
-    """With the step of the message, stored items are returned in the new form and can be changed."""
-    before = fields.Nested(Point, required=True)
-    where = start(tmp_path, {"at": before, "count": Whole(load_default=0)}).post("/notes", json={"at": {"x": 1}})
-    convert = Convert({"at": before}, ["at"], up=lambda at: at | {"y": 0}, down=lambda at: {"x": at["x"]})
-    after = {"at": fields.Nested(Wider, required=True), "count": Whole(load_default=0)}
-    changed = start(tmp_path, after, upgrades={2: [convert]}).patch(where.headers["Location"], json={"count": 1})
-    assert (changed.status_code, changed.json["at"]["y"]) == (200, 0)
-
-
 def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
     """Of what is stored, the newest is compared first."""
     start(tmp_path, BEFORE).post("/notes", json={"title": "a"})

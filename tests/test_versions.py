@@ -297,20 +297,6 @@ class TestLists:
             found = client.get(f"/api/v1/products?{query}").json
             assert (query, "".join(item["name"] for item in found)) == (query, names)
 
-    def test_what_has_no_equivalent_is_refused(self, client: FlaskClient) -> None:
-        """The problem says why."""
-        unusable = "cannot be used in queries: newer versions have"
-        for query, detail in (
-            ("made_by=x", f"made_by {unusable} maker and country instead"),
-            ("colour=red", f"colour {unusable} nothing instead"),
-            ("stock[gt]=1", f"stock[gt] {unusable} stock instead"),
-            ("sort=made_by", f"sort cannot be 'made_by', which {unusable} maker and"),
-            ("title=a", "title is not a parameter of this list; there are: "),
-            ("fields=title", "fields cannot be 'title'; there are: "),
-        ):
-            refused = client.get(f"/api/v1/products?{query}")
-            assert (refused.status_code, refused.json["detail"][: len(detail)]) == (400, detail)
-
     @pytest.mark.needs("dialects")
     def test_other_dialects_have_the_names_of_the_version(self, client: FlaskClient) -> None:
         """`name_gte` is a filter of v1, `title_gte` one of v3."""
@@ -471,11 +457,6 @@ class TestDocuments:
             assert moves == {status: {"active": ["archived"], "archived": []}}
             assert parts["parameters"]["ProductSearch"]["schema"]["x-search"] == [unique]
 
-    def test_the_states_of_versions_are_described(self, client: FlaskClient) -> None:
-        """In the introduction of each."""
-        about = client.get("/api/v3/openapi.json").json["info"]["description"]
-        assert "This is `v3`. The versions are `v1` (deprecated), `v2` (current), `v3` (current)" in about
-
 
 @pytest.mark.needs("events")
 class TestEvents:
@@ -489,17 +470,6 @@ class TestEvents:
         for version, seen in SEEN.items():
             assert [own(event["data"]) for event in feeds[version]] == [seen, seen]
         assert len({tuple(event["id"] for event in feed) for feed in feeds.values()}) == 1
-
-    def test_a_removed_field_survives_a_newer_change(self, tmp_path: Path) -> None:
-        """Of an item that was stored before the upgrade, in its answers and in its events."""
-        config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-        first = Resource("products", "product", PRODUCTS.revisions[1].schema)
-        made = create_app(config, (first,)).test_client().post("/products", json=LAMP).json
-        new = make(config).test_client()
-        for body in ({"tags": ["a"]}, {"tags": ["b"]}):
-            new.patch(f"/api/v3/products/{made['id']}", json=body)
-            assert new.get(f"/api/v1/products/{made['id']}").json["colour"] == "blue"
-        assert {event["data"]["colour"] for event in new.get("/api/v1/events").json} == {"blue"}
 
     def test_events_from_before_an_upgrade_have_the_form_of_the_path(self, tmp_path: Path) -> None:
         """They are stored in the form of their time."""
@@ -592,13 +562,6 @@ class TestCommands:
         warning = "warning: 1 items have fields that only older versions show; `--version NAME` of one of these"
         assert warning in runner.invoke(args=["export", "products"]).stderr
         assert "warning" not in runner.invoke(args=["export", "products", "--version", "v1"]).stderr
-
-    def test_an_unknown_version_is_refused(self, tmp_path: Path) -> None:
-        """The message names those that there are."""
-        app = make(Config(database_url=f"sqlite:///{tmp_path}/a.db"))
-        app.test_client()
-        done = app.test_cli_runner().invoke(args=["export", "products", "--version", "v9"])
-        assert (done.exit_code, "there is no version 'v9'; there are v1, v2, v3" in done.output) == (2, True)
 
 
 def test_an_item_of_an_older_version_has_the_same_limits() -> None:

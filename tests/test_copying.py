@@ -32,7 +32,7 @@ from restkeeper.storage.sqlite import copying as sqlite_copying
 from restkeeper.storage.sqlite import lockfile
 from restkeeper.storage.sqlite.copying import SqliteCopy, SqliteCopyable
 from restkeeper.web.application import Application
-from tests.live import ROOT, Gunicorn
+from tests.live import ROOT
 from tests.postgresql_server import Databases
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
@@ -383,18 +383,6 @@ class TestSource:
             assert len(store.events("", EventFilter(("things",)), 10).events) == 3
 
 
-def test_a_running_server_prevents_it(tmp_path: Path, kind: str, url: Url) -> None:
-    """Under gunicorn; after its end no write that was acknowledged is missing in the copy."""
-    source, target = url(kind), url("sqlite")
-    with Gunicorn(tmp_path, DATABASE_URL=source) as server:
-        made = [server.post("/products", {"name": "before"}).json()["id"]]
-        assert "is in use" in copy(source, target).output
-        made.append(server.post("/products", {"name": "after"}).json()["id"])
-    moved(source, target)
-    with closing(open_store(target, [Collection("products", {})])) as store:
-        assert sorted(record.id for record in store.scan("products")) == sorted(made)
-
-
 class TestInterrupted:
     def test_it_begins_anew_after_a_kill(self, kind: str, url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
         """After kill -9 there is no target, and the source can be used; the same command copies all."""
@@ -490,11 +478,3 @@ def test_a_refusal_changes_nothing(url: Url, arguments: tuple[str, ...], message
     result = copy(*(each.format(source=source, folder=source.rpartition("/")[0]) for each in arguments))
     assert result.exit_code and message in result.output and "secret" not in result.output
     add(source, 1, 2)
-
-
-def test_a_store_is_no_target(source: str, kind: str, url: Url) -> None:
-    """Also if it has no items."""
-    target = url(kind)
-    open_store(target, [THINGS]).close()
-    assert "has a store already" in copy(source, target).output
-    add(source, 10, 11)

@@ -19,7 +19,6 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import connection
 from tests import stores
 from tests.live import ROOT, Gunicorn
-from tests.processes import state
 from tests.shop import RESOURCES, WINDOW, create_app
 from tests.test_delivering import deliver
 from tests.waiting import until
@@ -179,27 +178,3 @@ def test_a_start_waits_while_its_file_is_locked(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("restkeeper: waits up to 60 s for the store: DATABASE_URL=") and "locked" in line
     assert clock.waits == 2
-
-
-@pytest.mark.sqlite
-def test_a_worker_starts_while_its_file_is_locked(tmp_path: Path) -> None:
-    """As by a program that repairs it: requests get 503, and the service goes on without a restart."""
-    with Gunicorn(tmp_path, workers=1) as server:
-        item = server.post("/products", {"name": "Lamp"}).json()
-        (worker,) = server.worker_pids()
-        server.process.send_signal(signal.SIGSTOP)  # so that no new worker is first
-        os.kill(worker, signal.SIGKILL)
-        until(lambda: state(worker) == "Z")
-        with closing(sqlite3.connect(tmp_path / "restkeeper.db", isolation_level=None)) as other:
-            other.execute("PRAGMA locking_mode = EXCLUSIVE")
-            other.execute("BEGIN EXCLUSIVE")
-            server.process.send_signal(signal.SIGCONT)
-            refused = server.get("/products")
-            assert (refused.status, refused.headers["retry-after"]) == (503, "1"), refused
-            assert str(tmp_path) not in refused.body.decode()
-            assert server.get("/healthz").status == 200
-        until(lambda: server.get("/readyz").status == 200)
-        assert server.get(f"/products/{item['id']}").json() == item
-        assert server.process.poll() is None
-        log = server.log.read_text()
-    assert log.count("the store cannot be opened: ") == 1 and "Traceback" not in log

@@ -163,14 +163,6 @@ def test_an_excerpt_is_short_and_harmless(sender: Sender) -> None:
         assert [sender(endpoint.url, {}, b"{}").excerpt for _ in EXCERPTS] == list(EXCERPTS.values())
 
 
-def test_chunked_content_is_read(sender: Sender) -> None:
-    """The chunks are joined, and the connection is reused."""
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
-    with serving(responding_with(chunked)) as endpoint:
-        assert [sender(endpoint.url, {}, b"{}").excerpt for _ in range(2)] == ["abc", "abc"]
-    assert endpoint.connected == 1
-
-
 RETRY_AFTER = {
     "120": 120.0,
     "0": 0.0,

@@ -237,11 +237,3 @@ def test_nul_is_no_text_to_look_for(client: FlaskClient) -> None:
         refused = client.get(f"/products?{query}")
         assert refused.status_code == 400
         assert refused.json["errors"] == [{"parameter": query.partition("=")[0], "detail": "must not hold NUL"}]
-
-
-def test_q_looks_into_each_text_by_itself(client: FlaskClient) -> None:
-    """It finds a line feed within a text; it finds none in an empty list, and nothing that spans two fields."""
-    client.post("/products", json={"name": "Desk", "description": "oak\npine", "tags": ["a", "b"]})
-    client.post("/products", json={"name": "Lamp", "tags": []})
-    found = {q: len(client.get("/products", query_string={"q": q}).json) for q in ("K\nP", "\n", "desk\noak", "a\nb")}
-    assert found == {"K\nP": 1, "\n": 1, "desk\noak": 0, "a\nb": 0}

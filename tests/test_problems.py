@@ -85,18 +85,6 @@ def test_the_index_has_the_preferred_media_type(client: FlaskClient) -> None:
         assert response.mimetype == media_type and "Accept" in response.headers["Vary"].split(", ")
 
 
-@pytest.mark.needs("health")
-def test_a_405_lists_the_allowed_methods(client: FlaskClient) -> None:
-    """Allow names every method of the path, on a 405 and on OPTIONS (RFC 9110, section 10.2.1)."""
-    for path, allowed in {
-        "/products": "GET, HEAD, OPTIONS, POST",
-        "/products/x": "DELETE, GET, HEAD, OPTIONS, PATCH, PUT",
-        "/healthz": "GET, HEAD, OPTIONS",
-    }.items():
-        assert client.open(path, method="TRACE").headers["Allow"] == allowed
-        assert sorted(client.options(path).headers["Allow"].split(", ")) == allowed.split(", ")
-
-
 @pytest.mark.needs("pages")
 def test_every_type_has_a_page(client: FlaskClient) -> None:
     """The URI of a problem type is a page that explains it, in HTML and in JSON; not those of closed features."""

@@ -217,6 +217,7 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     stored, config = service.representations[collection], service.config
     texts = MultiDict(parse_qsl(urlencode(parameters or {}, doseq=True), keep_blank_values=True))
     query = parse(texts, stored.queryable, config.page_limit_max, config.page_limit_max).query
+    query = replace(query, sort=query.sort or stored.resource.order)
     page, left = None, query.limit if "limit" in texts else None
     while page is None or (page.more and left != 0):
         page = service.store.page(collection, query, config.page_bytes)

@@ -1,6 +1,7 @@
 """Routes of a service's own: a blueprint of Flask, under the ids, errors, limits and credentials of all routes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from restkeeper import Config, Conflict, find_items, needs, returns, takes
 from tests import shop
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
+from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.reports import StockIsLocked, create_app
 
 PROBLEMS = "http://localhost/problems/"
@@ -150,6 +152,15 @@ def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
         assert len(list(find_items("products"))) == 5
         for parameters in ({"limit": 2}, {"name": ["1", "2"]}, {"offset": 3}):
             assert len(list(find_items("products", parameters))) == 2
+
+
+def test_items_have_the_order_of_their_collection() -> None:
+    """If it declares one, and the parameters have none."""
+    app = shop.create_app(Config(page_limit=2, page_limit_max=2), [replace(PRODUCTS, sort="-name")])
+    for name in "bca":
+        app.test_client().post("/products", json={"name": name})
+    with app.test_request_context():
+        assert [each["name"] for each in find_items("products")] == ["c", "b", "a"]
 
 
 MISTAKES: list[tuple[str, str, str]] = [  # a path, what it needs, and the message

@@ -11,6 +11,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -164,37 +165,37 @@ def read_key(field: str) -> str:
     return key
 
 
+@dataclass
 class _Keyed(IdempotencyRecord):
-    def __init__(self, id: bytes, print_: str, seal: Fernet | None, now: float, oldest: float) -> None:
-        self._id = id
-        self._print = print_
-        self._seal = seal
-        self._now = now
-        self._oldest = oldest
+    id: bytes
+    print_: str
+    seal: Fernet | None
+    now: float
+    oldest: float
 
     def find(self, store: Store) -> Reply | None:
-        found = lookup.find(store, self._id)
-        if not isinstance(found, StoredResponse) or found.stored_at < self._oldest:
+        found = lookup.find(store, self.id)
+        if not isinstance(found, StoredResponse) or found.stored_at < self.oldest:
             return None
         head, _, body = found.body.partition(b"\n")
         print_, status, headers = orjson.loads(head)
-        if print_ != self._print:
+        if print_ != self.print_:
             raise IdempotencyKeyReused("this key was used with another body or query; use a new key for this request")
         headers.append(("Idempotent-Replayed", "true"))
         try:
-            body = self._seal.decrypt(body) if self._seal else body
+            body = self.seal.decrypt(body) if self.seal else body
         except InvalidToken:
             raise IdempotencyKeyReused("the first response is encrypted with other credentials than these") from None
         return Reply(body, status, Headers(map(tuple, headers)))
 
     def claim(self, transaction: Transaction) -> None:
         """Store an expired response, in the place of which `save` stores the right one."""
-        transaction.store_response(self._id, StoredResponse(0.0, b""), expired_before=self._oldest)
+        transaction.store_response(self.id, StoredResponse(0.0, b""), expired_before=self.oldest)
 
     def save(self, transaction: Transaction, reply: Reply) -> None:
         body = reply.get_data()
-        head = orjson.dumps([self._print, reply.status_code, list(reply.headers)])
-        stored = head + b"\n" + (self._seal.encrypt(body) if self._seal else body)
-        transaction.store_response(self._id, StoredResponse(self._now, stored), expired_before=self._oldest)
-        if self._id[0] < 256 // SWEEP_ONE_IN:
-            transaction.sweep_responses(self._oldest, SWEPT, latest=2 * self._now - self._oldest)
+        head = orjson.dumps([self.print_, reply.status_code, list(reply.headers)])
+        stored = head + b"\n" + (self.seal.encrypt(body) if self.seal else body)
+        transaction.store_response(self.id, StoredResponse(self.now, stored), expired_before=self.oldest)
+        if self.id[0] < 256 // SWEEP_ONE_IN:
+            transaction.sweep_responses(self.oldest, SWEPT, latest=2 * self.now - self.oldest)

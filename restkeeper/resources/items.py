@@ -409,9 +409,16 @@ class Items:
             prepared = prepare()
             if prepared.work is None:
                 return prepared.reply
-            work = partial(self._save_and_work, once, prepared, items)
+
+            def work(transaction: Transaction) -> Reply:
+                once.save(transaction, prepared.reply)
+                transaction.lock(items)
+                if prepared.before is not None and prepared.before.version:
+                    transaction.require(self.name, prepared.before)
+                return done(prepared, transaction)
+
             try:
-                self.store.write(work, use_reserve=use_reserve, deadline=deadline)
+                return self.store.write(work, use_reserve=use_reserve, deadline=deadline)
             except DuplicateValue as error:
                 if prepared.creates and self._is_seen(prepared.after[""].id):
                     raise RecordChanged("the item was created meanwhile") from None
@@ -419,20 +426,10 @@ class Items:
                 raise DuplicateValue(*taken) from None
             except ReferenceMissing as error:
                 raise self.explained(error, prepared) from None
-            return prepared.reply
 
         if lock is not None:
             return self._locks.change(lock, attempt)
         return until_current(attempt, deadline_of(self.clock), self.clock)
-
-    def _save_and_work(
-        self, once: IdempotencyRecord, prepared: Prepared, items: set[tuple[str, str]], transaction: Transaction
-    ) -> None:
-        once.save(transaction, prepared.reply)
-        transaction.lock(items)
-        if prepared.before is not None and prepared.before.version:
-            transaction.require(self.name, prepared.before)
-        done(prepared, transaction)
 
     def explained(
         self, error: DuplicateValue | ReferenceMissing, prepared: Prepared | None
@@ -611,25 +608,18 @@ def write_together(
     """
     items = set[tuple[str, str]]()
 
+    def claim_and_work(transaction: Transaction) -> Reply:
+        once.claim(transaction)
+        transaction.lock(items)
+        reply = work(transaction)
+        once.save(transaction, reply)
+        return reply
+
     def attempt(deadline: float) -> Reply:
-        if (stored := once.find(store)) is not None:
-            return stored
-        return store.write(partial(_claim_and_work, once, work, items), deadline=deadline)
+        stored = once.find(store)
+        return store.write(claim_and_work, deadline=deadline) if stored is None else stored
 
     return until_current(attempt, deadline_of(clock), clock)
-
-
-def _claim_and_work(
-    once: IdempotencyRecord,
-    work: Callable[[Transaction], Reply],
-    items: set[tuple[str, str]],
-    transaction: Transaction,
-) -> Reply:
-    once.claim(transaction)
-    transaction.lock(items)
-    reply = work(transaction)
-    once.save(transaction, reply)
-    return reply
 
 
 def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:

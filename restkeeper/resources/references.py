@@ -1,9 +1,7 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from flask import has_request_context
 
@@ -46,7 +44,6 @@ class References:
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
             for name, stored in representations.items()
         }
-        self._waiting: WeakKeyDictionary[Transaction, deque[Change]] = WeakKeyDictionary()  # deletions to be followed
         for name, stored in representations.items():
             schema = stored.schema()
             for path, field in references_in(schema):
@@ -72,7 +69,10 @@ class References:
                 missing = ReferenceMissing(pointer, detail, change.after.id)
                 transaction.require_present(field.to, id, missing)
                 if (access := self._private[field.to]) and has_request_context():
-                    _require_sight(access, transaction, field.to, id, missing)
+                    try:
+                        access.require_sight(transaction.read(field.to, id))
+                    except (NotFound, RecordNotFound):  # the caller must not know of it
+                        raise missing from None
 
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
@@ -81,18 +81,15 @@ class References:
         """
         if change.after is not None:
             return
-        if (waiting := self._waiting.get(transaction)) is not None:
-            waiting.append(change)  # of a deletion that follows another one: a chain may be long
-            return
-        waiting = self._waiting[transaction] = deque([change])
-        try:
-            while waiting:
-                self._follow(transaction, waiting.popleft())
-        finally:
-            del self._waiting[transaction]
-
-    def _follow(self, transaction: Transaction, change: Change) -> None:
         unit: Unit = self._hooks.unit(transaction)
+        unit.deletions.append(change)
+        if len(unit.deletions) > 1:
+            return  # it follows another deletion: a chain may be long
+        while unit.deletions:
+            self._follow(transaction, unit, unit.deletions[0])
+            unit.deletions.popleft()
+
+    def _follow(self, transaction: Transaction, unit: Unit, change: Change) -> None:
         for stored, path, on_delete in self._to.get(change.representation.name, ()):
             require_found(stored, root_of(path), transaction)
             query = Query(filters=(Filter(path, Op.EQ, change.record.id),))
@@ -114,14 +111,6 @@ class References:
                     left = unit.apply(stored, before, after, now, NO_LIMITS)
                 if on_delete == "null" and item_of(stored, left)[path] is not None:
                     raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
-
-
-def _require_sight(access: Access, transaction: Transaction, to: str, id: str, missing: ReferenceMissing) -> None:
-    """Raises `missing` for an item that the caller must not know of."""
-    try:
-        access.require_sight(transaction.read(to, id))
-    except (NotFound, RecordNotFound):
-        raise missing from None
 
 
 def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str]]:

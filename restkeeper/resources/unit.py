@@ -1,5 +1,6 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -47,6 +48,7 @@ class Unit:
         self._clock = clock
         self._failure: Exception | None = None
         self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
+        self.deletions: deque[Change] = deque()  # that are to be followed, see `References`
         self._changes = self._bytes = 0
 
     @property

@@ -6,6 +6,7 @@ Only one response has a secret, of an API key or of a webhook, and is never cach
 from collections.abc import Callable
 from dataclasses import replace
 from types import MethodType
+from typing import Any
 
 from flask import Blueprint, request
 
@@ -19,7 +20,6 @@ from restkeeper.errors import (
     PreconditionRequired,
 )
 from restkeeper.resources.items import UNCACHED, Items, Prepared
-from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
 from restkeeper.storage.interface import Record, Transaction
 from restkeeper.web import exactjson
@@ -186,43 +186,29 @@ class SecretItemHandlers(CollectionHandlers):
         """Read one item."""
         return super().read_item(id)
 
+    def save_with_secret(
+        self,
+        make: Callable[[Any], tuple[Record, str]],
+        store: Callable[[Transaction, Record, str], object],
+        id: str | None = None,
+    ) -> Reply:
+        """Create an item from the request's body, or give the one with this id a new secret.
 
-def create_with_secret(
-    items: Items,
-    make: Callable[[JsonObject], tuple[Record, str]],
-    insert: Callable[[Transaction, Record, str], object],
-) -> Reply:
-    """Create an item from the request's body. `make` returns it and its secret, which only this response has."""
-    sent = items.body(JSON)
+        `make` gets what was sent, or the item, and returns the item and its secret, which only this response has.
+        """
+        require_acceptable(JSON)
+        items, sent = self.items, self.items.body(JSON) if id is None else None
 
-    def prepare() -> Prepared:
-        record, secret = make(sent)
-        reply = _with_secret(items, record, secret)
-        reply.headers["Location"] = f"{request.path}/{record.id}"
-        return Prepared(reply, lambda transaction: insert(transaction, record, secret), after={"": record})
+        def prepare() -> Prepared:
+            before = None if id is None else items.store.read(items.name, id)
+            if before is not None:
+                require_match(items.tag(before), before.updated_at)
+            record, secret = make(before or sent)
+            body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
+            reply = Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
+            if id is None:
+                reply.headers["Location"] = f"{request.path}/{record.id}"
+            return Prepared(reply, lambda transaction: store(transaction, record, secret), before)
 
-    return items.add(items.hooks.idempotency(sent, secret=True), prepare)
-
-
-def rotate_secret(
-    items: Items,
-    id: str,
-    renew: Callable[[Record], tuple[Record, str]],
-    update: Callable[[Transaction, Record, str], object],
-) -> Reply:
-    """Give an item a new secret. `renew` returns it with that, which only this response has."""
-    require_acceptable(JSON)
-
-    def prepare() -> Prepared:
-        before = items.store.read(items.name, id)
-        require_match(items.tag(before), before.updated_at)
-        after, secret = renew(before)
-        reply = _with_secret(items, after, secret)
-        return Prepared(reply, lambda transaction: update(transaction, after, secret), before)
-
-    return items.write_once(items.hooks.idempotency(None, secret=True), prepare, lock=id)
-
-
-def _with_secret(items: Items, record: Record, secret: str) -> Reply:
-    body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
-    return Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
+        once = items.hooks.idempotency(sent, secret=True)
+        return items.add(once, prepare) if id is None else items.write_once(once, prepare, lock=id)

@@ -1,7 +1,7 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from flask import has_request_context
 
@@ -21,14 +21,6 @@ class StillReferenced(Conflict):
     """Other items refer to this one, so that it cannot be deleted. Change or delete them first."""
 
 
-class _Referring(NamedTuple):
-    """A field that refers to items."""
-
-    stored: StoredRepresentation
-    path: str
-    on_delete: str
-
-
 class References:
     """The references between the collections of a service.
 
@@ -39,7 +31,7 @@ class References:
         self._hooks = hooks
         self._clock = clock
         self._of: dict[str, list[tuple[str, Reference]]] = {}
-        self._to: dict[str, list[_Referring]] = {}
+        self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
             for name, stored in representations.items()
@@ -53,7 +45,7 @@ class References:
                 if field.on_delete == "null" and (not field.allow_none or field.parent is not schema):
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
                 self._of.setdefault(name, []).append((path, field))
-                self._to.setdefault(field.to, []).append(_Referring(stored, path, field.on_delete))
+                self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
     def check(self, transaction: Transaction, change: Change) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction."""

@@ -12,13 +12,7 @@ from flask import Blueprint
 
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, KeyResolver, basic_token, new_id, new_token
-from restkeeper.resources.handlers import (
-    CREATED_WITH_SECRET,
-    ROTATED,
-    SecretItemHandlers,
-    create_with_secret,
-    rotate_secret,
-)
+from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -203,15 +197,13 @@ class KeyHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return create_with_secret(
-            self.items, lambda sent: make_key(sent, self._scopes, now=self.items.now()), insert_key
-        )
+        return self.save_with_secret(lambda sent: make_key(sent, self._scopes, now=self.items.now()), insert_key)
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return rotate_secret(self.items, id, lambda record: renewed_key(record, now=self.items.now()), update_key)
+        return self.save_with_secret(lambda record: renewed_key(record, now=self.items.now()), update_key, id)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""

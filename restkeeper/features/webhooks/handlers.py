@@ -20,13 +20,7 @@ from restkeeper.features.webhooks.schema import STATES, WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Change
-from restkeeper.resources.handlers import (
-    CREATED_WITH_SECRET,
-    ROTATED,
-    SecretItemHandlers,
-    create_with_secret,
-    rotate_secret,
-)
+from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED, Items, write_together
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -175,7 +169,7 @@ class WebhookHandlers(SecretItemHandlers):
             transaction.insert(self.name, record)
             transaction.subscribe(record.id, [Secret(secret)])
 
-        return create_with_secret(self.items, self._make, insert)
+        return self.save_with_secret(self._make, insert)
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
@@ -189,7 +183,7 @@ class WebhookHandlers(SecretItemHandlers):
             transaction.update(self.name, record)
             transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
 
-        return rotate_secret(self.items, id, lambda record: (_changed(record, self.items.now()), new_secret()), update)
+        return self.save_with_secret(lambda record: (_changed(record, self.items.now()), new_secret()), update, id)
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""

@@ -242,6 +242,8 @@ def test_functions_change_a_singleton(client: FlaskClient) -> None:
     tag(client, "visit")
     assert client.get("/settings").json["visits"] == 2
     assert client.post("/settings/reset").json == {"theme": "light", "visits": 0}
+    client.post("/settings/visit")
+    assert [client.post("/tags/forget").json["visits"] for _ in range(2)] == [1, 0]
     operations = [
         {"method": "PATCH", "path": "/settings", "body": {"theme": "dark"}, "if_match": "*"},
         {"method": "POST", "path": "/settings/visit"},

@@ -87,9 +87,11 @@ class Unit:
         return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
     def delete(self, collection: str, id: str) -> JsonObject:
-        """Delete an item; return it as it last was."""
+        """Delete an item; return it as it last was. A singleton has its defaults then."""
         stored = self._stored(collection)
         before = self._read(collection, id)
+        if not before.version:  # it has its defaults
+            return item_of(stored, before)
         now = time_after(before.updated_at, rfc3339(self._clock.time()))
         return item_of(stored, self.apply(stored, before, None, now, self._limits))
 

@@ -85,6 +85,12 @@ def reset(settings: Item, store: Unit) -> Item:
     return {}
 
 
+@TAGS.action("forget", of="collection")
+def forget(store: Unit) -> Item:
+    """Delete the settings."""
+    return store.delete("settings", "settings")
+
+
 @TAGS.after("create")
 def count(tag: Item, before: None, store: Unit) -> None:
     """Count a tag that is called so as a visit."""

@@ -50,6 +50,7 @@ class EventRepresentations:
 
     def __init__(self, service: Service, version: str) -> None:
         stored = [each for each in service.representations.values() if each.resource.events]
+        self._hiding = {each.name for each in stored if each.revision.hidden}  # what they show is not stored so
         self._representations = {each.name: service.hooks.represent(each, version) for each in stored}
 
     @property
@@ -60,7 +61,8 @@ class EventRepresentations:
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form: without the fields whose values have no equivalent in it."""
         representation = self._representations.get(event.collection)
-        if representation is None:
+        is_stored = representation and representation.fingerprint == event.fingerprint  # an older one matches no item
+        if representation is None or (is_stored and event.collection not in self._hiding):
             return event
         record = Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
         try:

@@ -215,9 +215,6 @@ class Description(Protocol):
     def schema(self, schema: SchemaOf) -> JsonSchema:
         """The JSON Schema of a declared schema; of a name, a reference to the component."""
 
-    def marshmallow(self, name: str, schema: type[Schema]) -> JsonSchema:
-        """The JSON Schema of the component `name`, of a marshmallow schema."""
-
 
 @dataclass(frozen=True)
 class Contribution:

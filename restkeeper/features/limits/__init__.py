@@ -7,6 +7,7 @@ hosts are counted by address, against guessing.
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from flask import Request, Response
@@ -17,7 +18,7 @@ from restkeeper.features.limits.counters import Counters, CounterTable, open_cou
 from restkeeper.service import Service
 from restkeeper.web.application import Application
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
-from restkeeper.web.operations import Contribution
+from restkeeper.web.operations import Contribution, texts_in
 
 CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
 SITE_QUOTAS = 16  # a site's quota, in quotas of one of its networks
@@ -27,27 +28,9 @@ NOTED = 4096  # successes that each process caches
 
 READING = ("GET", "HEAD", "OPTIONS")
 
-_COUNT = {"type": "integer", "minimum": 0}
-
 # The headers of responses, as they are described. OpenAPI, like HTTP, ignores the case of a header's name. Some linters
 # allow either `RateLimit` or `X-RateLimit-Limit`; responses have both, for clients of either.
-HEADERS = {
-    "RateLimit-Policy": {
-        "description": "The quotas: q requests in w seconds, for reading (GET, HEAD, OPTIONS) and for writing. Missing "
-        "where nothing is limited, like the other headers on limits.",
-        "schema": {"type": "string", "maxLength": 1024},
-    },
-    "RateLimit": {
-        "description": "Of the request's quota, r requests remain for the next t seconds.",
-        "schema": {"type": "string", "maxLength": 256},
-    },
-    "x-ratelimit-limit": {"description": "The request's quota.", "schema": _COUNT},
-    "x-ratelimit-remaining": {"description": "The remaining requests of the quota.", "schema": _COUNT},
-    "x-ratelimit-reset": {
-        "description": "When the next window of the quota begins, in seconds since 1970.",
-        "schema": _COUNT,
-    },
-}
+HEADERS = texts_in(Path(__file__).with_name("headers.toml"))
 
 Environ = dict[str, Any]  # WSGI's
 

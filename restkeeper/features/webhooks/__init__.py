@@ -14,7 +14,6 @@ from restkeeper.features.events.types import (
 )
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
-from restkeeper.features.webhooks.schema import WebhookDeliverySchema
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
 from restkeeper.storage.outbox import EVENT_ID, StoredEvent
@@ -75,8 +74,7 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     at_first = own["status"] | {"enum": [state for state in own["status"]["enum"] if state != "disabled"]}
     new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
     components.schema("NewWebhook", new, lazy=True)
-    delivery = description.marshmallow("WebhookDelivery", WebhookDeliverySchema)
-    components.schema("WebhookDelivery", returned(delivery["properties"]), lazy=True)
+    components.schema("WebhookDelivery", returned(texts["delivery"]), lazy=True)
     hidden = {name for each in service.representations.values() for name in each.revision.hidden}
     reference = texts["schemas"]["ItemReference"]
     required = [name for name in reference["required"] if name not in hidden]

@@ -16,7 +16,7 @@ from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
 from restkeeper.features.events.handlers import one_of
 from restkeeper.features.events.types import DISABLED, known_types
-from restkeeper.features.webhooks.schema import STATES, WebhookSchema
+from restkeeper.features.webhooks.schema import WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Change
@@ -57,6 +57,7 @@ WEBHOOKS = StoredRepresentation(
         events=False,
     )
 )
+STATES = ("pending", "delivered", "failed")  # of a delivery
 PARAMETERS = ("state", "limit", "cursor")
 
 PING = "webhook.ping"

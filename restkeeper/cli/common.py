@@ -11,7 +11,7 @@ import click
 from flask import current_app
 
 from restkeeper.errors import Problem
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.representation import Representation
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.interface import Store, Transaction
@@ -50,18 +50,14 @@ class Command(click.Command):
             raise click.ClickException(message) from None
 
 
-def stored_items(service: Service, name: str) -> StoredRepresentation:
-    """The collection of that name, as it is stored. Raises Refused if there is none."""
-    if name not in service.representations:
-        raise Refused(f"there is no collection {name!r}; there are {', '.join(service.representations)}")
-    return service.representations[name]
-
-
-def shown_items(service: Service, stored: StoredRepresentation, version: str | None) -> Representation:
+def items_of(service: Service, name: str, version: str | None) -> Representation:
     """A collection as a version of the API shows it; without one, as it is stored. Raises Refused."""
     served = [each.name for each in service.served]
+    if name not in service.representations:
+        raise Refused(f"there is no collection {name!r}; there are {', '.join(service.representations)}")
     if version not in (None, *served):
         raise Refused(f"there is no version {version!r}; there are {', '.join(served)}")
+    stored = service.representations[name]
     return service.hooks.represent(stored, version) if version else stored
 
 

@@ -11,7 +11,7 @@ from typing import IO
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import MOST_FAILURES, Command, service_of_app, shown_items, stored_items
+from restkeeper.cli.common import MOST_FAILURES, Command, items_of, service_of_app
 from restkeeper.cli.formats import FILE_FORMATS, WRITERS, format_by_name
 from restkeeper.errors import NotConvertible
 
@@ -35,7 +35,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     both an empty cell.
     """
     service = service_of_app()
-    shown = shown_items(service, stored_items(service, name), version)
+    shown = items_of(service, name, version)
     refused: list[str] = []
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()

@@ -24,11 +24,10 @@ from restkeeper.cli.common import (
     MOST_FAILURES,
     Command,
     in_batches,
+    items_of,
     message_of,
     progress_bar,
     service_of_app,
-    shown_items,
-    stored_items,
 )
 from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
@@ -67,8 +66,7 @@ def import_items(name: str, file: str, file_format: str | None, version: str | N
     that line; with --skip-bad that line is skipped.
     """
     service = service_of_app(creates=True)
-    stored = stored_items(service, name)
-    shown = shown_items(service, stored, version)
+    shown = items_of(service, name, version)
     # Temporary files are on the store's disk, which needs space for the items anyway.
     with _opened(file, service) as source, tempfile.TemporaryFile(dir=service.location.folder) as spool:
         digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
@@ -79,7 +77,8 @@ def import_items(name: str, file: str, file_format: str | None, version: str | N
             first = next(lines, b"").removeprefix(BOM)
             file_format = file_format or format_of(file, first)
             entries = READERS[file_format](chain([first], lines), shown, service.config)
-            run = _Import(service, stored, shown, "element" if file_format == "json" else "line", skip_bad)
+            unit = "element" if file_format == "json" else "line"
+            run = _Import(service, service.representations[name], shown, unit, skip_bad)
             run.validate(entries, digest, spool)
         spool.seek(0)
         run.insert(spool)

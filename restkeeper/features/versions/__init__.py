@@ -140,7 +140,7 @@ class Gate:
             name = path.split("/")[2]
             end = self._ends.get(name)
             if end is None or end <= self._clock.time():
-                self._refuse(name, path)
+                raise self._refusal(name, path)
         elif path.split("/")[1] in self._collections and self._unversioned_end <= self._clock.time():
             ended = map(self._versions.deprecation_of, ("", self._versions.unversioned))
             first = min(filter(None, ended), key=lambda each: each.sunset)
@@ -151,14 +151,14 @@ class Gate:
         """The handler of all paths of a retired version, which `require_served` has refused before."""
         raise NotFound("this version is retired")
 
-    def _refuse(self, name: str, path: str) -> None:
+    def _refusal(self, name: str, path: str) -> Problem:
         if deprecation := self._versions.deprecation_of(name) if name in self._versions else None:
-            raise self._retired(f"version {name}", deprecation, name, path.removeprefix(prefix_of(name)))
+            return self._retired(f"version {name}", deprecation, name, path.removeprefix(prefix_of(name)))
         known = [each for each, end in self._ends.items() if self._clock.time() < end]
         there_are = f"there are: {', '.join(known) or 'none'}"
         if name in self._versions:
-            raise NotFound(f"{name} is a preview, which is not served here (PREVIEWS); {there_are}")
-        raise NotFound(f"there is no version {shortened(name)!r}; {there_are}")
+            return NotFound(f"{name} is a preview, which is not served here (PREVIEWS); {there_are}")
+        return NotFound(f"there is no version {shortened(name)!r}; {there_are}")
 
     def _retired(self, what: str, deprecation: Deprecation, version: str, rest: str) -> VersionRetired:
         """The refusal of a path, whose part after the version is `rest`."""

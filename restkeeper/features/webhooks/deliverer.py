@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event as Flag
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -21,7 +21,7 @@ from restkeeper.features.events.types import enveloped
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Record, Store, Transaction
+from restkeeper.storage.interface import Store, Transaction
 from restkeeper.storage.outbox import Attempt, Delivery, EventFilter, StoredEvent, Subscription
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread
@@ -168,7 +168,8 @@ class Deliverer:
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
         """The subscriptions with work, and how many deliveries of each may start; in random order, to be fair."""
         if (change_token := self._store.change_token(WEBHOOKS.name)) != self._change_token:
-            self._active = [each.id for each in self._store.scan(WEBHOOKS.name) if _webhook(each)["status"] == "active"]
+            webhooks = [(each.id, orjson.loads(each.body)) for each in self._store.scan(WEBHOOKS.name)]
+            self._active = [id for id, webhook in webhooks if webhook["status"] == "active"]
             self._change_token = change_token
         found = self._store.subscriptions(self._active, now)
         under_way = Counter(self._under_way.values())
@@ -200,7 +201,7 @@ class Deliverer:
         queued, until = 0, now + self._timeout + LEASE_SECONDS
         for (id, signing, is_behind, is_due, is_open), room in waiting:
             try:
-                webhook = _webhook(transaction.read(WEBHOOKS.name, id, lock=False))  # as it is now
+                webhook = orjson.loads(transaction.read(WEBHOOKS.name, id, lock=False).body)  # as it is now
             except RecordNotFound:
                 continue
             is_active, types = webhook["status"] == "active", tuple(webhook["types"])
@@ -242,11 +243,6 @@ class Deliverer:
         finally:
             self._returned.append((job, attempt))
             self._news.set()
-
-
-def _webhook(record: Record) -> dict[str, Any]:
-    webhook: dict[str, Any] = orjson.loads(record.body)
-    return webhook
 
 
 def reduced(event: StoredEvent) -> StoredEvent:

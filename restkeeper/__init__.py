@@ -64,22 +64,7 @@ _HOMES = {
     "resources.resource": ["Ownership", "Resource"],
     "resources.unit": ["Unit"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
-    "schemas.fields": [
-        *(
-            "Email",
-            "JsonObject",
-            "Lifecycle",
-            "ListOf",
-            "Money",
-            "Pattern",
-            "Reference",
-            "Status",
-            "Text",
-            "Time",
-            "Url",
-            "Whole",
-        )
-    ],
+    "schemas.fields": "Email JsonObject Lifecycle ListOf Money Pattern Reference Status Text Time Url Whole".split(),
     "schemas.item": ["ItemSchema"],
     "cli.serve": ["serve"],
     "service": ["find_items", "read_item"],

@@ -235,6 +235,14 @@ def test_wrong_declarations() -> None:
         (lambda: resource.action("x", of="items"), "of='items'): must be 'item' or 'collection'"),
         (lambda: resource.before("insert"), "orders: before('insert',): must be some of 'create', 'update', 'delete'"),
         (lambda: resource.after(), "orders: after(): must be some of"),
+        (lambda: resource.action("x", body=PaymentSchema()), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
+        (
+            lambda: resource.action("x", body=PaymentSchema)(lambda order, store: None),
+            "action('x'): is called with (item, body, store): too many",
+        ),
+        (lambda: resource.before("delete")(lambda item: None), "before('delete',): is called with (item, before): too"),
+        (lambda: resource.after("create")(lambda item, before: None), "(item, before, store): too many"),
+        (lambda: Resource("x", "y", OrderSchema, ownership="all"), "must be a Ownership"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError) as error:
             declare()

@@ -190,6 +190,7 @@ def test_a_collection_by_another_name_is_refused(tmp_path: Path, monkeypatch: py
     (tmp_path / "named_here" / "__init__.py").touch()
     (tmp_path / "named_here" / "products.py").write_text("from tests.shop.products import RESOURCE\n")
     (tmp_path / "named_here" / "both.py").write_text("from tests.shop.products import RESOURCE as PRODUCTS\n")
+    (tmp_path / "named_here" / "actions.py").write_text("from tests.shop.products import RESOURCE\n")
     monkeypatch.syspath_prepend(tmp_path)
     package = import_module("named_here")
     assert [each.name for each in find_resources(package)] == ["products"]

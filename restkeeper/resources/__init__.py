@@ -14,7 +14,8 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
     Raises ValueError for a collection that a module has by another name only.
     """
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
-    found = tuple(module.RESOURCE for module in modules if hasattr(module, "RESOURCE"))
+    named = [module.RESOURCE for module in modules if hasattr(module, "RESOURCE")]
+    found = tuple({id(each): each for each in named}.values())  # a module can import that of another one
     for module in modules:
         file = f"{module.__name__.replace('.', '/')}.py"
         for name, value in vars(module).items():

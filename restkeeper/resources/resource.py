@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 from marshmallow import Schema, fields, missing, validate
@@ -53,8 +54,6 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (fields.List, Kind.LIST),
 )
 
-_PARTS = dict(name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str)
-
 LONGEST_KEY = 300  # characters of a value that can be sorted by
 
 
@@ -67,6 +66,10 @@ class Ownership(Enum):
     NONE = "nothing"
     CHANGES = "others read it, and only its owner changes it"
     ALL = "others do not even see it"
+
+
+_PARTS = dict(name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str)
+_PARTS["ownership"] = Ownership
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ class Resource:
         the item is locked. What it raises undoes all. It is called again if the store had to end a transaction because
         of others (a deadlock): it must have no other effects. Its docstring is in the API document.
 
-        Raises ValueError for a name that cannot be part of a path, or is taken.
+        Raises ValueError for a name that cannot be part of a path, or is taken, and for a function that takes others.
         """
         if not _ACTION.fullmatch(name) or name in self.actions:
             raise ValueError(f"{self.name}: action({name!r}): must be a new name of small letters, digits and dashes")
@@ -187,7 +190,12 @@ class Resource:
         if of not in (known := ("item",) if self.singleton else ("item", "collection")):
             raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be {' or '.join(map(repr, known))}")
 
+        if body is not None and not (isinstance(body, type) and issubclass(body, Schema)):
+            raise ValueError(f"{self.name}: action({name!r}, body={body!r}): must be a schema class of marshmallow")
+
         def declare(function: Function) -> Function:
+            given = (*["item"] * (of == "item"), *["body"] * (body is not None), "store")
+            self._require_takes(f"action({name!r})", function, given)
             self.actions[name] = Action(name, function, body, scope, of == "item")
             return function
 
@@ -219,10 +227,18 @@ class Resource:
             raise ValueError(f"{self.name}: {moment}{writes}: must be some of {', '.join(map(repr, _WRITES))}")
 
         def declare(function: Function) -> Function:
+            self._require_takes(f"{moment}{writes}", function, ("item", "before", *["store"] * (moment == "after")))
             self.functions.extend((f"{moment} {write}", function) for write in writes)
             return function
 
         return declare
+
+    def _require_takes(self, what: str, function: Callable[..., Any], given: Sequence[str]) -> None:
+        """Raises ValueError for a function that cannot be called with these arguments."""
+        try:
+            signature(function).bind(*given)
+        except TypeError as error:
+            raise ValueError(f"{self.name}: {what}: is called with ({', '.join(given)}): {error}") from None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""

@@ -103,7 +103,8 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
     is_guarded, is_status = WRITABLE_BY in field.metadata, isinstance(field, Status)
     needs_default = is_own and is_newest and not field.allow_none and not is_computed(field)
     lifecycle = field.lifecycle if isinstance(field, Status) else Lifecycle("", {})
-    states = [state for state in lifecycle.scopes if state not in lifecycle.moves]
+    named = (lifecycle.initial, *lifecycle.scopes, *(each for move in lifecycle.moves.values() for each in move))
+    states = sorted({*named} - {*lifecycle.moves}) if is_status else []
     is_vague = not field.dump_only and not field.required and not has_default
     inside = "dump_only inside another field could not be sent back: exclude it, or use Schema and not ItemSchema"
     default = "dump_only: say what dump_default is, the value of new items, or allow_none=True"
@@ -120,7 +121,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         "say required=True or what load_default is": is_vague and not is_inside,
         default: needs_default and default_of(field) is None,
         "writable_by: nobody can write what is dump_only": is_own and is_guarded,
-        f"scopes: {states} are no states": bool(states),
+        f"Lifecycle: {', '.join(states)}: no states: say which can follow": bool(states),
     }
 
 

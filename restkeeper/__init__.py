@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from restkeeper.resources.resource import Resource as Resource
     from restkeeper.resources.unit import Unit as Unit
     from restkeeper.schemas.fields import Email as Email
+    from restkeeper.schemas.fields import IntegerReference as IntegerReference
     from restkeeper.schemas.fields import JsonObject as JsonObject
     from restkeeper.schemas.fields import Lifecycle as Lifecycle
     from restkeeper.schemas.fields import ListOf as ListOf
@@ -64,7 +65,9 @@ _HOMES = {
     "resources.resource": ["Ownership", "Resource"],
     "resources.unit": ["Unit"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
-    "schemas.fields": "Email JsonObject Lifecycle ListOf Money Pattern Reference Status Text Time Url Whole".split(),
+    "schemas.fields": (
+        "Email IntegerReference JsonObject Lifecycle ListOf Money Pattern Reference Status Text Time Url Whole".split()
+    ),
     "schemas.item": ["ItemSchema"],
     "cli.serve": ["serve"],
     "service": ["find_items", "read_item"],

@@ -34,11 +34,12 @@ from restkeeper.resources.items import Items
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.unit import run_after
+from restkeeper.resources.unit import LAST_IDS, run_after
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.interface import Collection as StoredCollection
+from restkeeper.storage.interface import Kind
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
@@ -203,7 +204,9 @@ def stored_collections(
 ) -> list[StoredCollection]:
     """All that a store holds for a service with these resources and features."""
     of_features = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
-    return [*(each.collection for each in resources), *of_features]
+    own = [each.collection for each in resources]
+    own += [LAST_IDS] if any(each.fields["id"].kind is Kind.SERIAL for each in own) else []
+    return [*own, *of_features]
 
 
 def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]:

@@ -200,7 +200,7 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
         app.after.append(forbid_caches)
 
 
-def read_item(collection: str, id: str) -> dict[str, Any]:
+def read_item(collection: str, id: str | int) -> dict[str, Any]:
     """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound."""
     service = service_of(current_app)
     stored = service.representations[collection]

@@ -59,6 +59,7 @@ OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "ListOf": (restkeeper.ListOf(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
     "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [('{"a":1.10}', '{"a":1.10}'), ("[]", None)]),
     "Reference": (restkeeper.Reference("things0", **OPTIONAL), [("5", None), ('""', None)]),
+    "IntegerReference": (restkeeper.IntegerReference("counted", **OPTIONAL), [('"5"', None), ("0", None)]),
     "Status": (restkeeper.Status(restkeeper.Lifecycle("a", {"a": ()})), [('"a"', '"a"'), ('"b"', None)]),
 }
 MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
@@ -178,6 +179,7 @@ def client() -> FlaskClient:
         Resource(name=path_of(name), singular=f"one{path_of(name)}", schema=made[name], indexes=indexes[name])
         for name in made
     ]
+    resources.append(Resource("counted", "counted_item", ItemSchema, ids="integer"))
     return create_app(Config(), resources).test_client()
 
 

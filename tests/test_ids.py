@@ -1,16 +1,22 @@
-"""The ids of items: given by clients."""
+"""The ids of items: given by clients, and integers."""
 
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Config, ItemSchema, Resource
+from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource, find_items, read_item
+from restkeeper.storage.errors import StoreUnavailable
 from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.live import Gunicorn, send
+from tests.shop import create_app as create_shop
+from tests.shop.posts import POSTS
+from tests.shop.posts import create_app as create_posts
 from tests.shop.tags import create_app
 
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys", "openapi", "ownership")
@@ -183,5 +189,207 @@ def test_the_document_says_who_gives_ids(client: FlaskClient) -> None:
 
 
 def test_ids_are_declared_soundly() -> None:
-    with pytest.raises(ValueError, match="tags: ids='uuid': must be 'server' or 'client'"):
+    with pytest.raises(ValueError, match="tags: ids='uuid': must be 'server' or 'client' or 'integer'"):
         Resource("tags", "tag", ItemSchema, ids="uuid")
+
+
+@pytest.fixture
+def posts() -> FlaskClient:
+    """A client of the service with posts."""
+    return create_posts(Config()).test_client()
+
+
+def ids(response: Any) -> list[int]:
+    return [each["id"] for each in response.json]
+
+
+def test_integers_count_items(posts: FlaskClient) -> None:
+    """Each is greater than all before; that of a deleted item is never given again. Functions before a write see it."""
+    made = posts.post("/posts", json={})
+    assert (made.status_code, made.headers["Location"], made.json["title"]) == (200, "/posts/1", "post 1")
+    assert (made.json, made.data) == (posts.get("/posts/1").json, posts.get("/posts/1").data)
+    several = posts.post("/posts", json=[{}, {"title": "x"}, {}])
+    assert ids(several) == [2, 3, 4] and several.json[2]["title"] == "post 4"
+    assert posts.post("/posts", json={"title": 5}).status_code == 422
+    assert posts.post("/posts", json={"id": 7}).json["errors"] == [
+        {"pointer": "#/id", "detail": "is set by the server"}
+    ]
+    assert posts.delete("/posts/4").json["id"] == 4
+    assert posts.post("/posts", json={}).json["id"] == 5
+    assert ids(posts.get("/posts")) == [1, 2, 3, 5]
+    feed = posts.get("/api/v1/events?limit=100").json
+    assert [each["data"]["id"] for each in feed] == [1, 2, 3, 4, 4, 5]
+
+
+def test_an_integer_is_an_address(posts: FlaskClient) -> None:
+    """In one form only."""
+    posts.post("/posts", json=[{}, {}])
+    changed = posts.put("/posts/2", json={"id": 2, "title": "x"})
+    assert (changed.status_code, changed.json["id"]) == (200, 2)
+    assert pointers(posts.patch("/posts/2", json={"id": 1})) == ["#/id"]
+    for path in ("/posts/02", "/posts/3", "/posts/0", "/posts/-1", "/posts/2.0", "/posts/x", f"/posts/{'9' * 17}"):
+        for method in (posts.get, posts.delete):
+            assert method(path).status_code == 404
+        assert posts.put(path, json={}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("id=2", [2]),
+        ("id=2&id=10&id=99", [2, 10]),
+        ("id[in]=10,2", [2, 10]),
+        ("id[gt]=9", [10, 11, 12]),
+        ("id[lte]=2", [1, 2]),
+        ("id[ne]=1&id[lt]=4", [2, 3]),
+        ("or=(id=1,id[gte]=11)", [1, 11, 12]),
+        ("sort=-id&limit=4", [12, 11, 10, 9]),
+        ("sort=-title&limit=2", [9, 8]),
+        ("_sort=id&_order=desc&_start=1&_end=3", [11, 10]),
+        ('filter={"id":[1,12]}', [1, 12]),
+        ("id=0", []),
+    ],
+)
+def test_lists_compare_integers_as_numbers(posts: FlaskClient, query: str, expected: list[int]) -> None:
+    posts.post("/posts", json=[{}] * 12)
+    response = posts.get(f"/posts?{query}")
+    assert response.status_code == 200 and ids(response) == expected
+
+
+def test_a_walk_follows_integers(posts: FlaskClient) -> None:
+    """Also backward; and their values are counted."""
+    posts.post("/posts", json=[{}] * 12)
+    found, path = list[int](), "/posts?sort=-id&limit=5"
+    while path:
+        page = posts.get(path)
+        found += ids(page)
+        path = next((each.split(">")[0].strip(" <") for each in page.headers["Link"].split(",") if "next" in each), "")
+    assert found == [*range(12, 0, -1)]
+    assert posts.get("/posts?count=id&id[lt]=2").json == [{"value": 1, "count": 1}]
+    for wrong in ("x", "-1", "1.5", "9007199254740992"):
+        assert posts.get(f"/posts?id={wrong}").status_code == 400
+
+
+def test_references_are_integers(posts: FlaskClient) -> None:
+    """They are checked, filtered and followed as others are, also inside lists and objects."""
+    posts.post("/posts", json=[{}] * 12)
+    made = posts.post("/comments", json={"post": 12, "others": [1, 2]})
+    assert (made.status_code, made.json["post"], made.json["others"]) == (200, 12, [1, 2])
+    for sent, pointer in (
+        ({"post": 13}, "post"),
+        ({"post": "12"}, "post"),
+        ({"post": 1, "others": [1, 99]}, "others/1"),
+    ):
+        refused = posts.post("/comments", json=sent)
+        assert (refused.status_code, pointers(refused)) == (422, [f"#/{pointer}"])
+    posts.post("/lists", json={"lines": [{"post": 3}, {"post": 12}], "best": 4})
+    assert ids(posts.get("/comments?post[gt]=9")) == [1] and posts.get("/comments?post=1").json == []
+    assert len(posts.get("/lists?lines.post=12").json) == 1 and ids(posts.get("/comments?others=2&others=7")) == [1]
+    assert [posts.delete(f"/posts/{id}").status_code for id in (1, 3, 4, 5)] == [409, 409, 200, 200]
+    assert posts.get("/lists").json[0]["best"] is None
+    posts.patch(f"/lists/{posts.get('/lists').json[0]['id']}", json={"lines": []})
+    assert posts.delete("/posts/12").status_code == 200 and posts.get("/comments").json == []
+
+
+def test_functions_of_the_service_know_integers(posts: FlaskClient) -> None:
+    posts.post("/posts", json={})
+    assert posts.post("/posts/1/copy").status_code == 200
+    assert [each["title"] for each in posts.get("/posts").json] == ["post 1", "COPY OF 1"]
+    assert posts.get("/comments").json[0]["post"] == 2
+    assert posts.post("/posts", json={}).json["id"] == 4
+    with posts.application.app_context():
+        assert read_item("posts", 2)["id"] == 2
+        assert [each["id"] for each in find_items("posts", {"id[gt]": 1})] == [2, 4]
+
+
+def test_a_batch_names_integers(posts: FlaskClient) -> None:
+    post = {"method": "POST", "path": "/posts", "body": {}, "name": "post"}
+    comment = {"method": "POST", "path": "/comments", "body": {"post": "$post"}}
+    change = {"method": "PATCH", "path": "/posts/$post", "body": {"title": "x"}}
+    response = posts.post("/api/v1/batch", json={"operations": [post, post, comment, change]})
+    assert response.status_code == 200, response.json
+    assert [each["body"]["id"] for each in response.json["results"]] == [1, 2, 1, 2]
+    assert response.json["results"][2]["body"]["post"] == 2
+
+
+def test_many_create_integers_at_once(tmp_path: Path) -> None:
+    """One by one, in arrays and in batches, by several processes: each id is given once, and each key has one."""
+    with Gunicorn(tmp_path, app="tests.shop.posts:create_app()", workers=2, RATE_LIMIT="off") as server:
+
+        def create(number: int) -> list[int]:
+            match number % 4:
+                case 0:
+                    return [each["id"] for each in server.post("/posts", [{}, {}, {}]).json()]
+                case 1:
+                    operations = [{"method": "POST", "path": "/posts", "body": {}}] * 2
+                    results = server.post("/api/v1/batch", {"operations": operations}).json()["results"]
+                    return [each["body"]["id"] for each in results]
+                case 2:
+                    twins = [server.post("/posts", {}, {"Idempotency-Key": str(number)}) for _ in range(2)]
+                    assert twins[0].body == twins[1].body
+                    return [twins[0].json()["id"]]
+            return [server.post("/posts", {}).json()["id"]]
+
+        with ThreadPoolExecutor(8) as pool:
+            given = [id for made in pool.map(create, range(80)) for id in made]
+        assert len(given) == len(set(given)) == 140
+        listed = [each["id"] for offset in (0, 100) for each in server.get(f"/posts?limit=100&offset={offset}").json()]
+        assert listed == sorted(given)
+
+
+def test_an_import_keeps_integers(tmp_path: Path) -> None:
+    """Later items continue after them; the export is the same again."""
+    app = create_posts(Config(database_url=f"sqlite:///{tmp_path}/a.db"))
+    source, target = tmp_path / "posts.json", tmp_path / "out.json"
+    source.write_text('[{"id": 7, "title": "a"}, {"id": 120, "title": "b"}, {"id": 3, "title": "c"}]')
+    command = app.test_cli_runner()
+    for there in ("", ", 3 already there"):
+        result = command.invoke(args=["import", "posts", str(source)])
+        assert f"imported {0 if there else 3} posts{there}" in result.output, result.output
+    client = app.test_client()
+    assert client.post("/posts", json={}).json["id"] == 121
+    client.delete("/posts/121")
+    source.write_text("id,title\n121,d\n")
+    csv = command.invoke(args=["import", "posts", str(source), "--format", "csv"])
+    assert csv.exit_code == 0 and client.post("/posts", json={}).json["id"] == 122, csv.output
+    command.invoke(args=["export", "posts", str(target)])
+    assert [each["id"] for each in json.loads(target.read_text())] == [3, 7, 120, 121, 122]
+    for wrong in ('{"title": "x"}', '{"id": "7"}', '{"id": 0}', '{"id": 9007199254740992}'):
+        source.write_text(wrong)
+        result = command.invoke(args=["import", "posts", str(source)])
+        assert result.exit_code == 1 and "line 1: #/id: must be" in result.output
+    source.write_text('{"id": 9007199254740991}')
+    command.invoke(args=["import", "posts", str(source)])
+    last = client.post("/posts", json={})
+    assert (last.status_code, last.json["detail"]) == (409, "posts: all ids have been given")
+    assert client.get("/posts/9007199254740991").json["title"] == ""
+
+
+def test_the_document_says_integer(posts: FlaskClient) -> None:
+    document = posts.get("/openapi.json").json
+    parts = document["components"]
+    integer = {"type": "integer", "minimum": 1, "maximum": 2**53 - 1, "format": "int64"}
+    assert parts["parameters"]["PostId"]["schema"] == integer
+    for schema, field in (("Post", "id"), ("Comment", "post"), ("CommentInput", "post")):
+        assert integer.items() <= parts["schemas"][schema]["properties"][field].items()
+    assert parts["parameters"]["Post.id.gt"]["schema"]["type"] == "integer"
+    assert "id" not in parts["schemas"]["PostInput"]["properties"]
+
+
+def test_references_have_the_kind_of_the_ids() -> None:
+    for made, ids, write in ((Reference, "integer", "IntegerReference"), (IntegerReference, "server", "Reference")):
+        schema = ItemSchema.from_dict({"to": made("things", required=True)})
+        with pytest.raises(ValueError, match=rf"links.to: write {write}\('things'\)"):
+            create_shop(
+                Config(),
+                [Resource("things", "thing", ItemSchema, ids=ids), Resource("links", "link", schema)],  # type: ignore[arg-type]
+            )
+
+
+def test_stored_ids_stay_as_they_are(tmp_path: Path) -> None:
+    """A collection with items does not change between texts and integers."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
+    create_posts(config).test_client().post("/posts", json={})
+    texts = replace(POSTS, ids="server")
+    with pytest.raises(StoreUnavailable, match="posts: ids='server': stored items have other ids, which never change"):
+        create_shop(config, [texts])

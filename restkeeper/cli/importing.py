@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,7 +34,9 @@ from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_o
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
+from restkeeper.resources.items import deadline_of, until_current
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
+from restkeeper.resources.unit import use_ids
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
@@ -99,6 +102,7 @@ class _Import:
         self._now = rfc3339(service.clock.time())
         self._listed: list[str] = []
         self._inserted = 0
+        self._last = ""
         self.good = self.bad = self.existing = self.done = 0
 
     @property
@@ -113,7 +117,9 @@ class _Import:
                 value = read()
                 if not isinstance(value, dict):
                     raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-                record = self._shown.restore(value, id=id_at(digest, number), now=self._now, limits=limits)
+                id = id_at(digest, number) if self._stored.resource.ids != "integer" else "0"
+                record = self._shown.restore(value, id=id, now=self._now, limits=limits)
+                self._last = max(self._last, record.id) if self._stored.resource.ids == "integer" else ""
                 made = [name for name in READ_ONLY if name not in value]
                 pickle.dump((number, made, tuple(record)), spool)
                 self.good += 1
@@ -126,6 +132,9 @@ class _Import:
     def insert(self, spool: BinaryIO) -> None:
         """Insert the items of the temporary file. Raises ClickException for a duplicate, without --skip-bad."""
         store, items = self._service.store, (pickle.load(spool) for _ in range(self.good))  # noqa: S301 - our own file
+        if self._last:  # later items continue after them
+            reserve = partial(use_ids, self._stored.resource, "", self._last)
+            until_current(lambda deadline: store.write(reserve, deadline=deadline), deadline_of(self._service.clock))
         try:
             with progress_bar("writing", self.good) as bar:
                 for batch in in_batches(store, items, self._insert):
@@ -168,7 +177,7 @@ class _Import:
             if self._is_same(found, record, made):
                 self.existing += 1
             else:
-                detail = f"the item {record.id} is there already, with other content"
+                detail = f"the item {self._stored.resource.shown(record.id)} is there already, with other content"
                 self._note(number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
 
     def _is_same(self, found: Record, record: Record, made: list[str]) -> bool:

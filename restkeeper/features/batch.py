@@ -129,7 +129,7 @@ class BatchHandlers:
             return run(partial(self._run, operations, True), self._service.clock)
 
     def _run(self, operations: list[JsonObject], one_by_one: bool, transaction: Transaction) -> Reply:
-        ids: dict[str, str] = {}
+        ids: dict[str, str | int] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
         for number, operation in enumerate(operations):
@@ -149,13 +149,13 @@ class BatchHandlers:
         return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
 
     def _one(
-        self, operation: JsonObject, number: int, ids: Mapping[str, str], one_by_one: bool, transaction: Transaction
+        self, operation: JsonObject, number: int, ids: Mapping[str, Any], one_by_one: bool, transaction: Transaction
     ) -> Reply:
         """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it.
 
         If it is not done `one_by_one`, the store may also raise later what it refuses.
         """
-        path = _REFERENCE.sub(lambda found: ids.get(found[1], found[0]), operation["path"])
+        path = _REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), operation["path"])
         body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
         items = self._items.get(parts[1]) if parts else None
@@ -186,10 +186,10 @@ class BatchHandlers:
             raise problem from problem.__cause__
 
 
-def _id_in(body: bytes, number: int) -> str:
+def _id_in(body: bytes, number: int) -> str | int:
     """The id of the item in a response. Raises ValidationFailed if there is none to be named."""
     match exactjson.loads(body):
-        case {"id": str(id)}:
+        case {"id": str(id) | int(id)}:
             return id
     why = "is for an operation whose response is an item"
     raise ValidationFailed(f"name {why}", errors=[fault(["operations", number, "name"], why)])
@@ -207,7 +207,7 @@ def _work(
     if (method != "POST" or id is None) and method not in items.resource.methods:
         return None
     if method == "POST" and id is None:
-        return lambda transaction: items.prepare_create(sent), scope
+        return lambda transaction: items.prepare_create(sent, transaction=transaction), scope
     if method == "POST":
         declared = items.resource.actions.get(action or id or "")
         if declared is None or declared.of_item != bool(action):
@@ -227,7 +227,7 @@ def _act(items: Items, action: Action, sent: JsonObject, id: str | None, transac
     return items.prepare_action(action, loaded, id, transaction)
 
 
-def _resolved(value: Any, ids: Mapping[str, str]) -> Any:
+def _resolved(value: Any, ids: Mapping[str, Any]) -> Any:
     """A JSON value with the ids of named items: each text that is just `$name`."""
     match value:
         case str():

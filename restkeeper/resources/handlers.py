@@ -154,10 +154,7 @@ class CollectionHandlers:
     @takes(*ITEM_CONDITIONS, "{}Owner", body=INPUT)
     @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
-        """Replace an item, or create it if there is none: optional fields that are left out take their defaults.
-
-        With `If-None-Match: *` it is only created, with `If-Match` only replaced.
-        """
+        """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
         return self.replace_item(id)
 
     @needs("write")

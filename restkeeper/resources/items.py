@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after, uuid7
+from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import Action
-from restkeeper.resources.unit import as_conflict, item_of, run_before, without_server_fields
+from restkeeper.resources.unit import as_conflict, item_of, next_ids, run_before, use_ids, without_server_fields
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -124,6 +124,7 @@ class Items:
         self._limits = ItemLimits(*config.item_limits)
         self._bounds = {"max_body": config.max_body, "max_depth": config.max_depth, "max_values": config.max_nodes}
         self._locks = ItemLocks(clock)
+        self._serial = self.name if self.resource.ids == "integer" else None  # the lock of new items
         self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
         chain = stored.chains.get(self.resource.oldest)
         self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
@@ -188,7 +189,7 @@ class Items:
             if isinstance(sent, list):
                 return self.prepare_several(sent, owner)
             prepared = self.prepare_create(sent, owner)
-            prepared.reply.headers["Location"] = f"{request.path}/{prepared.after[''].id}"
+            prepared.reply.headers["Location"] = f"{request.path}/{self.resource.shown(prepared.after[''].id)}"
             return prepared
 
         return self.add(self.hooks.idempotency(sent), prepare)
@@ -220,17 +221,20 @@ class Items:
     # What each write computes. Alone, it does so before its transaction, so that nobody waits for it; an action, and a
     # write among others in one `transaction`, read the item there, where it is locked.
 
-    def prepare_create(self, sent: JsonObject, owner: str | None = None) -> Prepared:
+    def prepare_create(
+        self, sent: JsonObject, owner: str | None = None, transaction: Transaction | None = None
+    ) -> Prepared:
         """Create an item, of the `owner` that an admin names."""
-        record = self._new(sent, owner)
+        (id,) = next_ids(self.resource, transaction or self.store)
+        record = self._new(sent, owner, id)
         return Prepared(self.represent(record), partial(self._insert, [record]), after={"": record})
 
     def prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
         """Create items, all or none."""
-        records, faults = list[Record](), list[JsonObject]()
+        records, faults, ids = list[Record](), list[JsonObject](), next_ids(self.resource, self.store, len(sent))
         for number, each in enumerate(sent):
             try:
-                records.append(self._new(each, owner))
+                records.append(self._new(each, owner, ids[number]))
             except ValidationFailed as error:
                 wrong: list[JsonObject] = error.members["errors"]
                 faults += [{**each, "pointer": f"#/{number}{each['pointer'].removeprefix('#')}"} for each in wrong]
@@ -343,14 +347,15 @@ class Items:
                         raise lacking(scope, f"a change of {known[0]}{to}")
         return after
 
-    def _new(self, sent: JsonObject, owner: str | None) -> Record:
+    def _new(self, sent: JsonObject, owner: str | None, id: str) -> Record:
         """A new item, which is not stored yet."""
-        record = self.representation.create(sent, id=uuid7(), now=self.now(), limits=self._limits)
+        record = self.representation.create(sent, id=id, now=self.now(), limits=self._limits)
         self._require_scopes(None, record, sent)
         record = record._replace(owner=self._access.owner_of_new(owner))
         return self._run_before(None, record) or record
 
     def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
+        use_ids(self.resource, records[0].id, records[-1].id, transaction)
         for each in records:
             self.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
@@ -368,7 +373,7 @@ class Items:
         That is the first page, as it is tagged. Raises PreconditionFailed.
         """
         if not is_conditional():
-            return self.write_once(once, prepare)
+            return self.write_once(once, prepare, lock=self._serial)
         owner = self._access.visible_owner()
 
         def prepare_if_match() -> Prepared:
@@ -386,7 +391,7 @@ class Items:
 
             return prepared._replace(work=work)
 
-        return self.write_once(once, prepare_if_match, lock=owner)
+        return self.write_once(once, prepare_if_match, lock=self._serial or owner)
 
     def write_once(
         self,
@@ -465,7 +470,7 @@ class Items:
 
     def _find(self, id: str) -> Record:
         """An item, as it was read with the credential, or now. Raises NotFound."""
-        if not isinstance(record := lookup.find(self.store, (self.name, id)), Record):
+        if not isinstance(record := lookup.find(self.store, (self.name, self.resource.key(id))), Record):
             if self.stored.initial is None:
                 raise NotFound("there is no such item")
             return self.stored.initial
@@ -563,8 +568,8 @@ class Items:
         if not few or len(groups) > MAX_VALUES:
             detail = f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
             raise InvalidQuery(f"count {detail}", errors=[{"parameter": "count", "detail": detail}])
-        if self.stored.revision.fields[query.sort[0].field].kind is Kind.BOOLEAN:
-            groups = [(None if value is None else bool(value), count) for value, count in groups]
+        if make := {Kind.BOOLEAN: bool, Kind.SERIAL: int}.get(self.stored.revision.fields[query.sort[0].field].kind):
+            groups = [(None if value is None else make(value), count) for value, count in groups]
         return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
 
     def _total(self, query: Query, page: Page) -> int | None:

@@ -11,7 +11,7 @@ from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
-from restkeeper.schemas.fields import Reference
+from restkeeper.schemas.fields import IntegerReference, Reference, Refers
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Transaction, root_of
 from restkeeper.web import exactjson
@@ -30,7 +30,8 @@ class References:
     def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks, clock: Clock) -> None:
         self._hooks = hooks
         self._clock = clock
-        self._of: dict[str, list[tuple[str, Reference]]] = {}
+        self._keys = {name: stored.resource.key for name, stored in representations.items()}
+        self._of: dict[str, list[tuple[str, Refers]]] = {}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
@@ -42,6 +43,9 @@ class References:
                 if field.to not in representations or representations[field.to].resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
                     raise ValueError(f"{name}.{path}: Reference({field.to!r}): there is no such collection in {known}")
+                kind = IntegerReference if representations[field.to].resource.ids == "integer" else Reference
+                if not isinstance(field, kind):
+                    raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
                 if field.on_delete == "null" and (not field.allow_none or field.parent is not schema):
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
                 self._of.setdefault(name, []).append((path, field))
@@ -57,7 +61,7 @@ class References:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}
             for id, pointer in new.items():
-                detail = f"there is no item {shortened(id)!r} in {field.to}"
+                detail, id = f"there is no item {shortened(str(id))!r} in {field.to}", self._keys[field.to](id)
                 missing = ReferenceMissing(pointer, detail, change.after.id)
                 transaction.require_present(field.to, id, missing)
                 if (access := self._private[field.to]) and has_request_context():
@@ -84,7 +88,8 @@ class References:
     def _follow(self, transaction: Transaction, unit: Unit, change: Change) -> None:
         for stored, path, on_delete in self._to.get(change.representation.name, ()):
             require_found(stored, root_of(path), transaction)
-            query = Query(filters=(Filter(path, Op.EQ, change.record.id),))
+            own = change.representation.resource.shown(change.record.id)
+            query = Query(filters=(Filter(path, Op.EQ, own),))
             ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_CHANGES + 1)
             if ids and on_delete == "restrict":
                 raise StillReferenced(f"{path} of {stored.name} refers to it")
@@ -93,7 +98,7 @@ class References:
                     before = transaction.read(stored.name, id)
                 except RecordNotFound:
                     continue  # it went with one before it, or others have deleted it
-                if change.record.id not in (found for _, found in _found(exactjson.stored(before.body), path)):
+                if own not in (found for _, found in _found(exactjson.stored(before.body), path)):
                     continue
                 now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
                 with as_conflict(stored.name):
@@ -105,13 +110,13 @@ class References:
                     raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
 
 
-def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str]]:
-    """The texts at a path, each with its JSON Pointer; a list stands for each of its elements."""
+def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:
+    """The ids at a path, each with its JSON Pointer; a list stands for each of its elements."""
     if isinstance(value, list):
         for number, each in enumerate(value):
             yield from _found(each, path, f"{pointer}/{number}")
     elif isinstance(value, dict):
         name, _, rest = path.partition(".")
         yield from _found(value.get(name), rest, f"{pointer}/{name}")
-    elif isinstance(value, str):
+    elif isinstance(value, str | int):
         yield pointer, value

@@ -14,7 +14,7 @@ from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, V
 from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
-from restkeeper.schemas.item import READ_ONLY, ItemSchema, ServerFieldsSchema
+from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Collection, ItemStore, ItemTransaction, Page, Query, Record
 from restkeeper.web import exactjson
@@ -24,9 +24,7 @@ from restkeeper.web.queries import Queryable
 
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
 
-_SERVER_FIELDS = ServerFieldsSchema()
-
-_ITEM = b'{"id":"%b",%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
+_ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
 _TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
 _ID = re.compile(rb'\A{"id":"[^"]*",?')
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
@@ -141,6 +139,8 @@ class StoredRepresentation(Representation):
         self.queryable = Queryable(own.fields, own.names)
         self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
         self._schema = own.loading()
+        ids: JsonObject = {"id": IntegerId(1, LARGEST_ID)} if resource.ids == "integer" else {}
+        self._server_fields = ServerFieldsSchema.from_dict(ids)()
         self._is_exact = all(map(is_exact, own.definitions.values()))
         self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
         self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
@@ -156,10 +156,10 @@ class StoredRepresentation(Representation):
         """The declaration of the collection for a store, which lets `known` know of newer schemas."""
         return replace(self.resource.collection, on_schemas=self.known.add)
 
-    def read(self, source: ItemStore | ItemTransaction, id: str) -> Record:
+    def read(self, source: ItemStore | ItemTransaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
         try:
-            return source.read(self.name, id)
+            return source.read(self.name, self.resource.key(id))
         except RecordNotFound:
             if self.initial is None:
                 raise
@@ -169,22 +169,22 @@ class StoredRepresentation(Representation):
         given = {"id": sent["id"]} if self.resource.ids == "client" and "id" in sent else {}
         own = [name for name in self._read_only if name in sent and name not in given]
         faults = [fault([name], "is set by the server") for name in own]
-        faults += listed(faults_in(_SERVER_FIELDS.validate(given)))
+        faults += listed(faults_in(self._server_fields.validate(given)))
         text, more = self._load(sent)
         require_none(faults + more)
         return self._record(text, **{"id": id, **given}, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        of_server: JsonObject = {"id": id, "updated_at": now, "version": 1}
+        of_server: JsonObject = {"id": self.resource.shown(id), "updated_at": now, "version": 1}
         of_server |= {name: sent[name] for name in READ_ONLY if name in sent}
         faults: list[JsonObject] = []
         try:
-            of_server = _SERVER_FIELDS.load(of_server)
+            of_server = self._server_fields.load(of_server)
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
         text, more = self._load({name: value for name, value in sent.items() if name not in READ_ONLY}, sent)
         require_none(faults + more)
-        now = of_server.pop("updated_at")
+        now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
         return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -362,7 +362,7 @@ class StoredRepresentation(Representation):
     def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
         id = self.name if self.resource.singleton else id
         fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
-        body = _ITEM % (id.encode(), fields, created_at.encode(), now.encode(), version)
+        body = _ITEM % (exactjson.dumps(self.resource.shown(id)), fields, created_at.encode(), now.encode(), version)
         limits.require(body)
         return Record(id, version, now, self.fingerprint, body)
 

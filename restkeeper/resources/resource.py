@@ -23,8 +23,8 @@ from restkeeper.resources.evolution import (
     inside_of,
     steps_for,
 )
-from restkeeper.schemas.fields import Reference, Time, default_of, scopes_of
-from restkeeper.schemas.item import READ_ONLY, ItemSchema, hidden_in
+from restkeeper.schemas.fields import IntegerReference, Refers, Time, default_of, scopes_of
+from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, hidden_in
 from restkeeper.schemas.prepared import COMPUTED, ISO, all_fields_in, fields_of, is_computed, prepared, refusals
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
 from restkeeper.web import exactjson
@@ -35,7 +35,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
-_IDS = ("server", "client")
+_IDS = ("server", "client", "integer")
+_INTEGER_ID = re.compile(r"[1-9][0-9]{0,15}")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _OF_SINGLETON = ("GET", "PUT", "PATCH")
@@ -48,6 +49,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (fields.DateTime, Kind.TIME),
     *((each, Kind.TEXT) for each in (fields.String, fields.UUID, fields.Date, fields.Time, fields.IP)),
     (fields.IPInterface, Kind.TEXT),
+    (IntegerId, Kind.SERIAL),
     (fields.Integer, Kind.INTEGER),
     *((each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
     (fields.Boolean, Kind.BOOLEAN),
@@ -87,11 +89,12 @@ class Revision:
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
     `definitions` are those of all fields but READ_ONLY, `names` all fields in the order of an item, by their names in
-    JSON, and `stored` those with which it is stored: also those of READ_ONLY that are `hidden`. `fields` are those that
-    queries can use, `texts` those whose values are texts, or null. `read_only` are those that no caller sets,
-    `computed` those of them that follow from others; `guarded` need a scope to be changed, also to some states.
-    `defaults` are the texts of the values of a new item. The `fingerprint` has the number, if it is not the first, and
-    8 hex digits: they are of the fields, their order, types and defaults, and of the schemas inside them.
+    JSON, and `stored` those with which it is stored: also those of READ_ONLY that are `hidden`. `described` are those
+    that the store knows: integer ids, too. `fields` are those that queries can use, `texts` those whose values are
+    texts, or null. `read_only` are those that no caller sets, `computed` those of them that follow from others;
+    `guarded` need a scope to be changed, also to some states. `defaults` are the texts of the values of a new item. The
+    `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order, types
+    and defaults, and of the schemas inside them.
     """
 
     def __init__(self, number: int, schema: type[ItemSchema]) -> None:
@@ -100,6 +103,8 @@ class Revision:
         self.schema = schema
         known = fields_of(made)
         self.definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
+        not_described = READ_ONLY[1:] if isinstance(known.get("id"), IntegerId) else READ_ONLY
+        self.described = {name: field for name, field in known.items() if name not in not_described}
         self.hidden = hidden_in(schema)
         self.stored = ("id", *self.definitions, *READ_ONLY[1:])
         self.names = tuple(name for name in self.stored if name not in self.hidden)
@@ -145,8 +150,9 @@ class Resource:
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
     revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
     number of items of its pages. With ids="client" callers give the ids: a PUT creates an item if there is none, and a
-    POST can have an `id`. `methods` are those that requests can use, ("GET",) for a collection that they only read:
-    actions, functions of the service and imports write it all the same.
+    POST can have an `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. `methods` are those that
+    requests can use, ("GET",) for a collection that they only read: actions, functions of the service and imports write
+    it all the same.
 
     A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
     Until it is stored, it has their defaults.
@@ -301,11 +307,21 @@ class Resource:
             raise ValueError(f"{self.name}.{reason}")
         found = [field for _, field in references_in(made)]
         for path, each, _ in all_fields_in(made):
-            if isinstance(each, Reference) and each not in found:
+            if isinstance(each, Refers) and each not in found:
                 raise ValueError(f"{self.name}.{path}: Reference: can be inside Nested and List(…) of these only")
         for name, field in revision.guarded.items():
             if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
+
+    def key(self, id: Any) -> str:
+        """The id of an item as the store has it: of integers, texts of one length. It is empty for what can be none."""
+        if self.ids != "integer":
+            return str(id)
+        return str(id).zfill(16) if _INTEGER_ID.fullmatch(str(id)) else ""
+
+    def shown(self, key: str) -> str | int:
+        """The id of an item as callers know it."""
+        return int(key) if self.ids == "integer" else key
 
     @cached_property
     def order(self) -> tuple[Sort, ...]:
@@ -340,8 +356,13 @@ class Resource:
     @cached_property
     def revisions(self) -> Mapping[int, Revision]:
         """The revisions by number, from the oldest to the newest. Raises ValueError for steps that do not fit."""
+        schema = self.schema
+        if self.ids == "integer":
+            about = {"description": "Given by the server: each is greater than all before."}
+            id: dict[str, Any] = {"id": IntegerId(1, LARGEST_ID, dump_only=True, metadata=about)}
+            schema = cast(type[ItemSchema], schema.from_dict(id, name=schema.__name__))
         try:
-            newest = Revision(self.revision, schema_without(self.schema, READ_ONLY) if self.singleton else self.schema)
+            newest = Revision(self.revision, schema_without(schema, READ_ONLY) if self.singleton else schema)
         except ValueError as error:
             raise ValueError(f"{self.name}.{error}") from error
         older = {}
@@ -387,7 +408,7 @@ class Resource:
             (*self.indexes, *(Index(name) for name in of_references if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
-            schema=StoredSchema(newest.fingerprint, self.revision, oldest, describe(newest.definitions)),
+            schema=StoredSchema(newest.fingerprint, self.revision, oldest, describe(newest.described)),
             conflict=self._conflict,
         )
 
@@ -400,7 +421,9 @@ class Resource:
             return f"{name}: a newer program stored items of revision {revision}; this one has revision {self.revision}"
         if revision < self.oldest:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
-        if not (found := differences(schema.fields, self.revisions[revision].definitions)):
+        if schema.fields.startswith('{"id":') is not (self.ids == "integer"):
+            return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
+        if not (found := differences(schema.fields, self.revisions[revision].described)):
             return ""
         lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
         reasons = "; ".join(each.reason for each in found)
@@ -408,11 +431,11 @@ class Resource:
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
 
 
-def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Reference]]:
+def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refers]]:
     """The references of a schema by their paths, also those inside nested schemas."""
     for name, field in fields_of(schema).items():
         inner: Any = field.inner if isinstance(field, fields.List) else field
-        if isinstance(inner, Reference):
+        if isinstance(inner, Refers):
             yield f"{around}{name}", inner
         elif (
             isinstance(inner, fields.Nested)
@@ -424,7 +447,8 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:
     """A schema with the name and description of another one, and with other fields, none of which is computed."""
-    copies = {name: copy(field) for name, field in definitions.items()}
+    ids = {name: field for name, field in schema().fields.items() if name == "id"}
+    copies = {name: copy(field) for name, field in {**ids, **definitions}.items()}
     for name, field in copies.items():
         if isinstance(field, COMPUTED):  # by a method that is not in this schema
             copies[name] = fields.Raw(dump_only=field.dump_only, required=field.required, metadata=field.metadata)
@@ -454,10 +478,10 @@ def _queried(name: str, field: fields.Field[Any], around: tuple[type, ...] = ())
                     yield from _queried(f"{name}.{key}", each, (*around, type(schema)))
     elif isinstance(inner, fields.Dict):
         yield from () if is_deep else (Field(f"{name}.*", Kind.JSON, nullable=True, sortable=False),)
-    elif kind := _kind_of(field):
-        is_inside, is_list = "." in name, kind is Kind.LIST
-        is_sortable = not (is_inside or is_list) and _is_short(field)
-        yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner))
+    elif kind := _kind_of(inner if isinstance(inner, IntegerReference) else field):
+        is_inside, is_list = "." in name, inner is not field
+        is_sortable, listed = not (is_inside or is_list) and _is_short(field), is_list and kind is not Kind.LIST
+        yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner), listed)
 
 
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 from weakref import ref
 
@@ -12,11 +12,13 @@ from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.errors import Conflict, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
-from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Record, Transaction
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.item import LARGEST_ID, READ_ONLY
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
+from restkeeper.storage.interface import Collection, ItemStore, ItemTransaction, Record, Transaction
 from restkeeper.web import exactjson
 
+LAST_IDS = Collection("_ids", {})  # of the collections with ids="integer": the version is the last id
 # Of what functions of the service change in one transaction, and of what follows a deletion: others wait for it.
 MOST_CHANGES = 1000
 MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
@@ -63,7 +65,7 @@ class Unit:
         if self._failure is not None:
             raise self._failure
 
-    def read(self, collection: str, id: str) -> JsonObject:
+    def read(self, collection: str, id: str | int) -> JsonObject:
         """An item, which is locked until the end."""
         return item_of(self._stored(collection), self._read(collection, id))
 
@@ -72,12 +74,14 @@ class Unit:
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         given = {"id": item["id"]} if stored.resource.ids == "client" and "id" in item else {}
         with as_conflict(collection):
-            record = stored.restore(without_server_fields(item) | given, id=uuid7(), now=now, limits=self._limits)
+            (id,) = next_ids(stored.resource, self._transaction)
+            record = stored.restore(without_server_fields(item) | given, id=id, now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
+        use_ids(stored.resource, record.id, record.id, self._transaction)
         return item_of(stored, self.apply(stored, None, record, now, self._limits))
 
-    def change(self, collection: str, id: str, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
         """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
@@ -86,7 +90,7 @@ class Unit:
             after = stored.revise(before, changed, now=now, limits=self._limits)
         return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
-    def delete(self, collection: str, id: str) -> JsonObject:
+    def delete(self, collection: str, id: str | int) -> JsonObject:
         """Delete an item; return it as it last was. A singleton has its defaults then."""
         stored = self._stored(collection)
         before = self._read(collection, id)
@@ -116,16 +120,44 @@ class Unit:
             self.written[stored.name, change.record.id] = after
         return cast(Record, after or before)
 
-    def _read(self, collection: str, id: str) -> Record:
+    def _read(self, collection: str, id: str | int) -> Record:
         try:
             return self._stored(collection).read(self._transaction, id)
         except RecordNotFound:
-            raise Conflict(f"{collection}: there is no item {shortened(id)!r}") from None
+            raise Conflict(f"{collection}: there is no item {shortened(str(id))!r}") from None
 
     def _stored(self, collection: str) -> StoredRepresentation:
         if (stored := self._representations.get(collection)) is None:
             raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
         return stored
+
+
+def last_id(resource: Resource, store: ItemStore | ItemTransaction) -> int:
+    """The last id that an item of a collection with ids="integer" was given."""
+    try:
+        return store.read(LAST_IDS.name, resource.name).version
+    except RecordNotFound:
+        return 0
+
+
+def next_ids(resource: Resource, store: ItemStore | ItemTransaction, count: int = 1) -> list[str]:
+    """The ids of new items; integers are to be used by `use_ids`."""
+    if resource.ids != "integer":
+        return [uuid7() for _ in range(count)]
+    if (last := last_id(resource, store)) + count > LARGEST_ID:
+        raise Conflict(f"{resource.name}: all ids have been given")
+    return [resource.key(last + number) for number in range(1, count + 1)]
+
+
+def use_ids(resource: Resource, first: str, last: str, transaction: Transaction) -> None:
+    """Give no later item one of these ids. Raises RecordChanged if one was given since; without a first id, it may."""
+    if resource.ids != "integer" or ((before := last_id(resource, transaction)) >= int(last) and not first):
+        return
+    if before < int(first or last):
+        with suppress(DuplicateValue), transaction.savepoint():  # that others give the first one at the same time
+            write = transaction.update if before else transaction.insert
+            return write(LAST_IDS.name, Record(resource.name, int(last), "", "", b"{}"))
+    raise RecordChanged("others have this id")
 
 
 @contextmanager

@@ -178,19 +178,33 @@ class Time(Guarded, fields.String):
             raise self.make_error("time") from None
 
 
-class Reference(Text):
-    """The id of an item of the collection `to`, which exists.
+class Refers(fields.Field[Any]):
+    """Base of references: the id of an item of the collection `to`, which exists.
 
     When that is deleted: "restrict" refuses it, "cascade" deletes this item too, "null" sets the field to null.
     """
 
+    bounds = 1, 64
+
     def __init__(self, to: str, *, on_delete: str = "restrict", **options: Any) -> None:
         if on_delete not in ("restrict", "cascade", "null"):
-            raise ValueError(f"Reference({to!r}, on_delete={on_delete!r}): must be 'restrict', 'cascade' or 'null'")
+            name = type(self).__name__
+            raise ValueError(f"{name}({to!r}, on_delete={on_delete!r}): must be 'restrict', 'cascade' or 'null'")
         self.to = to
         self.on_delete = on_delete
         about = {"description": f"The id of an item of {to}.", "x-references": to}
-        super().__init__(1, 64, metadata={**about, **options.pop("metadata", {})}, **options)
+        metadata = {**about, **options.pop("metadata", {})}
+        super().__init__(*self.bounds, metadata=metadata, **options)  # type: ignore[call-arg] # of Text, or of Whole
+
+
+class Reference(Refers, Text):
+    """The id of an item of a collection."""
+
+
+class IntegerReference(Refers, Whole):
+    """The id of an item of a collection with ids="integer"."""
+
+    bounds = 1, 2**53 - 1
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from marshmallow import RAISE, Schema, fields
 from restkeeper.schemas.fields import Pattern, Text, Time, Whole
 
 ID_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"  # as ServerFieldsSchema has it; a service may have imported other ids than UUIDs
-GIVEN_ID = r"^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,64}$"
+GIVEN_ID = r"^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,64}$"  # without "." and "..", which are no ids in a path
+LARGEST_ID = 2**53 - 1  # that every JSON reader preserves
 READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
@@ -37,6 +38,10 @@ def hidden_in(schema: type[Schema]) -> tuple[str, ...]:
     """Those of READ_ONLY that a schema excludes: items are stored with them, and nobody sees them."""
     known = schema().fields
     return tuple(name for name in READ_ONLY if name not in known)
+
+
+class IntegerId(Whole):
+    """The id of an item of a collection with ids="integer"."""
 
 
 class ServerFieldsSchema(Schema):

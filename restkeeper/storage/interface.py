@@ -42,6 +42,7 @@ class Kind(Enum):
     TEXT = "text"  # by code point
     TIME = "time"  # as TEXT: every time has one canonical form
     INTEGER = "integer"  # of 64 bits
+    SERIAL = "serial"  # as TEXT: an integer id, whose texts all have one length
     NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
     LIST = "list"  # of texts; EQ and IN compare its elements
@@ -62,11 +63,12 @@ class Field:
     nullable: bool = False
     sortable: bool = True
     choices: tuple[Scalar, ...] = ()
+    listed: bool = False  # the field has a list of such values, and is not of kind LIST
 
     @property
     def is_many(self) -> bool:
         """Whether it can have several values."""
-        return self.kind is Kind.LIST or "." in self.name
+        return self.kind is Kind.LIST or self.listed or "." in self.name
 
 
 @dataclass(frozen=True, slots=True)

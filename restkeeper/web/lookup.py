@@ -31,7 +31,7 @@ class Lookup:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._collections: dict[str | None, str] = {}  # by the endpoint of an item, or of the list
+        self._resources: dict[str | None, Any] = {}  # by the endpoint of an item, or of the list
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
     def register(self, app: Flask) -> None:
@@ -41,14 +41,14 @@ class Lookup:
             items = getattr(getattr(view, "__self__", None), "items", None)
             is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
             if items is not None and is_read and getattr(view, "needs", "") in ("read", "write"):
-                self._collections[rule.endpoint] = items.name
+                self._resources[rule.endpoint] = items.resource
 
     def credential(self, collection: str, id: str, caller: str) -> Record:
         """The record of the current request's credential, which is of this caller. Raises RecordNotFound."""
         began = self._clock.monotonic()
-        if collection_read := self._collections.get(request.endpoint):
+        if resource := self._resources.get(request.endpoint):
             arguments = request.view_args
-            key: Key | None = (collection_read, arguments["id"]) if arguments else collection_read
+            key: Key | None = (resource.name, resource.key(arguments["id"])) if arguments else resource.name
         else:
             key = next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])

@@ -22,6 +22,7 @@ NEWER = ("or", "count")  # of these, those that a field may be called
 OPERATORS = {
     Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.LIKE, Op.STARTS),
     Kind.TIME: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE),
+    Kind.SERIAL: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
     Kind.INTEGER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
     Kind.NUMBER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
     Kind.BOOLEAN: (Op.EQ, Op.NE),
@@ -289,6 +290,8 @@ def value_of(text: str, field: Field) -> Any:
     match field.kind:
         case Kind.INTEGER:
             return whole(-(2**63), 2**63 - 1)(text)
+        case Kind.SERIAL:
+            return f"{whole(0, 2**53 - 1)(text):016}"
         case Kind.NUMBER:
             if not _NUMBER.fullmatch(text):
                 raise ValueError("must be a number")

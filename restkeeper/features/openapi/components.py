@@ -8,7 +8,7 @@ from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Status, default_of
-from restkeeper.schemas.item import GIVEN_ID, ID_PATTERN, READ_ONLY
+from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
@@ -50,9 +50,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
     properties = {name: whole["properties"][name] for name in representation.names}
-    given = {"description": texts["GivenId"], "type": "string", "maxLength": 64, "pattern": GIVEN_ID}
-    if is_given := items.resource.ids == "client":
-        properties["id"] = properties["id"] | {"description": texts["GivenId"]}
+    properties |= spec.common["given_ids"].get(items.resource.ids, {})
     # What clients depend on beside the schema of a field that they send.
     unique = map(representation.name_of, items.resource.unique)
     extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
@@ -64,12 +62,12 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     sent = CLOSED if whole.get("additionalProperties") is False else {"type": "object"}  # or Meta.unknown is EXCLUDE
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
-    patch = {name: _without(with_nulls["properties"][name], "default") for name in own}
+    patch = {name: _without(with_nulls["properties"][name], "default") for name in own if name != "id"}
     sortable = representation.queryable.sortable
     return {
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
-        "Input": sent | {"properties": {"id": given} | own if is_given else own, "required": whole.get("required", [])},
+        "Input": sent | {"properties": own, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch},
         "Field": {"type": "string", "enum": list(properties)},
         "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},
@@ -88,8 +86,7 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     yield f"{kind}Limit", limit | {"schema": limit["schema"] | {"default": items.page_limit}}
     counted = {"type": "string", "enum": representation.queryable.sortable, "x-extensible": True}
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
-    id = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN}
-    yield f"{kind}Id", parameter("id", id, texts["Id"], location="path")
+    yield f"{kind}Id", parameter("id", spec.common["ids"][resource.ids], texts["Id"], location="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
@@ -132,7 +129,8 @@ def parameter(name: str, schema: JsonSchema, about: str, *, location: str = "que
 
 def example_of(representation: Representation, *, whole: bool = False) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
-    id = "01912d68-783e-7a03-8467-5661c1243ad4"
+    kinds = {each.kind for each in representation.queryable.fields.values()}
+    id = 12 if Kind.SERIAL in kinds else "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
     for name, field in fields_of(representation.schema()).items():
         if (found := field.metadata.get("examples")) and (whole or not field.dump_only):

@@ -78,6 +78,8 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     hidden = {name for each in service.representations.values() for name in each.revision.hidden}
     reference = texts["schemas"]["ItemReference"]
     required = [name for name in reference["required"] if name not in hidden]
+    if any(each.ids == "integer" for each in service.resources):
+        reference["properties"]["id"]["type"] = ["string", "integer"]
     components.schema("ItemReference", reference | {"required": required}, lazy=True)
     examples["NewWebhook"] = examples["WebhookInput"]
     examples["DisabledWebhook"] = examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}

@@ -72,7 +72,7 @@ class PostgresColumn(queries.Column):
     @property
     def values(self) -> str:
         """The JSON values of a field that can have several, as an array. Objects are in the body only."""
-        if "." not in self.field.name:
+        if self.field.kind is Kind.LIST and "." not in self.field.name:
             return self.json
         steps = ".".join(f'"{name}"' for name in path_of(self.field.name))
         return f"jsonb_path_query_array(body::jsonb, '$.{steps}[*]')"

@@ -205,8 +205,8 @@ def stored_collections(
     """All that a store holds for a service with these resources and features."""
     of_features = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
     own = [each.collection for each in resources]
-    own += [LAST_IDS] if any(each.fields["id"].kind is Kind.SERIAL for each in own) else []
-    return [*own, *of_features]
+    last_ids = [LAST_IDS] if any(each.fields["id"].kind is Kind.SERIAL for each in own) else []
+    return [*own, *last_ids, *of_features]
 
 
 def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]:

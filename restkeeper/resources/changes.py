@@ -197,8 +197,8 @@ def _refused(representation: StoredRepresentation, records: Iterable[Record]) ->
 
 
 def _unconverted(representation: StoredRepresentation, refused: Sequence[Record]) -> Unavailable:
-    is_private = representation.resource.ownership is Ownership.ALL
-    shown = "" if is_private else ", ".join(each.id for each in refused[:MOST_NAMED])
+    found = () if representation.resource.ownership is Ownership.ALL else refused[:MOST_NAMED]
+    shown = ", ".join(str(representation.resource.shown(each.id)) for each in found)
     return Unavailable(
         f"some items of {representation.name} are still to be brought into the present form (`restkeeper migrate`) or, "
         f"where it cannot convert them, to be changed or deleted{shown and f' (as {shown})'}: until then no list can "

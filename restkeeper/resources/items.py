@@ -478,11 +478,10 @@ class Items:
 
     def _is_seen(self, id: str) -> bool:
         """Whether there is an item with this id, of which the caller may know."""
-        try:
+        with suppress(NotFound, RecordNotFound):
             self._access.require_sight(self.store.read(self.name, id))
-        except (NotFound, RecordNotFound):
-            return False
-        return True
+            return True
+        return False
 
     def _find_to_change(self, id: str, transaction: Transaction | None) -> Record:
         """An item that the caller may change. Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.

@@ -36,7 +36,7 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]
     spec.examples[kind] = example_of(representation, whole=True)
-    spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Patch")}
+    spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Replacement", "Patch")}
 
 
 def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
@@ -68,6 +68,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
         "": returned(shown),
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
         "Input": sent | {"properties": own, "required": whole.get("required", [])},
+        "Replacement": sent | {"properties": _without(own, "id"), "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch},
         "Field": {"type": "string", "enum": list(properties)},
         "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},

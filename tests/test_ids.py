@@ -148,8 +148,8 @@ def test_nobody_creates_what_another_has() -> None:
         assert client.put(path, json={}, headers={**two, "If-Match": "*"}).status_code == 412
     operation = {"method": "PUT", "path": "/notes/a", "body": {}}
     assert client.post("/api/v1/batch", json={"operations": [operation]}, headers=two).status_code == 409
-    assert client.put("/notes/c?owner=me", json={}, headers=ADMIN).status_code == 200
-    assert client.put("/notes/d?owner=me", json={}, headers=one).status_code == 403
+    assert client.post("/notes?owner=me", json={"id": "c"}, headers=ADMIN).status_code == 200
+    assert client.put("/notes/c", json={}, headers=one).status_code == 409
     reader = {"X-API-Key": make_key(client, "notes:read")["secret"]}
     assert client.put("/notes/e", json={}, headers=reader).status_code == 403
 

@@ -151,7 +151,7 @@ class CollectionHandlers:
         return self.items.change(id, self.items.replace, self.items.body(JSON))
 
     @needs("write")
-    @takes(*ITEM_CONDITIONS, "{}Owner", body=Body("{}Replacement"))
+    @takes(*ITEM_CONDITIONS, body=Body("{}Replacement"))
     @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""

@@ -263,8 +263,7 @@ class Items:
             own = {} if self.resource.singleton else {"id": id}
             require_match(None, must_say=self.config.require_if_match)
             require_none([fault(["id"], "is another one in the path")] if own and sent.get("id", id) != id else [])
-            owner = None if transaction else request.args.get("owner")
-            return self.prepare_create({**sent, **own}, owner)._replace(creates=True)
+            return self.prepare_create({**sent, **own})._replace(creates=True)
         length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
         with self._locks.of_size(0 if transaction else max(len(before.body), length), deadline):
             after = change(before, sent, now=self.now(), limits=self._limits)

@@ -231,6 +231,21 @@ class Page(NamedTuple):
     others: Sequence[str] = ()
 
 
+class Related(NamedTuple):
+    """Records to be found by values of a field of texts: of each value at most `most`, those with the highest ids."""
+
+    collection: str
+    field: str
+    values: Sequence[str]
+    most: int
+    owner: str | None = None
+
+    @property
+    def query(self) -> Query:
+        """The query by one of the values."""
+        return Query((Filter(self.field, Op.EQ, ""),), limit=self.most, owner=self.owner)
+
+
 class StoredResponse(NamedTuple):
     """The response to a request, for repetitions of it. `stored_at` is in seconds since 1970."""
 
@@ -316,6 +331,12 @@ class ItemStore(Protocol):
         """Return the values of the field that the query is sorted by, and how many of its records have each.
 
         They are at most so many, the most frequent first.
+        """
+
+    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str, Record]]:
+        """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
+
+        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it.
         """
 
     def change_token(self, collection: str) -> str:

@@ -9,7 +9,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
+from restkeeper.storage.interface import (
+    Collection,
+    Field,
+    Filter,
+    Kind,
+    Op,
+    Page,
+    Query,
+    Record,
+    Related,
+    Scalar,
+    Sort,
+)
+from restkeeper.storage.records import Registry
 from restkeeper.storage.sql import Database, Row, literal
 
 _OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body
@@ -21,6 +34,7 @@ class Column:
 
     `folds` says whether texts are compared without case, `is_indexed` and `is_unique` whether there are such indexes.
     `parameter` is how the database writes a parameter. `lowest` are the sort keys of null: below every value of a kind.
+    `of_each` selects what one part of `Related` finds: its number, a value, and the record.
     """
 
     field: Field
@@ -30,6 +44,7 @@ class Column:
     is_unique: bool
 
     parameter: ClassVar[str]
+    of_each: ClassVar[str]
     lowest: ClassVar[Mapping[Kind, str]]
 
     @classmethod
@@ -80,6 +95,11 @@ class Column:
             return f"{self.value} IS NOT NULL"
         lowest = self.lowest.get(self.field.kind, "''")
         return f"({self.order} = {lowest} AND {self.value} IS NULL)"
+
+    @property
+    @abstractmethod
+    def each(self) -> str:
+        """A value in `of_each`, as the parameter of the filter EQ."""
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:
@@ -152,6 +172,35 @@ def count_groups(database: Database, collection: Collection, query: Query, most:
 def find_ids(database: Database, collection: Collection, query: Query, limit: int) -> list[str]:
     """See `interface.ItemTransaction.find`."""
     return [id for (id,) in _rows(database, "SELECT id {items} LIMIT {most}", collection, query, limit)]
+
+
+def find_related(
+    database: Database,
+    collections: Mapping[str, Collection],
+    registry: Registry,
+    wanted: Sequence[Related],
+    max_bytes: int,
+) -> list[tuple[int, str, Record]]:
+    """See `interface.ItemStore.related`."""
+    kind, parts, values = database.columns, list[str](), dict[str, Any]()
+    for n, each in enumerate(wanted):
+        column = kind.of(collections[each.collection], each.field)
+        where = f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
+        values[f"values{n}"] = list(each.values)
+        if each.owner is not None:
+            where += f" AND owner = {kind.parameter.format(f'owner{n}')}"
+            values[f"owner{n}"] = each.owner
+        given = kind.parameter.format(f"values{n}")
+        parts.append(kind.of_each.format(number=n, values=given, where=where, most=each.most))
+    found, size = list[tuple[int, str, Record]](), 0
+    for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
+        found.append((number, value, record := Record._make(row)))
+        size += len(record.body) + len(record.removed or b"")
+        if size > max_bytes:
+            break
+    for number, _, record in found:
+        registry.load_schemas(database, wanted[number].collection, record.fingerprint)
+    return found
 
 
 def _rows(database: Database, statement: str, collection: Collection, query: Query, most: int) -> list[Row]:

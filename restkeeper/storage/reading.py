@@ -6,9 +6,9 @@ from functools import partial
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.storage.deliveries import read_log
-from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Scalar, StoredSchema
+from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Related, Scalar, StoredSchema
 from restkeeper.storage.outbox import LogEntry
-from restkeeper.storage.queries import count_groups, count_items
+from restkeeper.storage.queries import count_groups, count_items, find_related
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -19,6 +19,7 @@ from restkeeper.storage.records import (
     state_of,
 )
 from restkeeper.storage.spool import records_in
+from restkeeper.storage.sql import is_search
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -62,6 +63,12 @@ class Reading(ABC):
     def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
         declared = self._collections[collection]
         return self._search(partial(count_groups, collection=declared, query=query, most=most), declared, query)
+
+    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str, Record]]:
+        of, registry = self._collections, self._registry
+        slowest = max(wanted, key=lambda each: is_search(of[each.collection], each.query))
+        find = partial(find_related, collections=of, registry=registry, wanted=wanted, max_bytes=max_bytes)
+        return self._search(find, of[slowest.collection], slowest.query)
 
     def change_token(self, collection: str) -> str:
         return self._read(state_of, collection)[0]

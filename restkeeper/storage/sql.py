@@ -5,7 +5,7 @@ this one, too. Old and new programs can then use it at the same time.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -51,6 +51,9 @@ class Database(Protocol):
 
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement in the database's own words."""
+
+    def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> Iterable[Row]:
+        """The rows of parts `of_each`, at least until their records have more bytes."""
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement. A list among the parameters is for a part of the dialect."""

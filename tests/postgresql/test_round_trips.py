@@ -14,7 +14,7 @@ from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.service import service_of
-from restkeeper.storage.interface import Store
+from restkeeper.storage.interface import Related, Store
 from restkeeper.storage.postgresql import limits, store
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
@@ -208,3 +208,14 @@ def test_what_some_requests_do_is_little(shop: Shop, monkeypatch: pytest.MonkeyP
     assert steady(shop.create) == 2 + 2
     monkeypatch.setattr(store, "SEQUENCED", 1)
     assert steady(lambda: shop.create(once=False)) == 2 + SEQUENCER
+
+
+def test_related_items_take_one(shop: Shop, wire: Wire) -> None:
+    """Of several collections, by several fields: what a response embeds takes one more."""
+    wanted = [Related("products", "id", ["x", "y"], 1), Related("products", "tags", ["x"], 10, "me")]
+    trips = []
+    for _ in range(REPEATED):
+        wire.trips()
+        shop.store.related([*wanted, Related("users", "status", ["active"], 10)], 1000)
+        trips.append(wire.trips())
+    assert trips[-3:] == [1, 1, 1]

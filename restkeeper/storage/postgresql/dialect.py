@@ -77,6 +77,21 @@ class PostgresDatabase:
         self._session = session
         self.fetch = session.rows
 
+    def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> list[Row]:
+        size = "octet_length(body) + coalesce(octet_length(removed), 0)"
+        statement = f"""\
+SELECT
+    number,
+    value,
+{COLUMNS}
+FROM (
+    SELECT *, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS before FROM (
+{statement}
+    ) AS found
+) AS measured
+WHERE before <= %(max_bytes)s"""  # noqa: S608 - declared names only
+        return self._session.rows(statement, _cleaned({**parameters, "max_bytes": max_bytes}))
+
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         return self._session.rows(DIALECT(statement), _cleaned(parameters))
 

@@ -24,6 +24,11 @@ HIGHEST = 400  # decimal exponents beyond those of any stored number
 _INFINITY = Decimal("Infinity")
 
 _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
+_OF_EACH = """\
+SELECT {number} AS number, value, found.*
+FROM unnest({values}::text[]) AS each(value)
+CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY id DESC LIMIT {most}) AS found"""
+
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
@@ -32,6 +37,7 @@ class PostgresColumn(queries.Column):
     """See `queries.Column`."""
 
     parameter = "%({})s"
+    of_each = _OF_EACH
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
 
     @property
@@ -76,6 +82,10 @@ class PostgresColumn(queries.Column):
             return self.json
         steps = ".".join(f'"{name}"' for name in path_of(self.field.name))
         return f"jsonb_path_query_array(body::jsonb, '$.{steps}[*]')"
+
+    @property
+    def each(self) -> str:
+        return "('strict $[*] ? (@ == ' || to_json(each.value) || ')')" if self.field.is_many else "each.value"
 
     def condition(self, filter: Filter, given: str) -> str:
         if self.field.is_many:  # `given` is a test of its values

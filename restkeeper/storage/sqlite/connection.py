@@ -98,9 +98,11 @@ class SqliteConnection(sqlite3.Connection):
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         return self.execute(statement, parameters).fetchall()
 
+    def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> sqlite3.Cursor:
+        return self.execute(statement, _with_lists(parameters))
+
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
-        return self.execute(DIALECT(statement), {**parameters, **lists} if lists else parameters).fetchall()
+        return self.execute(DIALECT(statement), _with_lists(parameters)).fetchall()
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)
@@ -108,6 +110,12 @@ class SqliteConnection(sqlite3.Connection):
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         lists = {"types": filter.types, "collections": filter.collections, "own": filter.own}
         return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"owner": filter.owner}
+
+
+def _with_lists(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters whose lists are JSON texts."""
+    lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
+    return {**parameters, **lists} if lists else parameters
 
 
 def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") -> SqliteConnection:

@@ -32,6 +32,20 @@ _PAGE_COLUMNS = """\
     CAST(body AS BLOB),
     CAST(removed AS BLOB)"""
 
+_OF_EACH = f"""\
+SELECT
+    {{number}},
+    given,
+{COLUMNS}
+FROM (
+    SELECT each.value AS given, found.value AS selected
+    FROM json_each({{values}}) AS each CROSS JOIN json_each((
+        SELECT json_group_array(selected) FROM (
+            SELECT rowid AS selected FROM items WHERE {{where}} ORDER BY id DESC LIMIT {{most}}
+        )
+    )) AS found
+) CROSS JOIN items ON items.rowid = selected"""  # noqa: S608 - constant columns
+
 LAST = "char(1114111)"  # the last character
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
@@ -45,6 +59,7 @@ class SqliteColumn(queries.Column):
     """See `queries.Column`. The key of a field is what the indexes have."""
 
     parameter = ":{}"
+    of_each = _OF_EACH
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
 
     @property
@@ -91,6 +106,10 @@ class SqliteColumn(queries.Column):
         if self.is_indexed:
             return f'id {is_not}IN (SELECT id FROM "{self.table}" WHERE {term})'  # noqa: S608 - likewise
         return f"{is_not}EXISTS (SELECT 1 FROM {tables} WHERE {term})"  # noqa: S608 - likewise
+
+    @property
+    def each(self) -> str:
+        return "json_array(each.value)" if self.field.is_many else "each.value"
 
     def condition(self, filter: Filter, given: str) -> str:
         if self.field.is_many:

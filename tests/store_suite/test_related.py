@@ -1,0 +1,48 @@
+"""Related records: found by the values of fields, of several collections at once."""
+
+from restkeeper.storage.interface import Related, Store
+from tests.things import SAMPLE, insert, record
+
+
+def found(store: Store, *wanted: Related, max_bytes: int = 10_000) -> list[tuple[int, str, str]]:
+    """The ids of what is related, each with the number of its part and the value."""
+    return [(number, value, each.id) for number, value, each in store.related(wanted, max_bytes)]
+
+
+def test_records_are_found_by_values(store: Store) -> None:
+    """By the id, a field with an index, one without, and an element of a list; of each value those with high ids."""
+    insert(store, *SAMPLE, *(record(f"n{n}", name="Lamp", stock=3, tags=["red", "red"]) for n in range(9)))
+    insert(store, record("a"), collection="others")
+    assert found(store, Related("things", "id", ["d", "", "x", "a"], 1), Related("others", "id", ["a", "d"], 1)) == [
+        (0, "d", "d"),
+        (0, "a", "a"),
+        (1, "a", "a"),
+    ]
+    for field, value in (("name", "Lamp"), ("sku", "L1"), ("tags", "red")):
+        expected = ["a"] if field == "sku" else ["n8", "n7", "n6"]
+        assert [id for *_, id in found(store, Related("things", field, [value, "none\\\"'$"], 3))] == expected, field
+    several = Related("things", "name", ["lampshade", "Lamp"], 2)
+    assert found(store, several, several) == [
+        (number, *each) for number in (0, 1) for each in (("lampshade", "b"), ("Lamp", "n8"), ("Lamp", "n7"))
+    ]
+
+
+def test_records_are_complete_and_of_one_owner(store: Store) -> None:
+    mine, other = (record(each)._replace(owner=each, removed=b'{"old":1}') for each in ("me", "other"))
+    insert(store, mine, other)
+    everybody, own = (Related("things", "id", ["me", "other"], 1, owner) for owner in (None, "me"))
+    assert store.related([everybody, own], 10_000) == [(0, "me", mine), (0, "other", other), (1, "me", mine)]
+
+
+def test_records_are_limited_in_bytes(store: Store) -> None:
+    """The last one is that which exceeds the limit."""
+    insert(store, *(record(str(n), name="x" * 1000) for n in range(9)))
+    size = len(record("0", name="x" * 1000).body)
+    wanted = Related("things", "id", [str(n) for n in range(9)], 1)
+    assert [len(found(store, wanted, max_bytes=most)) for most in (0, size - 1, size, 3 * size, 8 * size)] == [
+        1,
+        1,
+        2,
+        4,
+        9,
+    ]

@@ -48,12 +48,11 @@ from restkeeper.web.application import Application
 class Feature(NamedTuple):
     """How a feature is opened, and the collections that it stores beside those of the service.
 
-    `built_on` names a feature that it needs. `settings` are refused while it is closed: they would have no effect.
+    `settings` are refused while it is closed: they would have no effect.
     """
 
     install: Callable[[Application, Service], None]
     collections: tuple[StoredCollection, ...] = ()
-    built_on: str = ""
     settings: tuple[str, ...] = ()
 
 
@@ -71,7 +70,6 @@ _FEATURES = {
     "webhooks": Feature(
         webhooks.install,
         webhooks.COLLECTIONS,
-        built_on="events",
         settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
     ),
     "versions": Feature(versioning.install, settings=("previews",)),
@@ -225,9 +223,9 @@ def _require_possible(
     """Raises ConfigError for features that cannot be closed as they are, and ValueError for versions that are none."""
     if not isinstance(versions, Versions):
         raise ValueError(f"versions={versions!r}: must be Versions(…)")
+    if "webhooks" in features and "events" not in features:
+        raise ConfigError("features: 'webhooks' is built on 'events', which is closed; close both")
     for name, feature in _FEATURES.items():
-        if name in features and feature.built_on and feature.built_on not in features:
-            raise ConfigError(f"features: {name!r} is built on {feature.built_on!r}, which is closed; close both")
         for setting in feature.settings if name not in features else ():
             if getattr(config, setting) not in (getattr(Config, setting), "off"):
                 raise ConfigError(f"{setting.upper()}: is set, and has no effect while the feature {name!r} is closed")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Config, Resource
+from restkeeper import Config, Resource, returns
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
@@ -240,6 +240,7 @@ def test_wrong_declarations() -> None:
             lambda: resource.action("x", body=PaymentSchema)(lambda order, store: None),
             "action('x'): is called with (item, body, store): too many",
         ),
+        (lambda: resource.action("x")(returns(PaymentSchema)(lambda order, store: None)), "@returns has problems only"),
         (lambda: resource.before("delete")(lambda item: None), "before('delete',): is called with (item, before): too"),
         (lambda: resource.after("create")(lambda item, before: None), "(item, before, store): too many"),
         (lambda: Resource("x", "y", OrderSchema, ownership="all"), "must be a Ownership"),  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from hashlib import blake2b
-from inspect import signature
+from inspect import signature, unwrap
 from typing import Any, TypeVar, cast
 
 from marshmallow import Schema, fields, missing, validate
@@ -202,6 +202,10 @@ class Resource:
         def declare(function: Function) -> Function:
             given = (*["item"] * (of == "item"), *["body"] * (body is not None), "store")
             self._require_takes(f"action({name!r})", function, given)
+            if getattr(unwrap(function), "is_replaced", False):
+                raise ValueError(
+                    f"{self.name}: action({name!r}): @returns has problems only: its result is JSON as it is"
+                )
             self.actions[name] = Action(name, function, body, scope, of == "item")
             return function
 

@@ -34,6 +34,7 @@ from restkeeper.storage.sqlite.copying import SqliteCopy, SqliteCopyable
 from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.postgresql_server import Databases
+from tests.recorder import next_of
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.users import RESOURCE as USERS
@@ -183,12 +184,6 @@ def walk(service: Shop, path: str) -> Iterator[TestResponse]:
         assert page.status_code == 200, page.text
         if page.data.strip() == b"[]" or not (path := next_of(page)):
             return
-
-
-def next_of(page: TestResponse) -> str:
-    """The path of the next page; empty if there is none."""
-    found = re.search(r'<([^>]+)>; rel="next"', page.headers.get("Link", ""))
-    return found[1] if found else ""
 
 
 LISTS = (

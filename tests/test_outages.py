@@ -18,6 +18,7 @@ from tests.cluster import Cluster, running
 from tests.live import HttpResponse
 from tests.postgresql_server import PostgresServer
 from tests.processes import kill
+from tests.recorder import next_of
 from tests.waiting import SECONDS, until
 
 # Seconds, on a machine that may stand still for a moment.
@@ -195,7 +196,3 @@ def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> N
     assert {cluster.get(location, {"If-None-Match": tag}).status for _ in range(4)} == {304}  # the same item
     for each in listed:
         assert cluster.get("/products?limit=5", {"If-None-Match": each}).status == 200
-
-
-def next_of(response: HttpResponse) -> str:
-    return response.headers["link"].split(">")[0][1:]

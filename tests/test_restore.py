@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,13 @@ def ids(store: Store) -> list[str]:
     return [record.id for record in store.scan("products")]
 
 
+def stored(folder: Path) -> list[str]:
+    """The ids in the store of a folder, which is ready."""
+    with closing(opened(folder)) as store:
+        store.check()
+        return ids(store)
+
+
 def restore(folder: Path, *arguments: str) -> Result:
     """Run `flask restore`, with newly loaded modules."""
     app = create_app(Config(database_url=f"sqlite:///{folder}/store.db"), RESOURCES, serves=False)
@@ -89,14 +97,9 @@ def test_a_backup_replaces_the_store(tmp_path: Path, backup: Path) -> None:
     assert first == f"restored {backup}: 1 products; the newest change is of 2026-01-01T00:00:00.000000Z"
     former = Path(second.removeprefix("the former store is "))
     assert former.name.startswith("store.db.before-restore-2")
-    store = opened(tmp_path)
-    assert ids(store) == ["old"]
-    store.check()
-    store.close()
+    assert stored(tmp_path) == ["old"]
     shutil.copy(former, tmp_path / "store.db")
-    store = opened(tmp_path)
-    assert ids(store) == ["new", "old"]
-    store.close()
+    assert stored(tmp_path) == ["new", "old"]
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("backup.db", "store.db-lock")} == {0o600}
 
 
@@ -143,9 +146,7 @@ def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
         assert other.stdout and other.stdout.readline() == b"2\n"
         assert "another program has it open" in restore(tmp_path, str(backup)).stderr
         other.communicate(b"")
-    store = opened(tmp_path)
-    assert ids(store) == ["new", "old"]
-    store.close()
+    assert stored(tmp_path) == ["new", "old"]
 
 
 def make_text(backup: Path) -> None:
@@ -196,9 +197,7 @@ def test_an_invalid_backup_is_refused(
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert result.stderr.startswith(f"Error: {backup}") and message in result.stderr
     assert names(tmp_path) == before
-    store = opened(tmp_path)
-    assert ids(store) == ["new", "old"]
-    store.close()
+    assert stored(tmp_path) == ["new", "old"]
 
 
 def test_a_store_cannot_be_restored_from_itself(tmp_path: Path, backup: Path) -> None:
@@ -211,9 +210,7 @@ def test_after_a_crash_the_former_log_is_not_used(tmp_path: Path, backup: Path) 
     """It is not read into the restored store; it stays with the former one."""
     crash(tmp_path)
     result = restore(tmp_path, str(backup))
-    store = opened(tmp_path)
-    assert ids(store) == ["old"]
-    store.close()
+    assert stored(tmp_path) == ["old"]
     former = result.stdout.splitlines()[1].removeprefix("the former store is ")
     former_store = open_store(f"sqlite:///{former}", stored_collections(RESOURCES))
     assert ids(former_store) == ["crashed", "new", "old"]
@@ -229,10 +226,7 @@ def test_a_copy_over_a_crashed_store_is_detected(tmp_path: Path, backup: Path) -
         opened(tmp_path)
     assert (tmp_path / "store.db").read_bytes() == content
     assert restore(tmp_path, str(backup)).exit_code == 0
-    store = opened(tmp_path)
-    assert ids(store) == ["old"]
-    store.check()
-    store.close()
+    assert stored(tmp_path) == ["old"]
 
 
 def test_a_file_moved_over_a_store_in_use_is_detected(tmp_path: Path, backup: Path) -> None:
@@ -249,9 +243,7 @@ def test_a_file_moved_over_a_store_in_use_is_detected(tmp_path: Path, backup: Pa
     with pytest.raises(StoreUnavailable, match="restkeeper restore"):
         opened(tmp_path)
     assert restore(tmp_path, str(backup)).exit_code == 0
-    store = opened(tmp_path)
-    assert ids(store) == ["old"]
-    store.close()
+    assert stored(tmp_path) == ["old"]
 
 
 def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

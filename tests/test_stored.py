@@ -1,6 +1,5 @@
 """Stored items after a change of their schema: what they do not fit is named at the start, with the steps to write."""
 
-import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -18,6 +17,7 @@ from restkeeper.schemas.fields import JsonObject, Lifecycle, ListOf, Money, Stat
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Index
+from tests.recorder import next_of
 from tests.shop import create_app
 
 TITLE = Text(1, 50, required=True)
@@ -377,6 +377,5 @@ def test_a_walk_by_a_new_field_visits_each_item(tmp_path: Path) -> None:
         while path:
             page = client.get(path)
             seen += "".join(item["title"] for item in page.json)
-            found = re.search(r'<([^>]*)>; rel="next"', page.headers["Link"])
-            path = found[1] if found else ""
+            path = next_of(page)
         assert sorted(seen) == list("abcde"), (key, limit)

@@ -1,7 +1,6 @@
 """Between the start of new code and `restkeeper migrate`: what older items would make wrong is refused, no more."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Reference, Text, Whole
 from restkeeper.storage.interface import Index
 from restkeeper.versions import Version, Versions
+from tests.recorder import next_of
 from tests.shop import create_app
 from tests.test_stored import resource
 
@@ -333,8 +333,7 @@ class TestRefused:
             assert (page.status_code, page.headers["X-Total-Count"]) == (200, "3")
             seen += [(each["title"], each["count"]) for each in page.json]
             omitted += int(page.headers.get("X-Omitted-Count", 0))
-            found = re.search(r'<([^>]*)>; rel="next"', page.headers["Link"])
-            path = found[1] if found else ""
+            path = next_of(page)
         assert (seen, omitted) == ([("x", 7), ("z", 8)], 1)
 
     def test_the_older_version_mends_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:

@@ -217,9 +217,9 @@ def _work(
     if id is None or action:
         return None
     if method == "DELETE":
-        return lambda transaction: items.prepare_delete(id, transaction=transaction), scope
+        return partial(items.prepare_delete, id), scope
     change = items.replace if method == "PUT" else items.merge
-    return lambda transaction: items.prepare_change(id, change, sent, transaction=transaction), scope
+    return partial(items.prepare_change, id, change, sent), scope
 
 
 def _act(items: Items, action: Action, sent: JsonObject, id: str | None, transaction: Transaction) -> Prepared:

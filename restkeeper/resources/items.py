@@ -250,8 +250,8 @@ class Items:
         id: str,
         change: Callable[..., Record],
         sent: JsonObject,
-        *,
         transaction: Transaction | None = None,
+        *,
         deadline: float = 0.0,
     ) -> Prepared:
         """See `change`. Outside of a transaction, large items are changed one after the other."""
@@ -424,8 +424,10 @@ class Items:
             try:
                 return self.store.write(work, use_reserve=use_reserve, deadline=deadline)
             except DuplicateValue as error:
-                if prepared.creates and self._is_seen(prepared.after[""].id):
-                    raise RecordChanged("the item was created meanwhile") from None
+                if prepared.creates:
+                    with suppress(NotFound):
+                        self._access.require_sight(self._find(prepared.after[""].id))
+                        raise RecordChanged("the item was created meanwhile") from None
                 taken = self._taken(prepared) or [self.representation.name_of(each) for each in error.fields]
                 raise DuplicateValue(*taken) from None
             except ReferenceMissing as error:
@@ -474,13 +476,6 @@ class Items:
                 raise NotFound("there is no such item")
             return self.stored.initial
         return record
-
-    def _is_seen(self, id: str) -> bool:
-        """Whether there is an item with this id, of which the caller may know."""
-        with suppress(NotFound, RecordNotFound):
-            self._access.require_sight(self.store.read(self.name, id))
-            return True
-        return False
 
     def _find_to_change(self, id: str, transaction: Transaction | None) -> Record:
         """An item that the caller may change. Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.

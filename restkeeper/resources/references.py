@@ -75,7 +75,7 @@ class References:
 
         Raises StillReferenced, Conflict as `Unit.apply`, and Unavailable as `require_found`.
         """
-        if change.after is not None:
+        if change.after is not None or change.representation.name not in self._to:
             return
         unit: Unit = self._hooks.unit(transaction)
         unit.deletions.append(change)

@@ -176,4 +176,6 @@ def test_each_operation_needs_its_scope() -> None:
     assert send(client, LAMP, **{"X-API-Key": secret}).status_code == 200
     refused = send(client, LAMP, ORDER, **{"X-API-Key": secret})
     assert (refused.status_code, refused.json["detail"]) == (403, "this needs the scope orders:write")
+    refused = send(client, {"method": "POST", "path": "/orders/x/pay", "body": {}}, **{"X-API-Key": secret})
+    assert (refused.status_code, refused.json["detail"]) == (403, "this needs the scope orders:pay")  # before the body
     assert send(client, LAMP, ORDER, PAY, **ADMIN).status_code == 200

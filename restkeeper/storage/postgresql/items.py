@@ -116,7 +116,7 @@ class PostgresTransaction(Outbox):
         self._last = "", ""  # of these
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
-        waits = not lock or self._is_next(collection, id)
+        waits = not lock or self._keeps_order(collection, id)
         try:
             record = read_item(self._database, self._registry, collection, id, lock=lock, waits=waits)
         except psycopg.errors.LockNotAvailable:
@@ -127,8 +127,8 @@ class PostgresTransaction(Outbox):
             self._locked.add((collection, id))
         return record
 
-    def _is_next(self, collection: str, id: str) -> bool:
-        """Whether this item can be locked now without leaving the order."""
+    def _keeps_order(self, collection: str, id: str) -> bool:
+        """Note that an item is locked next. Whether that is in the order."""
         item = collection, clean(id)
         if self._order is None or item in self._order:
             return True
@@ -140,7 +140,7 @@ class PostgresTransaction(Outbox):
         same = (collection, clean(record.id), *_columns(record)[:6])
         self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
-        self._is_next(collection, record.id)
+        self._keeps_order(collection, record.id)
 
     def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
         if (collection, id) not in self._locked:

@@ -54,7 +54,7 @@ def bounds(worker: restkeeper.server.worker.Worker) -> dict[str, int]:
     table = worker.connections
     waits = {"idle": sum(client.idle for client in table.waiting), "reading": sum(map(bool, table.waiting.values()))}
     sizes = {"open": len(table.open), "waiting": len(table.waiting)} | waits
-    return sizes | {"unsent": table.unsent, "requests": worker.nr}
+    return sizes | {"unsent": sum(table.waiting.values()), "requests": worker.nr}
 
 
 def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:

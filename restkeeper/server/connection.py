@@ -50,7 +50,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         except OSError as error:
             self.lost = not isinstance(error, TimeoutError)
         finally:
-            self.worker.connections.end_wait(self)
+            self.worker.connections.waiting.pop(self, None)
         if self.idle:  # a timeout or an end between requests needs no response
             self.idle = not data
             self.limit(self.worker.header_timeout)
@@ -98,7 +98,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
                 self.settimeout(left)
                 sent += self.send(view[sent:])
         finally:
-            worker.connections.end_wait(self)
+            worker.connections.waiting.pop(self, None)
 
     def linger(self) -> None:
         """Read and discard for a while: closing with unread content could destroy the response (RFC 9112 §9.6)."""
@@ -135,49 +135,31 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
 class ClientConnections:
     """The open connections of a process, and those that wait for their client, the one that waits longest first.
 
-    `waiting` has for each the bytes of a response that are not sent; 0 if the client has to send something. `unsent` is
-    their sum.
+    `waiting` has for each the bytes of a response that are not sent; 0 if the client has to send something.
     """
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self.open: set[Client] = set()
         self.waiting: dict[Client, int] = {}
-        self.unsent = 0
-
-    def add(self, client: Client) -> None:
-        """Add a new connection."""
-        self.open.add(client)
-        self._make_room(client)
-
-    def remove(self, client: Client) -> None:
-        """Remove a connection."""
-        self.open.discard(client)
-        self.end_wait(client)
 
     def begin_wait(self, client: Client, unsent: int = 0) -> None:
         """Note that a connection waits for its client."""
         self.waiting[client] = unsent
-        self.unsent += unsent
-        self._make_room(client)
+        self.make_room(client)
 
-    def end_wait(self, client: Client) -> None:
-        """Note that the client has sent or received something."""
-        self.unsent -= self.waiting.pop(client, 0)
+    def remove(self, client: Client) -> None:
+        """Remove a connection."""
+        self.open.discard(client)
+        self.waiting.pop(client, None)
 
-    def _make_room(self, newest: Client) -> None:
+    def make_room(self, newest: Client) -> None:
         """If there are too many connections, or unsent bytes, close the one that waits longest, but not the newest."""
         worker = self._worker
         most, sends = worker.worker_connections * worker.nearly_full, self.waiting.get(newest, 0) > 0
-        while (is_full := len(self.open) > most) or (sends and self.unsent > worker.unsent_limit):
+        while (is_full := len(self.open) > most) or (sends and sum(self.waiting.values()) > worker.unsent_limit):
             longest = next((each for each, unsent in self.waiting.items() if is_full or unsent), newest)
             if longest is newest:
                 return
             longest.end(socket.SHUT_RDWR if self.waiting[longest] else socket.SHUT_RD)
             self.remove(longest)
-
-    def end_idle(self) -> None:
-        """Close the connections without a request."""
-        for client in list(self.waiting):
-            if client.idle:
-                client.end(socket.SHUT_RD)

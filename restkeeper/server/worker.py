@@ -8,6 +8,7 @@ after the method. TLS, HTTP/2 and a fair share for each address are left to the 
 import json
 import re
 import signal
+import socket
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -160,7 +161,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
         parser = RequestParser(self.cfg, client, addr)
         parser.mesg_class = StrictRequest
         try:
-            self.connections.add(client)
+            self.connections.open.add(client)
+            self.connections.make_room(client)
             while True:
                 request = next(parser)
                 self.handle_request(server, request, client, addr)
@@ -229,4 +231,5 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: requests in progress are finished, idle connections are closed at once."""
         super().handle_exit(sig, frame)
-        self.connections.end_idle()
+        for client in [each for each in self.connections.waiting if each.idle]:
+            client.end(socket.SHUT_RD)

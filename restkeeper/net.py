@@ -4,7 +4,7 @@ The facts are those of `ipaddress`, that is of IANA's special-purpose registries
 the lists here exclude every address on which they do.
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
 
 _REFUSED = (
     IPv4Network("168.63.129.16/32"),  # Azure's metadata and DNS for its virtual machines
@@ -61,12 +61,8 @@ def is_public(address: str) -> bool:
     for network, after in _EMBEDDING:
         if ip in network:
             return _is_public_4(IPv4Address(int(ip) >> after & 0xFFFFFFFF))
-    return _is_public_6(ip)
+    return ip in _UNICAST and ip.is_global and not any(ip in network for network in _REFUSED_6)
 
 
 def _is_public_4(ip: IPv4Address) -> bool:
     return ip.is_global and not ip.is_multicast and not any(ip in network for network in _REFUSED)
-
-
-def _is_public_6(ip: IPv6Address) -> bool:
-    return ip in _UNICAST and ip.is_global and not any(ip in network for network in _REFUSED_6)

@@ -93,11 +93,7 @@ class Service:
                 if not can_heal or self.clock.monotonic() >= end:
                     raise StoreUnavailable(problem) from error
             if not waits:
-                print(
-                    f"restkeeper: waits up to {wait_seconds:.0f} s for the store: {problem}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                print(f"restkeeper: waits up to {wait_seconds:.0f} s for the store: {problem}", file=sys.stderr)
             waits = True
             self.clock.sleep(START_PAUSE_SECONDS)
 

@@ -13,7 +13,7 @@ class LineSchema(Schema):
 
 
 class OrderSchema(ItemSchema):
-    """What a customer orders. Only its actions, and admins, set the states that have a scope."""
+    """What a customer orders; actions change its status."""
 
     customer = Reference("users", required=True)
     lines = ListOf(fields.Nested(LineSchema), low=1, required=True)

@@ -1,6 +1,6 @@
 """The schema of a product."""
 
-from restkeeper import ItemSchema, Lifecycle, Money, Status, Text, Whole
+from restkeeper import ItemSchema, Money, Text, Whole
 
 
 class ProductSchema(ItemSchema):
@@ -10,4 +10,3 @@ class ProductSchema(ItemSchema):
     sku = Text(1, 64, required=True)
     price = Money(required=True)
     stock = Whole(0, load_default=0)
-    status = Status(Lifecycle("active", {"active": ("archived",), "archived": ("active",)}))

@@ -133,10 +133,14 @@ def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
 @pytest.mark.matrix
 @pytest.mark.timeout(240)
 def test_the_tutorial_builds_the_example(tmp_path: Path) -> None:
-    """Each of its steps works; the example has the same files, and two more."""
+    """Each of its steps works; the example has the same files, and two more. Less than 200 lines are a user's own."""
     built, example = contents(run_steps("tutorial.md", tmp_path)), contents(EXAMPLE)
     assert built.keys() <= example.keys()
     assert {name for name in example if example[name] != built.get(name)} == {"receiver.py", "tests/test_service.py"}
+    assert CliRunner().invoke(main, ["new", str(tmp_path / "new" / "shop")]).exit_code == 0
+    new = contents(tmp_path / "new" / "shop")
+    own = [name for name in example if name.endswith(".py") and example[name] != new.get(name)]
+    assert sum(len(example[name].splitlines()) for name in own if not name.startswith("tests/")) < 200
 
 
 @pytest.mark.matrix

@@ -178,6 +178,14 @@ def databases(pytestconfig: pytest.Config) -> Databases:
 
 
 @pytest.fixture
+def url(databases: Databases) -> Iterator[str]:
+    """A new database of PostgreSQL."""
+    made = databases.create_database()
+    yield made
+    databases.drop_database(made)
+
+
+@pytest.fixture
 def redis() -> Iterator[Redis]:
     """An empty Redis."""
     with empty_redis() as made:

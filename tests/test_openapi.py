@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from flask import Blueprint, Flask
+from flask import Flask
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from marshmallow import Schema, fields, validate
@@ -17,21 +17,17 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 import restkeeper
 from restkeeper import FEATURES
 from restkeeper.config import Config
-from restkeeper.errors import NotFound, Problem
-from restkeeper.features import openapi
+from restkeeper.errors import Problem
 from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.document import document as document_of
 from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.resources.handlers import CollectionHandlers
-from restkeeper.resources.items import Items
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import make_service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import needs
-from restkeeper.web.operations import CONDITIONS, Body, Contribution, Parameter, Result, returns, takes
+from restkeeper.web.operations import Body, Contribution, Result, returns, takes
 from tests import shop
 from tests.live import Gunicorn
 from tests.shop import create_app
@@ -408,51 +404,6 @@ def test_a_nullable_field_has_null_once() -> None:
     }
 
 
-class CountSchema(Schema):
-    """How many."""
-
-    count = fields.Integer(required=True)
-
-
-class CountingHandlers(CollectionHandlers):
-    """A collection with additional actions of the service."""
-
-    def blueprint(self) -> Blueprint:
-        routes = super().blueprint()
-        routes.add_url_rule("/<id>/parts/<part>/count", view_func=self.count_item, methods=["POST"])
-        routes.add_url_rule("/<id>/plain", view_func=self.tidy_item, methods=["POST"])
-        return routes
-
-    @needs("write")
-    @takes(*CONDITIONS, Parameter("deep", lambda handlers: {"type": "boolean"}), body=Body(CountSchema))
-    @returns(Result("The count.", {"application/json": CountSchema}), NotFound)
-    def count_item(self, id: str, part: str) -> Reply:
-        """Count the parts of an item."""
-        raise NotImplementedError
-
-    @needs("write")
-    def tidy_item(self, id: str) -> Reply:
-        """Tidy an item up."""
-        raise NotImplementedError
-
-    @needs("write")
-    def delete_item(self, id: str) -> Reply:
-        """Delete it, and say nothing new about that."""
-        return super().delete_item(id)
-
-
-@pytest.fixture(scope="module")
-def counting() -> Any:
-    """The document of an application that has one collection, and no feature."""
-    orders = StoredRepresentation(ORDERS)
-    service = make_service(Config(), [orders], [orders.collection])
-    app = Application("counting", static_folder=None)
-    handlers = CountingHandlers(Items(orders, service.store, service.config, service.hooks))
-    app.register_blueprint(handlers.blueprint(), url_prefix="/api/v1/orders")
-    openapi.install(app, service)
-    return app.test_client().get("/openapi.json").json
-
-
 PARTS = {  # the parts of the document that a feature adds, with those that depend on it
     "cors": "$^",
     "dialects": "$^",
@@ -522,50 +473,6 @@ def test_credentials_are_those_that_are_accepted() -> None:
         ways = [{}, *({name: []} for name in found if name[0] != "M")]
         assert document["paths"]["/products"]["get"]["security"] == ways
         assert ("`products:write`" in document["paths"]["/products"]["post"]["description"]) is bool(about)
-
-
-def test_an_unregistered_feature_is_not_documented(counting: Any) -> None:
-    """It has no path, tag or component in the document, which stays valid."""
-    OpenAPIV31SpecValidator(counting).validate()
-    assert {path.split("/")[-1] for path in counting["paths"]} == {
-        *("orders", "{id}", "count", "plain"),
-        *("openapi.json", "docs"),
-    }
-    assert [tag["name"] for tag in counting["tags"]] == ["orders", "service"]
-    names = {name for section in counting["components"].values() for name in section}
-    assert (
-        "webhooks" not in counting and not {"Event", "OrderEvent", "Webhook", "Key", "Health", "CursorExpired"} & names
-    )
-    assert not any(name.startswith("webhook-") for name in names)
-
-
-def test_an_action_of_the_service_is_documented(counting: Any) -> None:
-    """With its declaration and the parameters of its path; without a declaration it is only listed."""
-    item = counting["paths"]["/api/v1/orders/{id}/parts/{part}/count"]
-    assert [each.get("$ref", each.get("name")) for each in item["parameters"]] == [
-        "#/components/parameters/OrderId",
-        "part",
-    ]
-    action = item["post"]
-    assert (action["operationId"], action["tags"]) == ("count_order_v1", ["orders"])
-    assert action["description"] == "Count the parts of an item."  # and no scope: no feature has credentials
-    assert [each["name"] for each in action["parameters"] if "name" in each] == ["deep"]
-    assert action["requestBody"] == {"$ref": "#/components/requestBodies/Count"}
-    assert action["responses"]["200"]["content"]["application/json"] == {
-        "schema": {"$ref": "#/components/schemas/Count"}
-    }
-    assert action["responses"]["404"] == {"$ref": "#/components/responses/NotFound"}
-    assert counting["components"]["schemas"]["Count"]["properties"]["count"]["format"] == "int64"
-    plain = counting["paths"]["/api/v1/orders/{id}/plain"]["post"]
-    assert plain["operationId"] == "tidy_order_v1" and "200" in plain["responses"]
-
-
-def test_an_override_inherits_its_declaration(counting: Any) -> None:
-    """Unless it has another one."""
-    delete = counting["paths"]["/api/v1/orders/{id}"]["delete"]
-    assert delete["description"].startswith("Delete it, and say nothing new")
-    assert delete["responses"]["200"] == {"$ref": "#/components/responses/OrderDeleted"}
-    assert "412" in delete["responses"] and len(delete["parameters"]) == 3
 
 
 def test_a_misspelt_name_is_refused() -> None:

@@ -40,14 +40,6 @@ def create_newer() -> Application:
     return create_app()
 
 
-@pytest.fixture
-def url(databases: Databases) -> Iterator[str]:
-    """A new database."""
-    made = databases.create_database()
-    yield made
-    databases.drop_database(made)
-
-
 Prepare = Callable[[int], "Upgrade"]
 
 

@@ -118,33 +118,6 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
     store.close()
 
 
-def test_uses_wait_in_order_of_arrival(url: str, connected: Connect) -> None:
-    """Each gets the next free connection; a caller whose share is in use does not hold up others."""
-    connections = connected(url, most=2)
-    served: list[str] = []
-    shares = connections._shares
-
-    def use(name: str) -> None:
-        work_for(name)
-        with connections.session():
-            served.append(name)
-
-    with ThreadPoolExecutor(8) as pool:
-        with ExitStack() as stack:
-            used_by("one", connections, stack, soon(SECONDS))
-            with ExitStack() as first:
-                used_by("two", connections, first, soon(SECONDS))
-                waiting = []
-                for number, name in enumerate(("one", "three", "four", "three")):
-                    waiting.append(pool.submit(use, name))
-                    until(lambda number=number: len(shares._waiting) == number + 1)  # type: ignore[misc]
-            until(lambda: len(served) == 3)
-            assert served == ["three", "four", "three"]
-        for each in waiting:
-            each.result(SECONDS)
-    assert served[3:] == ["one"] and not shares._used
-
-
 def test_the_number_of_waiting_uses_is_limited(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "WAITING", 1)
     connections = connected(url, most=1)
@@ -304,12 +277,6 @@ def test_a_full_disk_is_logged_as_what_it_is(
     with pytest.raises(StoreFull), connected(url).session() as session:
         session.rows(f"DO $$ BEGIN RAISE EXCEPTION '{text}' USING errcode = '{code}'; END $$")
     assert of_us(caplog) == [f"requests get 507: {text}"]
-
-
-def test_a_mistake_in_a_statement_is_logged_in_full(url: str, connected: Connect) -> None:
-    with pytest.raises(StoreUnavailable) as raised, connected(url).session() as session:
-        session.rows("SELECT nothing")
-    assert isinstance(raised.value.__cause__, psycopg.errors.UndefinedColumn)
 
 
 @pytest.mark.parametrize(("first", "second", "refused"), [("psycopg", "gevent", True), ("gevent", "psycopg", False)])

@@ -34,33 +34,6 @@ def opened(url: str) -> Store:
     return open_store(url, [THINGS])
 
 
-@pytest.mark.matrix
-def test_a_snapshot_put_back_while_nothing_runs(server: PostgresServer) -> None:
-    """The same server, database and timeline: what a client shows of the lost history is still refused."""
-    url = server.create_database()
-    store = opened(url)
-    kept = record_events(store, event())
-    store.close()
-    snapshot = server.take_snapshot()
-    store = opened(url)
-    lost = record_events(store, event(), event())
-    insert(store, record("lost"))
-    change_token = store.change_token("things")
-    store.close()
-    server.put_back(snapshot)
-    store = opened(url)
-    with pytest.raises(EventsExpired):  # newer than the newest
-        store.events(lost[1], FILTER, 10)
-    record_events(store, event(), event())
-    insert(store, record("new"))
-    for cursor in lost:
-        with pytest.raises(EventsExpired):
-            store.events(cursor, FILTER, 10)
-    assert len(store.events(kept[0], FILTER, 10).events) == 2
-    assert store.change_token("things") != change_token
-    store.close()
-
-
 def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None:
     """A cursor beyond the newest event shows it, and changes the epoch; one that was made up does so once a minute."""
     url, clock = databases.create_database(), SetClock()
@@ -131,11 +104,6 @@ def test_a_recovery_from_a_crash_is_another_history(server: PostgresServer) -> N
 
     until(is_another)  # the server closes all connections soon
     store.close()
-
-
-def number_of(change_token: str) -> str:
-    """The number of changes in a change token."""
-    return change_token.partition("-")[2]
 
 
 @pytest.mark.matrix

@@ -15,7 +15,7 @@ from restkeeper.features import idempotency
 from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Related, Store
-from restkeeper.storage.postgresql import limits, store
+from restkeeper.storage.postgresql import store
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
 from tests.shop import create_app
@@ -141,14 +141,6 @@ def test_deleting_takes_two(shop: Shop) -> None:
     assert steady(lambda: shop.ask("DELETE", next(paths))) == 2
 
 
-def test_a_change_that_has_waited_takes_no_more(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for locks for the rest of its time only. There are many such changes where there is load."""
-    monkeypatch.setattr(store, "WAITED_SECONDS", -limits.ANSWER_SECONDS)
-    path, numbers = shop.path(), count()
-    assert steady(shop.create) == 2
-    assert steady(lambda: shop.ask("PATCH", path, json={"name": f"late {next(numbers)}"})) == 2
-
-
 def test_a_page_takes_two(shop: Shop) -> None:
     """One finds the credential and the change token of the collection, and is enough if the page is cached.
 
@@ -177,18 +169,6 @@ def test_reading_events_takes_two(shop: Shop) -> None:
     assert steady(read) == 2
 
 
-def test_the_newest_event_takes_one(shop: Shop, wire: Wire) -> None:
-    """Events without a number take five more."""
-    trips = []
-    for _ in range(REPEATED):
-        shop.path()
-        for _ in range(2):
-            wire.trips()
-            shop.store.last_event()
-            trips.append(wire.trips())
-    assert trips[-2:] == [1 + SEQUENCER + 1, 1]
-
-
 def test_noting_the_use_of_a_key_is_rare(shop: Shop) -> None:
     """Once in a minute for each key, whatever the number of its requests."""
     ask = lambda: shop.ask("GET", "/products")  # noqa: E731
@@ -200,14 +180,6 @@ def test_noting_the_use_of_a_key_is_rare(shop: Shop) -> None:
     assert steady(ask) == 1
     assert steady(ask_later) == 1 + NOTE
     assert ask().trips == 1
-
-
-def test_what_some_requests_do_is_little(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of 64 new responses deletes old ones; one of 64 changes of a process numbers events."""
-    monkeypatch.setattr(idempotency, "SWEEP_ONE_IN", 1)
-    assert steady(shop.create) == 2 + 2
-    monkeypatch.setattr(store, "SEQUENCED", 1)
-    assert steady(lambda: shop.create(once=False)) == 2 + SEQUENCER
 
 
 def test_related_items_take_one(shop: Shop, wire: Wire) -> None:

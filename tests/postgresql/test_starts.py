@@ -20,7 +20,6 @@ from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, 
 from restkeeper.storage.postgresql import limits, migrations
 from restkeeper.storage.postgresql.migrations import locks
 from tests.clock import SetClock
-from tests.live import Gunicorn
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases
 from tests.things import FIELDS, THINGS, ids, insert, record
@@ -136,20 +135,6 @@ def test_a_wait_for_another_program_is_logged(url: str, lock: locks.Lock, caplog
     assert len(caplog.messages) - 1 <= (clock.now - start) / limits.LOG_SECONDS
     for store in (old, new):
         store.close()
-
-
-def test_a_start_of_gunicorn_logs_what_it_waits_for(url: str, tmp_path: Path) -> None:
-    """In its own log, before there is a worker; then it serves."""
-    with psycopg.connect(url, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(%s)", (locks.MIGRATES.key,))
-        server = Gunicorn(tmp_path, workers=1, DATABASE_URL=url)
-        try:
-            until(lambda: f"which migrates this store: pid {other.info.backend_pid}" in server.log.read_text())
-        except TimeoutError:
-            server.process.kill()
-            raise
-    with server:
-        assert server.get("/products").status == 200
 
 
 def test_an_interrupted_index_is_built_again(url: str) -> None:
@@ -358,22 +343,5 @@ def test_a_migration_that_waits_too_long_is_refused(
     assert old.schemas("things") == []
     (new,) = open_all(url, [THINGS])
     new.check()
-    for store in (old, new):
-        store.close()
-
-
-def test_a_migration_that_older_programs_cannot_work_with(url: str, add_migration: Callable[[int], None]) -> None:
-    """They refuse to start, and their new connections are refused, with the reason; the new one works."""
-    (old,) = open_all(url, [THINGS])
-    of_old = migrations.MIGRATIONS
-    add_migration(2)
-    (new,) = open_all(url, [THINGS])
-    new.check()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrations, "MIGRATIONS", of_old)
-        with pytest.raises(StoreUnavailable, match="of a newer program .migration 2 of 1"):
-            open_store(url, [THINGS])
-        with pytest.raises(StoreUnavailable, match="of a newer program"):
-            old.check()
     for store in (old, new):
         store.close()

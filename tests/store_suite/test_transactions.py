@@ -188,27 +188,6 @@ def test_a_savepoint_undoes_its_changes(store: Store) -> None:
     assert store.look_up([b"x"])[0] is None
 
 
-def test_savepoints_can_be_nested(store: Store) -> None:
-    """An exception undoes the inner one; if it leaves the outer one, too, both; and that of the transaction all."""
-
-    def work(transaction: Transaction, fails: bool) -> None:
-        for name, kinds in (("a", LookupError), ("b", ())):
-            with suppress(LookupError), transaction.savepoint():
-                transaction.insert("things", record(f"{name}1"))
-                with suppress(kinds), transaction.savepoint():
-                    transaction.insert("things", record(f"{name}2"))
-                    raise LookupError
-                transaction.insert("things", record(f"{name}3"))
-        if fails:
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        store.write(partial(work, fails=True))
-    assert ids(store) == []
-    store.write(partial(work, fails=False))
-    assert ids(store) == ["a1", "a3"]
-
-
 def test_an_outer_savepoint_undoes_what_an_inner_one_has_made(store: Store) -> None:
     """And what was changed before that, though nothing was sent since the inner one has ended."""
 

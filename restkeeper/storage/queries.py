@@ -9,20 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from restkeeper.storage.interface import (
-    Collection,
-    Field,
-    Filter,
-    Kind,
-    Op,
-    Page,
-    Query,
-    Record,
-    Related,
-    Scalar,
-    Sort,
-)
-from restkeeper.storage.records import Registry
+from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
 from restkeeper.storage.sql import Database, Row, literal
 
 _OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body
@@ -172,35 +159,6 @@ def count_groups(database: Database, collection: Collection, query: Query, most:
 def find_ids(database: Database, collection: Collection, query: Query, limit: int) -> list[str]:
     """See `interface.ItemTransaction.find`."""
     return [id for (id,) in _rows(database, "SELECT id {items} LIMIT {most}", collection, query, limit)]
-
-
-def find_related(
-    database: Database,
-    collections: Mapping[str, Collection],
-    registry: Registry,
-    wanted: Sequence[Related],
-    max_bytes: int,
-) -> list[tuple[int, str, Record]]:
-    """See `interface.ItemStore.related`."""
-    kind, parts, values = database.columns, list[str](), dict[str, Any]()
-    for n, each in enumerate(wanted):
-        column = kind.of(collections[each.collection], each.field)
-        where = f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
-        values[f"values{n}"] = list(each.values)
-        if each.owner is not None:
-            where += f" AND owner = {kind.parameter.format(f'owner{n}')}"
-            values[f"owner{n}"] = each.owner
-        given = kind.parameter.format(f"values{n}")
-        parts.append(kind.of_each.format(number=n, values=given, where=where, most=each.most))
-    found, size = list[tuple[int, str, Record]](), 0
-    for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
-        found.append((number, value, record := Record._make(row)))
-        size += len(record.body) + len(record.removed or b"")
-        if size > max_bytes:
-            break
-    for number, _, record in found:
-        registry.load_schemas(database, wanted[number].collection, record.fingerprint)
-    return found
 
 
 def _rows(database: Database, statement: str, collection: Collection, query: Query, most: int) -> list[Row]:

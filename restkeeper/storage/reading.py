@@ -8,7 +8,7 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 from restkeeper.storage.deliveries import read_log
 from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Related, Scalar, StoredSchema
 from restkeeper.storage.outbox import LogEntry
-from restkeeper.storage.queries import count_groups, count_items, find_related
+from restkeeper.storage.queries import count_groups, count_items
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -19,7 +19,7 @@ from restkeeper.storage.records import (
     state_of,
 )
 from restkeeper.storage.spool import records_in
-from restkeeper.storage.sql import is_search
+from restkeeper.storage.sql import Database, is_search, literal
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -65,10 +65,31 @@ class Reading(ABC):
         return self._search(partial(count_groups, collection=declared, query=query, most=most), declared, query)
 
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str, Record]]:
-        of, registry = self._collections, self._registry
-        slowest = max(wanted, key=lambda each: is_search(of[each.collection], each.query))
-        find = partial(find_related, collections=of, registry=registry, wanted=wanted, max_bytes=max_bytes)
-        return self._search(find, of[slowest.collection], slowest.query)
+        queries = [(self._collections[each.collection], each.query) for each in wanted]
+        slowest = max(queries, key=lambda each: is_search(*each))
+        return self._search(partial(self._find_related, wanted, max_bytes), *slowest)
+
+    def _find_related(
+        self, wanted: Sequence[Related], max_bytes: int, database: Database
+    ) -> list[tuple[int, str, Record]]:
+        parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
+        for n, each in enumerate(wanted):
+            column = database.columns.of(self._collections[each.collection], each.field)
+            where = (
+                f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
+            )
+            where += "" if each.owner is None else f" AND owner = {given(f'owner{n}')}"
+            values |= {f"values{n}": list(each.values)} | ({} if each.owner is None else {f"owner{n}": each.owner})
+            parts.append(column.of_each.format(number=n, values=given(f"values{n}"), where=where, most=each.most))
+        found, size = list[tuple[int, str, Record]](), 0
+        for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
+            found.append((number, value, record := Record._make(row)))
+            size += len(record.body) + len(record.removed or b"")
+            if size > max_bytes:
+                break
+        for number, _, record in found:
+            self._registry.load_schemas(database, wanted[number].collection, record.fingerprint)
+        return found
 
     def change_token(self, collection: str) -> str:
         return self._read(state_of, collection)[0]

@@ -44,11 +44,11 @@ def install(
         given = environ.get("HTTP_X_REQUEST_ID")
         environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else f"{getrandbits(128):032x}"
 
-    def add_id(request: Request, response: Response) -> None:
-        response.headers.add("X-Request-Id", request.environ[_REQUEST_ID])
-
-    def log(request: Request, response: Response) -> None:
+    def end(request: Request, response: Response) -> None:
         environ = request.environ
+        response.headers.add("X-Request-Id", environ[_REQUEST_ID])
+        if not access_log:
+            return
         line = {
             "time": rfc3339(now(), "milliseconds"),
             "level": "info",
@@ -63,10 +63,10 @@ def install(
         }
         if used := environ.get(DEPRECATED):
             line["deprecated"] = ", ".join([each.name for each in used])
-        access_log(line)  # type: ignore[misc]
+        access_log(line)
 
     app.before.append(begin)
-    app.after += [log, add_id] if access_log else [add_id]  # each may fail by itself
+    app.after.append(end)
 
 
 def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:

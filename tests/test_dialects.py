@@ -16,6 +16,7 @@ from restkeeper.config import Config
 from restkeeper.features import dialects
 from restkeeper.resources import items as resource_items
 from tests.shop import RESOURCES, create_app
+from tests.shop.related import create_app as create_related
 
 pytestmark = pytest.mark.needs("dialects")
 
@@ -182,6 +183,27 @@ def test_writes(client: FlaskClient) -> None:
         assert client.get(path).status_code == 404
 
 
+@pytest.mark.needs("versions", "ownership")
+def test_related_items() -> None:
+    """json-server's `_embed` and `_expand`, and `embed` of ra-data, are `embed`: in lists, at an item, and below it."""
+    client = create_related(Config()).test_client()
+    person = client.post("/people", json={"name": "Ann"}).json["id"]
+    order = client.post("/orders", json={"customer": person}).json["id"]
+    for path in (f"/orders/{order}", "/orders", f"/people/{person}/orders"):
+        expected = client.get(f"{path}?embed=customer&embed=orders").json
+        for query in (
+            "_expand=customer&_embed=orders",
+            'embed=["customer","orders"]',
+            'embed="customer"&_embed=orders',
+        ):
+            assert client.get(f"{path}?{query}").json == expected and person in str(expected), query
+    response = client.get(f"/people/{person}/orders?_sort=id&_order=desc&_start=0&_end=5&_embed=customer")
+    assert (response.json[0]["customer"]["name"], response.headers["X-Total-Count"]) == ("Ann", "1")
+    assert fault(client.get(f"/orders/{order}?_expand=user")).startswith(
+        "embed cannot be 'user'; there are: orders, customer"
+    )
+
+
 MALFORMED = [
     ("_start=10&_end=10", "_end must be greater than _start, which is 10"),
     ("_start=10&_end=5", "_end must be greater than _start"),
@@ -198,10 +220,11 @@ MALFORMED = [
     ("colour_gte=5", "colour_gte is not a parameter of this list; there are: limit,"),
     ("tags_like=x", "tags[like] is no operator of tags; there are: eq, in"),
     ("price_gte=much", "price[gte] must be a number"),
-    ("_embed=comments", "_embed requests related items, but this collection declares no relations"),
-    ("_expand=user", "_expand requests related items"),
-    ('embed="author"', "embed requests related items"),
-    ('embed=["author"]', "embed requests related items"),
+    ("_embed=comments", "embed cannot be 'comments'; there are: none here"),
+    ("_expand=user", "embed cannot be 'user'"),
+    ('embed="author"', "embed cannot be 'author'"),
+    ('embed=["author"]', "embed cannot be 'author'"),
+    ("embed=[1]", "embed must be names of what to embed"),
     ("range=[0,9", "range must be JSON"),
     ("range=[9,0]", "range must be [first, last]"),
     ("range=[-1,5]", "range must be [first, last]"),

@@ -5,9 +5,11 @@
     _page=3&_limit=10, _start=20&_limit=10      offset=20&limit=10           json-server 0.17
     _sort=price,name&_order=DESC,ASC            sort=-price,name             all three
     price_gte=5                                 price[gte]=5                 all three
+    _embed=orders&_expand=customer              embed=orders&embed=customer  json-server 0.17, ra-data-json-server
     range=[20,29]                               offset=20&limit=10           ra-data-simple-rest
     sort=["price","DESC"]                       sort=-price                  ra-data-simple-rest
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
+    embed=["orders","customer"]                 embed=orders&embed=customer  ra-data-simple-rest
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
 Range header has the same content and is ignored.
@@ -52,13 +54,13 @@ Given = Mapping[str, str]
 
 def install(app: Application, service: Service) -> None:
     """Accept the query dialects of other clients for lists."""
-    service.hooks.before_list.append(translate)
+    service.hooks.before_read.append(translate)
     names = {DIALECTS: ["json-server", "ra-data-simple-rest"]}
     service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
 
 def translate(representation: Representation) -> None:
-    """Translate the query of the current request, which is for a list of items in this representation."""
+    """Translate the query of the current request, which is for items in this representation."""
     if (query := request.environ.get("QUERY_STRING")) and _DIALECT.search(query):
         request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), representation))
 
@@ -66,15 +68,13 @@ def translate(representation: Representation) -> None:
 def _translated(pairs: Iterable[tuple[str, str]], representation: Representation) -> Pairs:
     """A query in our dialect. Raises InvalidQuery for errors of the other dialect; the reader checks the rest."""
     ours, theirs = _split(pairs, representation)
-    if related := [name for name in (*_RELATIONS, "embed") if name in theirs]:
-        raise _fault(related[0], "requests related items, but this collection declares no relations")
     ours = [(_with_operator(name, representation), value) for name, value in [*ours, *_filters(theirs)]]
     stretch = dict(_stretch(theirs))
     if stretch:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
         name = representation.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
-    return [*ours, *_sort(theirs), *((name, str(number)) for name, number in stretch.items())]
+    return [*ours, *_sort(theirs), *_embed(theirs), *((name, str(number)) for name, number in stretch.items())]
 
 
 def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:
@@ -83,7 +83,9 @@ def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> 
     theirs: dict[str, str] = {}
     for name, value in pairs:
         underscored = name in _UNDERSCORED and name not in representation.names
-        if not underscored and not value.startswith(_IN_JSON.get(name, ())):
+        if name in _RELATIONS and underscored:
+            ours.append(("embed", value))
+        elif not underscored and not value.startswith(_IN_JSON.get(name, ())):
             ours.append((name, value))
         elif name in theirs:
             raise _fault(name, "is given more than once")
@@ -161,6 +163,14 @@ def _key(name: str, field: str, order: str | None) -> str:
     if (way := (order or "asc").lower()) not in ways:
         raise _fault(name, f"cannot be {order!r:.100}; there are: asc, desc")
     return ways[way]
+
+
+def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
+    names = _json(theirs, "embed") if "embed" in theirs else []
+    for name in names if isinstance(names, list) else [names]:
+        if not isinstance(name, str):
+            raise _fault("embed", "must be names of what to embed")
+        yield "embed", name
 
 
 def _filters(theirs: Given) -> Iterator[tuple[str, str]]:

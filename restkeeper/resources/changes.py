@@ -81,8 +81,8 @@ class Hooks:
 
     `before_change` and `on_change` are called with every change, in its transaction. `idempotency` returns the record
     of the current request, given the JSON value of its body and whether the response holds a `secret`. `access` returns
-    what callers may do with a collection's items. `before_list` are called before a list of items is read, with how
-    callers know these. `represent` returns how the callers of a version of the API know the items of a collection.
+    what callers may do with a collection's items. `before_read` are called before items are read, with how callers
+    know these. `represent` returns how the callers of a version of the API know the items of a collection.
     `unit` returns the `Unit` of a transaction.
     """
 
@@ -90,7 +90,7 @@ class Hooks:
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()
-    before_list: list[Callable[[Representation], None]] = field(default_factory=list)
+    before_read: list[Callable[[Representation], None]] = field(default_factory=list)
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
     unit: Callable[[Transaction], Any] = lambda transaction: None
 

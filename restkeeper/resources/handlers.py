@@ -19,13 +19,14 @@ from restkeeper.errors import (
     PreconditionFailed,
     PreconditionRequired,
 )
+from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import Action
-from restkeeper.storage.interface import Record, Transaction
+from restkeeper.storage.interface import Filter, Op, Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.auth import ADMIN, needs
-from restkeeper.web.exactjson import JSON, MERGE_PATCH, require_acceptable
+from restkeeper.web.auth import ADMIN, caller, lacking, needs
+from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, require_acceptable, require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -46,7 +47,7 @@ from restkeeper.web.queries import MAX_VALUES
 from restkeeper.web.views import load
 
 # What the handlers take and return.
-SOME = ("{}", "{}Part")
+SOME = ("{}", "{}Part", "{}Embedded")
 PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count", "Cache-Control")
 ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
@@ -66,7 +67,7 @@ PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 
 
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
-LIST = ("{}Limit", "Offset", "Cursor", *PARTS, *CONDITIONS)
+LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition, NotConvertible)
 
 
@@ -79,7 +80,7 @@ class CollectionHandlers:
         self.name = items.name
 
     def blueprint(self) -> Blueprint:
-        """The routes, relative to wherever the collection is mounted."""
+        """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
         routes = Blueprint(self.name, __name__)
         resource = self.items.resource
         put = self.put_item if self.items.is_put_creating else self.replace_item
@@ -98,6 +99,15 @@ class CollectionHandlers:
         for action in resource.actions.values():
             path = f"{item}/{action.name}" if action.of_item else f"/{action.name}"
             routes.add_url_rule(path, view_func=self._view(action), methods=["POST"], defaults=defaults)
+        for name, relation in self.items.relations.items():
+            if relation.is_plain:
+                if name in resource.actions:
+                    raise ValueError(f"{self.name}: action({name!r}): is the path of the {name} that refer to an item")
+                of = ReferringHandlers(relation.to, self.items, relation)
+                for method, view in (("GET", of.list_items_of_parent), ("POST", of.create_item_of_parent)):
+                    if method in relation.to.resource.methods:
+                        endpoint = f"{view.__name__}_{name.replace('.', '_')}"
+                        routes.add_url_rule(f"/<id>/{name}", endpoint, view, methods=[method])
         return routes
 
     def _view(self, action: Action) -> Callable[..., Reply]:
@@ -121,8 +131,6 @@ class CollectionHandlers:
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
-        for before in self.items.hooks.before_list:
-            before(self.items.representation)
         return self.items.page()
 
     @needs("write")
@@ -137,7 +145,7 @@ class CollectionHandlers:
         return self.items.create(self.items.bodies())
 
     @needs("read")
-    @takes("{}Fields", *ITEM_CONDITIONS, "IfModifiedSince")
+    @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
     @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed, NotConvertible)
     def read_item(self, id: str) -> Reply:
         """Read one item."""
@@ -170,6 +178,46 @@ class CollectionHandlers:
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         return self.items.delete(id)
+
+
+class ReferringHandlers(CollectionHandlers):
+    """The handlers of the items that refer to an item of `parents`, at a path of that."""
+
+    def __init__(self, items: Items, parents: Items, relation: Relation) -> None:
+        super().__init__(items)
+        self.parents = parents
+        self.relation = relation
+
+    def _parent(self, id: str) -> str | int:
+        """The id of an item, as others refer to it. Raises Forbidden, and NotFound as `require_sight`."""
+        if not caller().may(scope := f"{self.parents.name}:read"):
+            raise lacking(scope)
+        return self.parents.resource.shown(self.parents.require_sight(id).id)
+
+    @needs("read")
+    @takes(*LIST)
+    @returns(PAGE, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def list_items_of_parent(self, id: str) -> Reply:
+        """List the items that refer to the one in the path, a page at a time."""
+        return self.items.page(Filter(self.relation.path, Op.EQ, self._parent(id)))
+
+    @needs("write")
+    @takes("{}Owner", IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
+    @returns(CREATED, NotFound, *WRITE_PROBLEMS)
+    def create_item_of_parent(self, id: str) -> Reply:
+        """Create an item that refers to the one in the path, or an array of them.
+
+        The field that refers to it may be left out.
+        """
+        own, sent, field = self._parent(id), self.items.bodies(), self.relation.field
+        several = sent if isinstance(sent, list) else [sent]
+        other = [n for n, each in enumerate(several) if each.setdefault(field, own) != own]
+        detail = f"must be {own}, as in the path, or left out"
+        require_none([fault([n, field] if several is sent else [field], detail) for n in other])
+        reply = self.items.create(sent)
+        if location := reply.headers.get("Location"):
+            reply.headers["Location"] = f"{request.path.rsplit('/', 3)[0]}/{self.name}/{location.rpartition('/')[2]}"
+        return reply
 
 
 class SecretItemHandlers(CollectionHandlers):

@@ -15,6 +15,7 @@ from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
+from restkeeper.resources.embedding import Relation, embed
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import as_conflict, item_of, next_ids, run_before, use_ids, without_server_fields
@@ -35,7 +36,7 @@ from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, fault, read_object, read_objects, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
-from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_fields
+from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_item
 
 T = TypeVar("T")
 
@@ -118,8 +119,9 @@ class Items:
         self.clock = clock
         self.choices = choices or {}
         self.defaults = dict(defaults or {})
+        self.relations: Mapping[str, Relation] = {}  # what can be embedded, and in lists of other collections
         self.page_limit = min(stored.resource.page_limit or config.page_limit, config.page_limit_max)
-        self._access = hooks.access(stored.resource)
+        self.access = hooks.access(stored.resource)
         self._caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
         self._limits = ItemLimits(*config.item_limits)
         self._bounds = {"max_body": config.max_body, "max_depth": config.max_depth, "max_values": config.max_nodes}
@@ -149,37 +151,56 @@ class Items:
         sent: JsonObject | list[JsonObject] = read_objects(JSON, most=MOST_TOGETHER, **self._bounds)
         return sent
 
-    def page(self) -> Reply:
-        """The requested page of the list; 304 if the client has it already."""
-        require_acceptable(JSON)
-        owner, conditional = self._access.visible_owner(), is_conditional()
+    def page(self, *also: Filter) -> Reply:
+        """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
+        self._before_read()
+        owner, conditional = self.access.visible_owner(), is_conditional()
         address = (owner, self.representation.fingerprint, request.path, request.query_string)  # what it depends on
         page = self._pages.get(address)
         change_token = self._change_token() if page or conditional else None
         if page is None or page.change_token != change_token:
             args = request.args if request.query_string else NO_ARGS
             queryable, config = self.representation.queryable, self.config
-            list_request = parse(args, queryable, self.page_limit, config.page_limit_max)
+            list_request = parse(args, queryable, self.page_limit, config.page_limit_max, self.relations)
             query = self.representation.query(list_request.query)
+            query = replace(query, filters=(*query.filters, *also))
             query = resolve(list_request, replace(query, sort=query.sort or self.resource.order), request.path, args)
-            if owner is None and conditional and change_token:
+            if owner is None and conditional and change_token and not list_request.embed:
                 if unchanged := self._not_modified(self._list_tag(change_token, list_request.limit)):
                     return unchanged  # without reading the page
             page = self._list_page(list_request, query if owner is None else replace(query, owner=owner))
-            self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
+            if not list_request.embed:  # which others change
+                self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
         if conditional and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=Headers(page.headers))
 
-    def read(self, id: str) -> Reply:
-        """One item, or some of its fields; 304 if the client has it already. Raises NotFound."""
+    def _before_read(self) -> None:
         require_acceptable(JSON)
-        fields = parse_fields(request.args, self.representation.queryable) if request.query_string else None
-        record = self._find(id)
-        self._access.require_sight(record)
+        for before in self.hooks.before_read:
+            before(self.representation)
+
+    def read(self, id: str) -> Reply:
+        """One item, or some of its fields, with what is embedded; 304 if the client has it. Raises NotFound."""
+        self._before_read()
+        args = request.args if request.query_string else NO_ARGS
+        fields, names = parse_item(args, self.representation.queryable, self.relations) if args else (None, ())
+        record = self.require_sight(id)
+        if names:
+            (body,) = embed(self, [self.representation.body(record)], names, fields)
+            if is_conditional() and (unchanged := self._not_modified(digest(body))):
+                return unchanged
+            headers = {"ETag": f'"{digest(body)}"', "Cache-Control": self._caching}
+            return Reply(body, content_type=JSON, headers=headers)
         if is_conditional() and (unchanged := self._not_modified(self.tag(record), self._changed_at(record))):
             return unchanged
         return self.represent(record, fields)
+
+    def require_sight(self, id: str) -> Record:
+        """An item. Raises NotFound, also for one that the caller must not know of."""
+        record = self._find(id)
+        self.access.require_sight(record)
+        return record
 
     def create(self, sent: JsonObject | list[JsonObject]) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array."""
@@ -350,7 +371,7 @@ class Items:
         """A new item, which is not stored yet."""
         record = self.representation.create(sent, id=id, now=self.now(), limits=self._limits)
         self._require_scopes(None, record, sent)
-        record = record._replace(owner=self._access.owner_of_new(owner))
+        record = record._replace(owner=self.access.owner_of_new(owner))
         return self._run_before(None, record) or record
 
     def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
@@ -373,7 +394,7 @@ class Items:
         """
         if not is_conditional():
             return self.write_once(once, prepare, lock=self._serial)
-        owner = self._access.visible_owner()
+        owner = self.access.visible_owner()
 
         def prepare_if_match() -> Prepared:
             prepared, seen = prepare(), None
@@ -426,7 +447,7 @@ class Items:
             except DuplicateValue as error:
                 if prepared.creates:
                     with suppress(NotFound):
-                        self._access.require_sight(self._find(prepared.after[""].id))
+                        self.access.require_sight(self._find(prepared.after[""].id))
                         raise RecordChanged("the item was created meanwhile") from None
                 taken = self._taken(prepared) or [self.representation.name_of(each) for each in error.fields]
                 raise DuplicateValue(*taken) from None
@@ -483,7 +504,7 @@ class Items:
         Without a transaction it is as it was read with the credential, or now.
         """
         record = self._find(id) if transaction is None else self.stored.read(transaction, id)
-        self._access.require_change(record)
+        self.access.require_change(record)
         if is_conditional() or self.config.require_if_match:
             try:
                 tag = self.tag(record)
@@ -532,13 +553,16 @@ class Items:
         tag = self._list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)
         omitted += len(page.bodies) - len(bodies)
-        if list_request.fields:
+        if list_request.embed:
+            bodies = embed(self, bodies, list_request.embed, list_request.fields)
+        elif list_request.fields:
             bodies = [self.representation.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
         total = self._total(query, page)
         if list_request.is_count:
             body = self._groups(query, total)
-        if query.owner is not None and (total is not None or query.after):  # it does not depend on what others do
+        is_own = query.owner is not None and (total is not None or query.after)  # it does not depend on others
+        if is_own or list_request.embed:
             tag = digest(b"%d %b" % (-1 if total is None else total, body))
         headers = [
             ("Content-Type", JSON),

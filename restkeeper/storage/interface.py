@@ -232,11 +232,11 @@ class Page(NamedTuple):
 
 
 class Related(NamedTuple):
-    """Records to be found by values of a field of texts: of each value at most `most`, those with the highest ids."""
+    """Records to be found by values of a field: of each value at most `most`, those with the highest ids."""
 
     collection: str
     field: str
-    values: Sequence[str]
+    values: Sequence[str | int]
     most: int
     owner: str | None = None
 
@@ -333,7 +333,7 @@ class ItemStore(Protocol):
         They are at most so many, the most frequent first.
         """
 
-    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str, Record]]:
+    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
 
         One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it.

@@ -86,7 +86,7 @@ class Column:
     @property
     @abstractmethod
     def each(self) -> str:
-        """A value in `of_each`, as the parameter of the filter EQ."""
+        """A value in `of_each`, which is a JSON text, as the parameter of the filter EQ."""
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:

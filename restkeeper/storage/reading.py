@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
+import orjson
+
 from restkeeper.storage.deliveries import read_log
 from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Related, Scalar, StoredSchema
 from restkeeper.storage.outbox import LogEntry
@@ -64,14 +66,14 @@ class Reading(ABC):
         declared = self._collections[collection]
         return self._search(partial(count_groups, collection=declared, query=query, most=most), declared, query)
 
-    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str, Record]]:
+    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         queries = [(self._collections[each.collection], each.query) for each in wanted]
         slowest = max(queries, key=lambda each: is_search(*each))
         return self._search(partial(self._find_related, wanted, max_bytes), *slowest)
 
     def _find_related(
         self, wanted: Sequence[Related], max_bytes: int, database: Database
-    ) -> list[tuple[int, str, Record]]:
+    ) -> list[tuple[int, str | int, Record]]:
         parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
         for n, each in enumerate(wanted):
             column = database.columns.of(self._collections[each.collection], each.field)
@@ -79,11 +81,13 @@ class Reading(ABC):
                 f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
             )
             where += "" if each.owner is None else f" AND owner = {given(f'owner{n}')}"
-            values |= {f"values{n}": list(each.values)} | ({} if each.owner is None else {f"owner{n}": each.owner})
+            values |= {f"values{n}": [orjson.dumps(value).decode() for value in each.values]} | (
+                {} if each.owner is None else {f"owner{n}": each.owner}
+            )
             parts.append(column.of_each.format(number=n, values=given(f"values{n}"), where=where, most=each.most))
-        found, size = list[tuple[int, str, Record]](), 0
+        found, size = list[tuple[int, str | int, Record]](), 0
         for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
-            found.append((number, value, record := Record._make(row)))
+            found.append((number, orjson.loads(value), record := Record._make(row)))
             size += len(record.body) + len(record.removed or b"")
             if size > max_bytes:
                 break

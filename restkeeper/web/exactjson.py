@@ -128,6 +128,11 @@ def cut(data: Buffer) -> Mapping[str, Buffer]:
     return _members.decode(data)
 
 
+def outermost(data: Buffer) -> Any:
+    """The value of a JSON text that `dumps` wrote, where the elements and members are texts that `dumps` accepts."""
+    return _outermost.decode(data)
+
+
 def joined(members: Mapping[str, Buffer]) -> bytes:
     """The text of an object of these members, whose names are ASCII letters, digits and underscores."""
     return b"{" + b",".join([b'"%b":%b' % (name.encode(), text) for name, text in members.items()]) + b"}"
@@ -179,6 +184,7 @@ def _is_deeper(data: bytes, levels: int) -> bool:
 
 _stored = msgspec.json.Decoder(float_hook=Decimal)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_outermost = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw] | str | int | float | bool | None)
 
 
 def faults_in_values(value: Any) -> Iterator[dict[str, str]]:

@@ -38,7 +38,8 @@ class Lookup:
         """Note which routes read or change an item of a collection, or read its list."""
         for rule in app.url_map.iter_rules():
             view: Any = app.view_functions[rule.endpoint]
-            items = getattr(getattr(view, "__self__", None), "items", None)
+            of = getattr(view, "__self__", None)
+            items = getattr(of, "parents", getattr(of, "items", None))
             is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
             if items is not None and is_read and getattr(view, "needs", "") in ("read", "write"):
                 self._resources[rule.endpoint] = items.resource

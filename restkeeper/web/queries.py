@@ -16,8 +16,8 @@ from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
 from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of
 
-RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "count")
-NEWER = ("or", "count")  # of these, those that a field may be called
+RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "count", "embed")
+NEWER = ("or", "count", "embed")  # of these, those that a field may be called
 
 OPERATORS = {
     Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.LIKE, Op.STARTS),
@@ -36,6 +36,7 @@ MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 
 
 MOST_NAMES = 5  # on a path
 MOST_CHARACTERS = 100  # of a path
+MOST_EMBEDDED = 10  # names in `embed`
 MOST_CHOICES = 50  # values that a fault lists
 
 NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
@@ -73,21 +74,26 @@ class Queryable:
 class ListRequest:
     """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet.
 
+    `embed` has the names of what is embedded.
+
     With `is_count`, the items are counted for each value of the field that the query is sorted by.
     """
 
     query: Query
     limit: int
     fields: tuple[str, ...] | None = None
+    embed: tuple[str, ...] = ()
     cursor: str | None = None
     by_offset: bool = False
     is_count: bool = False
 
 
-def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int) -> ListRequest:
+def parse(
+    args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int, related: Iterable[str] = ()
+) -> ListRequest:
     """The list that the parameters request.
 
-    It is `limit` items unless they say, and where they name ids, all of those.
+    It is `limit` items unless they say, and where they name ids, all of those. `related` is what can be embedded.
     Raises InvalidQuery with every fault at once, each naming what would be right.
     """
     if not args:
@@ -98,7 +104,7 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
     is_count = "count" in args and "count" in queryable.reserved
     sort = reader.one("count" if is_count else "sort", lambda text: _sort(text, queryable, is_count=is_count), ())
     if is_count:
-        for name in ("limit", "offset", "cursor", "sort", "fields"):
+        for name in ("limit", "offset", "cursor", "sort", "fields", "embed"):
             if name in args:
                 reader.fault(name, "does not go with count, which has no pages")
     listing = ListRequest(
@@ -111,6 +117,7 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
         ),
         size,
         reader.one("fields", lambda text: _names(text, queryable), None),
+        _embed(reader, queryable, related),
         reader.one("cursor", str, None),
         by_offset="offset" in args,
         is_count=is_count,
@@ -121,15 +128,16 @@ def parse(args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max
     return listing
 
 
-def parse_fields(args: MultiDict[str, str], queryable: Queryable) -> tuple[str, ...] | None:
-    """The fields to show where `fields` is the only parameter there is. Raises InvalidQuery."""
-    if not args:
-        return None
+def parse_item(
+    args: MultiDict[str, str], queryable: Queryable, related: Iterable[str]
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
     fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, queryable), None)
-    reader.only(("fields",), "an item")
+    embed = _embed(reader, queryable, related)
+    reader.only(("fields", "embed"), "an item")
     reader.finish()
-    return fields
+    return fields, embed
 
 
 class Reader:
@@ -347,3 +355,13 @@ def _names(text: str, queryable: Queryable) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(known)}")
     return tuple(name for name in known if name in names)
+
+
+def _embed(reader: Reader, queryable: Queryable, related: Iterable[str]) -> tuple[str, ...]:
+    def known(text: str) -> str:
+        if text not in related:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(related) or 'none here'}")
+        return text
+
+    is_there = "embed" in reader.args and "embed" in queryable.reserved
+    return reader.several("embed", known, MOST_EMBEDDED) if is_there else ()

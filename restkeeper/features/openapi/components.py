@@ -4,16 +4,17 @@ import re
 from collections.abc import Iterator
 
 from restkeeper.features.openapi.spec import Spec
+from restkeeper.resources.embedding import MOST_REFERRING, next_of
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
-from restkeeper.resources.resource import Ownership
+from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.schemas.fields import Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
-from restkeeper.web.queries import MAX_VALUES, MOST_NAMES, operators_of
+from restkeeper.web.queries import MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, operators_of
 
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
@@ -33,10 +34,44 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     spec.groups |= {f"{kind}Or": ["Or"] if "or" in reserved else []} | (
         {} if "count" in reserved else {f"{kind}Count": []}
     )
+    spec.groups |= {} if items.relations else {f"{kind}Embed": [], f"{kind}Embedded": []}
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]
     spec.examples[kind] = example_of(representation, whole=True)
     spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Replacement", "Patch")}
+
+
+def add_relations(spec: Spec, items: Items) -> None:
+    """Add the item with what can be embedded in it, after the components of all collections."""
+    known, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
+    shown: JsonSchema = dict(known[f"{kind}Part"]["properties"])
+    for name, each in items.relations.items():
+        of = spec.schema(each.to.resource.kind)
+        if each.is_back:
+            shown[name] = {"type": "array", "items": of, "maxItems": MOST_REFERRING}
+            shown[next_of(name)] = {"type": ["string", "null"], "description": spec.common["collection"]["Next"]}
+        else:
+            root, *path = name.split(".")
+            shown[root] = _embedded(known, shown[root], path, of)
+    if items.relations:
+        about = {"description": spec.common["collection"]["Embedded"]}
+        spec.components.schema(f"{kind}Embedded", CLOSED | about | {"properties": shown}, lazy=True)
+        spec.groups[f"{kind}Embedded"] = [spec.schema(f"{kind}Embedded") | {"x-only-with": "embed"}]
+    sent, references = known[f"{kind}Input"], dict(references_in(items.representation.schema()))
+    sent = sent | {"required": [name for name in sent["required"] if name not in references]}
+    spec.components.schema(f"{kind}ReferringInput", sent, lazy=True)
+
+
+def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSchema) -> JsonSchema:
+    """A schema in which a reference, at a path, can also be the item."""
+    if "$ref" in part:
+        part = known[part["$ref"].rpartition("/")[2]]
+    if "items" in part:
+        return part | {"items": _embedded(known, part["items"], path, of)}
+    if not path:
+        return {"anyOf": [part, of]}
+    properties = part["properties"]
+    return part | {"properties": properties | {path[0]: _embedded(known, properties[path[0]], path[1:], of)}}
 
 
 def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
@@ -92,6 +127,8 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
     yield f"{kind}Owner", parameter("owner", owner, "Whose the item is, if an admin creates it for another caller.")
+    embed = several({"type": "string", "enum": sorted(items.relations), "x-extensible": True}, maxItems=MOST_EMBEDDED)
+    yield f"{kind}Embed", parameter("embed", embed, texts["Embed"])
     search = {"type": "string", "x-search": [name for name in searched if name in representation.names]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 

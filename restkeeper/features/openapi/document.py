@@ -46,6 +46,8 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
     collections = {each.tag: each for each in routes if each.items}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
+    for each in collections.values():
+        components.add_relations(spec, each.items)
     for contribution in reversed(service.contributions):  # features that are built on others first
         contribution.build(spec)
     tags, known = dict.fromkeys(route.tag for route in routes), spec.tags
@@ -77,6 +79,7 @@ class _Route:
         self.declared = operation_of(view)
         self.handlers = getattr(view, "__self__", None)
         self.items: Any = getattr(self.handlers, "items", None)
+        self.parents: Any = getattr(self.handlers, "parents", None)
         self.resource: Resource | None = self.items.resource if self.items else None
         self.kind = self.resource.kind if self.resource else ""
         self.tag: str = getattr(self.handlers, "name", tag)
@@ -84,6 +87,7 @@ class _Route:
     def words(self, name: str) -> str:
         """The name of a handler, with the collection's name instead of "item"."""
         of = self.resource
+        name = name.replace("parent", self.parents.resource.singular) if self.parents else name
         return name.replace("items", of.name).replace("item", of.singular) if of else name
 
     def id(self, name: str) -> str:
@@ -180,7 +184,7 @@ class _Operations:
 
     def _in_path(self, name: str, route: _Route) -> Any:
         if name == "id" and route.kind:
-            return f"{route.kind}Id"
+            return f"{(route.parents or route.items).resource.kind}Id"
         own = {each.name: each for each in route.declared.parameters if isinstance(each, Parameter)}
         schema, about = route.arguments[name], ""
         if name in own:

@@ -1,6 +1,7 @@
 """The OpenAPI document as an apispec object, with the common parts of all services."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,7 +46,8 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
 class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
-    `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters by its name.
+    `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters,
+    or of schemas, by its name.
     """
 
     def __init__(self, config: Config, contributions: Sequence[Contribution], version: str, title: str = NAME) -> None:
@@ -54,7 +56,7 @@ class Spec(APISpec):
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self.examples: dict[str, Any] = {}
         self._contributions = contributions
-        self.groups: dict[str, list[str]] = {group: self.added("parameters", group) for group in GROUPS}
+        self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
         plugin = MarshmallowPlugin()
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         servers = [{"url": "/", "description": f"This service, {kind}", "x-internal": kind == "local"}]
@@ -93,7 +95,9 @@ class Spec(APISpec):
             case str():
                 return dict(self.components.get_ref("schema", schema.format(kind)))
             case tuple():
-                return {"anyOf": [self.schema(each, kind) for each in schema]}
+                names = [each.format(kind) if isinstance(each, str) else each for each in schema]
+                found = chain.from_iterable(self.groups.get(str(each), [each]) for each in names)
+                return {"anyOf": [self.schema(each) for each in found]}
             case dict():
                 return schema
         return dict(self._converter.resolve_nested_schema(schema))

@@ -85,7 +85,7 @@ class PostgresColumn(queries.Column):
 
     @property
     def each(self) -> str:
-        return "('strict $[*] ? (@ == ' || to_json(each.value) || ')')" if self.field.is_many else "each.value"
+        return "('strict $[*] ? (@ == ' || each.value || ')')" if self.field.is_many else "(each.value::jsonb #>> '{}')"
 
     def condition(self, filter: Filter, given: str) -> str:
         if self.field.is_many:  # `given` is a test of its values

@@ -109,7 +109,7 @@ class SqliteColumn(queries.Column):
 
     @property
     def each(self) -> str:
-        return "json_array(each.value)" if self.field.is_many else "each.value"
+        return "'[' || each.value || ']'" if self.field.is_many else "json_extract(each.value, '$')"
 
     def condition(self, filter: Filter, given: str) -> str:
         if self.field.is_many:

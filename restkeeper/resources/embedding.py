@@ -1,0 +1,175 @@
+"""Embedded items: those that an item refers to, and those that refer to it, in the same response."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import reduce
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import orjson
+from flask import request
+from msgspec import Raw
+
+from restkeeper.errors import InvalidQuery, NotConvertible
+from restkeeper.resources.changes import omitted_by
+from restkeeper.resources.resource import references_in
+from restkeeper.storage.interface import Filter, Op, Query, Related, Sort, root_of
+from restkeeper.web import exactjson
+from restkeeper.web.auth import caller
+
+MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
+MOST_REFERRING = 10  # items that refer to one item, embedded in it
+
+Items = Any  # those of items.py, which uses this module
+
+
+class Relation(NamedTuple):
+    """A reference, followed to the items `to`; or where it `is_back`, from the items that refer to others.
+
+    `field` is that of the reference as callers know it, `path` as it is stored.
+    """
+
+    to: Items
+    field: str
+    path: str
+    is_back: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is a list of those that refer to an item: by a field with one value, which is in no other."""
+        is_many = self.to.representation.queryable.fields[self.field].is_many if self.is_back else True
+        return not (is_many or self.to.resource.singleton)
+
+
+def relations_of(items: Items, others: Iterable[Items]) -> dict[str, Relation]:
+    """What can be embedded in some items, by its name for callers. `others` are the items of all collections.
+
+    What refers to them has the name of its collection. Where that is a field of the item, or several fields refer to
+    it, the field is a part of the name: "orders.customer".
+    """
+    by_name = {each.name: each for each in others}
+    back = [
+        Relation(each, field, path, is_back=True)
+        for each in by_name.values()
+        for field, path, to in _references(each)
+        if to == items.name and not items.resource.singleton  # which does not show its id
+    ]
+    counts, found = Counter(each.to.name for each in back), {}
+    for each in back:
+        name = each.to.name
+        is_free = counts[name] == 1 and not {name, next_of(name)}.intersection(items.representation.names)
+        found[name if is_free else f"{name}.{each.field}"] = each
+    return found | {field: Relation(by_name[to], field, path) for field, path, to in _references(items)}
+
+
+def _references(items: Items) -> Iterator[tuple[str, str, str]]:
+    """The references of some items: the field as callers know it and as it is stored, and what it refers to."""
+    declared = dict(references_in(items.stored.schema()))
+    for field in items.representation.queryable.fields:
+        path = items.representation.query(Query(sort=(Sort(field),))).sort[0].field
+        if path in declared:
+            yield field, path, declared[path].to
+
+
+def next_of(name: str) -> str:
+    """The member that has the address of the items that follow the embedded ones."""
+    return f"{name}_next"
+
+
+class _Id(NamedTuple):
+    """A reference in an item, to be replaced by what the part with this number finds."""
+
+    part: int
+    id: str | int
+
+
+class _Places:
+    """The references in some items: how often there is each, and the number of elements of the lists around them."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[_Id]()
+        self.elements = 0
+
+    def open(self, text: Any, tree: Any) -> Any:
+        """What a tree leads into, with an _Id in place of each id that it leads to. Raises InvalidQuery."""
+        value = exactjson.outermost(text) if isinstance(text, Raw) else text
+        if isinstance(value, list):
+            self.elements += len(value)
+            if self.elements > MOST_ELEMENTS:
+                raise _too_much(f"would look into more than {MOST_ELEMENTS} elements of lists here")
+            return [self.open(each, tree) for each in value]
+        if isinstance(tree, dict) and isinstance(value, dict):
+            return value | {name: self.open(value[name], inner) for name, inner in tree.items() if name in value}
+        if isinstance(tree, dict) or not isinstance(value, str | int):
+            return text
+        self.counts[found := _Id(tree, value)] += 1
+        return found
+
+
+def embed(
+    items: Items, bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None = None
+) -> list[bytes]:
+    """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
+
+    What the caller may not read is left out, and a reference to it stays an id. One query of the store finds the rest.
+    Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page.
+    """
+    parts = {name: items.relations[name] for name in names}
+    parts = {name: each for name, each in parts.items() if caller().may(f"{each.to.name}:read")}
+    tree: dict[str, Any] = {}  # the names on the paths of references, and at the end of each the number of a part
+    for number, (name, each) in enumerate(parts.items()):
+        *around, last = name.split(".")
+        if not each.is_back:
+            reduce(lambda inner, step: inner.setdefault(step, {}), around, tree)[last] = number
+    places, ids, shown = _Places(), list[str | int](), list[dict[str, Any]]()
+    for members in map(exactjson.cut, bodies):
+        ids.append(exactjson.stored(members.get("id", b"null")))
+        chosen = {name: text for name, text in members.items() if not fields or name in fields or name in tree}
+        shown.append(places.open(chosen, tree))
+    found = _find(items, list(parts.values()), ids, places.counts)
+    prefix = "/".join(request.path.split("/")[:3]) if request.path.startswith("/api/") else ""  # of the version
+    for number, (name, each) in enumerate(parts.items()):
+        for item, id in zip(shown, ids, strict=True) if each.is_back else ():
+            referring = found.get((number, id), [])
+            query = urlencode({each.field: id, "sort": "-id", "offset": MOST_REFERRING})
+            item[name] = [orjson.Fragment(body) for body in referring[:MOST_REFERRING] if body]
+            item[next_of(name)] = f"{prefix}/{each.to.name}?{query}" if len(referring) > MOST_REFERRING else None
+
+    def write(value: Raw | _Id) -> Any:
+        body = bytes(value) if isinstance(value, Raw) else found.get(value, [b""])[0]
+        return orjson.Fragment(body) if body else value[1]
+
+    return [orjson.dumps(item, default=write) for item in shown]
+
+
+def _find(
+    items: Items, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
+) -> dict[tuple[int, str | int], list[bytes]]:
+    """The representations that each part finds by each id; an empty text for one that is NotConvertible."""
+    wanted = []
+    for number, (to, _, path, is_back) in enumerate(parts):
+        if is_back and any(root_of(path) in fields for fields in to.resource.converted.values()):
+            query = Query((Filter(path, Op.EQ, ""),), limit=1)
+            omitted_by(to.stored, query, items.store.page(to.name, query).others, items.store)  # raises Unavailable
+        values = ids if is_back else [to.resource.key(id) for part, id in counts if part == number]
+        most = MOST_REFERRING + 1 if is_back else 1
+        wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner()))
+    found: dict[tuple[int, str | int], list[bytes]] = {}
+    stored, shown, most = 0, 0, items.config.page_bytes
+    for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
+        to, body = parts[number].to, b""
+        with suppress(NotConvertible):
+            body = to.representation.body(record)
+        place = _Id(number, value if parts[number].is_back else to.resource.shown(record.id))
+        found.setdefault(place, []).append(body)
+        stored += len(record.body) + len(record.removed or b"")
+        shown += len(body) * counts.get(place, 1)
+    if max(stored, shown) > most:
+        raise _too_much(f"would add more than {most} bytes here")
+    return found
+
+
+def _too_much(detail: str) -> InvalidQuery:
+    detail += ": ask for fewer items (limit), or embed less"
+    return InvalidQuery(f"embed {detail}", errors=[{"parameter": "embed", "detail": detail}])

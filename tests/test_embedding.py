@@ -1,0 +1,352 @@
+"""Embedded items, and lists at the path of an item: as single reads show them, to each caller, in each version."""
+
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from jsonschema import Draft202012Validator
+from marshmallow import fields
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource
+from restkeeper.resources import embedding
+from restkeeper.storage.sqlite.connection import SqliteConnection
+from tests.callers import ADMIN, ADMIN_KEY, make_key
+from tests.shop import create_app as create_shop
+from tests.shop.related import create_app
+
+pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi")
+
+Item = dict[str, Any]
+READ = ("people:read", "things:read", "orders:read", "reviews:read")
+WRITE = tuple(scope.replace("read", "write") for scope in READ)
+EMBEDDED = {
+    "people": ["orders", "reviews.writer", "reviews.about"],
+    "things": ["orders.lines.thing", "orders.gifts"],
+    "orders": ["customer", "lines.thing", "gifts", "after", "orders"],
+    "reviews": ["writer", "about"],
+}
+TARGETS = {"customer": "people", "after": "orders", "writer": "people", "about": "people"}
+NAMES = {"customer": "buyer"}  # in v1
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    return create_app(Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")).test_client()
+
+
+def key(client: FlaskClient, *scopes: str, **more: Any) -> dict[str, str]:
+    return {"X-API-Key": make_key(client, *scopes, **more)["secret"]}
+
+
+def new(client: FlaskClient, path: str, headers: dict[str, str] = ADMIN, **sent: Any) -> str:
+    """The id of a new item."""
+    response = client.post(path, json=sent, headers=headers)
+    assert response.status_code == 200, response.json
+    return str(response.json["id"])
+
+
+def fill(client: FlaskClient, owners: list[dict[str, str]]) -> dict[str, list[str]]:
+    """Some items of each collection, which refer to each other at random; one person has many orders."""
+    chance = random.Random(7)  # noqa: S311
+    people = [new(client, "/people", name=f"p{n}") for n in range(4)]
+    things = [new(client, "/things", title=f"t{n}") for n in range(6)]
+    orders: list[str] = []
+    for n in range(30):
+        lines = [{"thing": chance.choice(things), "count": n} for _ in range(n % 3)]
+        sent = {"lines": lines, "gifts": chance.sample(things, n % 2), "after": chance.choice([None, *orders[-2:]])}
+        who = owners[n % 2] if sent["after"] is None else ADMIN
+        orders.append(new(client, "/orders", who, customer=chance.choice([*people, people[0], people[0]]), **sent))
+    reviews = [new(client, "/reviews", writer=chance.choice(people), about=people[0]) for _ in range(12)]
+    return {"people": people, "things": things, "orders": orders, "reviews": reviews}
+
+
+class Expected:
+    """What a caller gets by single requests in a version, put together."""
+
+    def __init__(self, client: FlaskClient, prefix: str, headers: dict[str, str]) -> None:
+        self.client = client
+        self.prefix = prefix
+        self.headers = headers
+
+    def get(self, path: str) -> Any:
+        return self.client.get(f"{self.prefix}{path}", headers=self.headers)
+
+    def name(self, field: str) -> str:
+        return NAMES.get(field, field) if self.prefix == "/api/v1" else field
+
+    def target(self, collection: str, id: str | None) -> Any:
+        found = self.get(f"/{collection}/{id}")
+        return found.json if found.status_code == 200 else id
+
+    def item(self, item: Item, name: str) -> None:
+        """Embed what a name stands for."""
+        if name == "lines.thing":
+            item["lines"] = [{**line, "thing": self.target("things", line["thing"])} for line in item["lines"]]
+        elif name == "gifts":
+            item["gifts"] = [self.target("things", id) for id in item["gifts"]]
+        elif (field := self.name(name)) in item and name in TARGETS:
+            item[field] = self.target(TARGETS[name], item[field])
+        else:
+            collection, _, field = name.partition(".")
+            field = field or {"people": self.name("customer"), "orders": "after"}[self.of]
+            first = self.get(f"/{collection}?{field}={item['id']}&sort=-id&limit=10")
+            if first.status_code == 200:
+                item[name] = first.json
+                more = int(first.headers["X-Total-Count"]) > 10
+                rest = f"{self.prefix}/{collection}?{field}={item['id']}&sort=-id&offset=10"
+                item[f"{name}_next"] = rest if more else None
+
+    of = ""
+
+
+@pytest.mark.parametrize("prefix", ["", "/api/v1", "/api/v2"])
+def test_it_is_what_single_reads_show(client: FlaskClient, prefix: str) -> None:
+    """Each name alone and all together, of one item and of a list: to an admin, two owners, and without some scopes."""
+    owners = [key(client, *READ, *WRITE) for _ in range(2)]
+    ids = fill(client, owners)
+    callers = [ADMIN, *owners, key(client, "orders:read", "people:read"), key(client, *READ[1:])]
+    document = client.get(f"{prefix or '/api/v2'}/openapi.json").json
+    nexts = 0
+    for caller, (of, names) in product(callers, EMBEDDED.items()):
+        expected = Expected(client, prefix, caller)
+        expected.of = of
+        if expected.get(f"/{of}").status_code == 403:
+            continue
+        for chosen in (*([name] for name in names), names):
+            query = ",".join(expected.name(name) for name in chosen)
+            found = expected.get(f"/{of}?limit=100&embed={query}")
+            items = expected.get(f"/{of}?limit=100").json
+            for item, name in product(items, chosen):
+                expected.item(item, name)
+            assert found.json == items, (prefix, of, query)
+            schema = document["paths"][f"{prefix}/{of}"]["get"]["responses"]["200"]["$ref"].rpartition("/")[2]
+            schema = document["components"]["responses"][schema]["content"]["application/json"]["schema"]
+            Draft202012Validator({**schema, "components": document["components"]}).validate(found.json)
+            for item in items[:3]:
+                one = expected.get(f"/{of}/{item['id']}?embed={query}")
+                assert one.json == item
+                nexts += sum(
+                    len(client.get(url, headers=caller).json) > 0
+                    for name, url in item.items()
+                    if "_next" in name and url
+                )
+    assert nexts
+    assert len(ids["orders"]) == 30
+
+
+def test_ids_can_be_integers() -> None:
+    """On both sides of a reference, alone and in lists, and at the path of an item."""
+
+    class CarSchema(ItemSchema):
+        """A car."""
+
+    class TripSchema(ItemSchema):
+        """A trip."""
+
+        car = IntegerReference("cars", required=True)
+        others = fields.List(IntegerReference("cars"), load_default=list)
+
+    cars, trips = (
+        Resource("cars", "car", CarSchema, ids="integer"),
+        Resource("trips", "trip", TripSchema, ids="integer"),
+    )
+    client = create_shop(Config(), [cars, trips]).test_client()
+    one, two = (client.post("/cars", json={}).json for _ in range(2))
+    assert client.post("/cars/2/trips.car", json={"car": 1}).json["errors"][0]["detail"].startswith("must be 2, as")
+    trip = client.post("/cars/1/trips.car", json={"others": [2, 1]}).json
+    assert client.get("/trips/1?embed=car,others").json == {**trip, "car": one, "others": [two, one]}
+    found = client.get("/cars?embed=trips.car,trips.others").json
+    assert [(each["trips.car"], each["trips.others"]) for each in found] == [([trip], [trip]), ([], [trip])]
+    assert client.get("/cars/1/trips.car").json == [trip] and client.get("/cars/2/trips.car").json == []
+
+
+def test_fields_and_embedded_ones_go_together(client: FlaskClient) -> None:
+    """What is embedded is shown beside the fields that are selected."""
+    person = new(client, "/people", name="Ann")
+    order = new(client, "/orders", customer=person)
+    (listed,) = client.get("/people?fields=name&embed=orders", headers=ADMIN).json
+    assert list(listed) == ["name", "orders", "orders_next"] and listed["orders"][0]["customer"] == person
+    shown = client.get(f"/orders/{order}?embed=customer&fields=version", headers=ADMIN).json
+    assert list(shown) == ["customer", "version"] and shown["customer"]["name"] == "Ann"
+
+
+def test_the_etag_covers_all_that_is_shown(client: FlaskClient) -> None:
+    """A change of what is embedded is seen at once, in lists as well; a write compares the item's own ETag."""
+    person = new(client, "/people", name="Ann")
+    order = new(client, "/orders", customer=person)
+    paths = [f"/orders/{order}?embed=customer", "/orders?embed=customer", "/people?embed=orders&fields=id"]
+    before = [client.get(path, headers=ADMIN) for path in paths]
+    assert "Last-Modified" not in before[0].headers
+
+    def again() -> list[int]:
+        tags = [ADMIN | {"If-None-Match": each.headers["ETag"]} for each in before]
+        return [client.get(path, headers=tag).status_code for path, tag in zip(paths, tags, strict=True)]
+
+    assert again() == [304, 304, 304]
+    assert client.patch(f"/people/{person}", json={"name": "Eve"}, headers=ADMIN).status_code == 200
+    assert again() == [200, 200, 304]
+    assert client.get(paths[1], headers=ADMIN).json[0]["customer"]["name"] == "Eve"
+    refused = client.patch(f"/orders/{order}", json={}, headers=ADMIN | {"If-Match": before[0].headers["ETag"]})
+    own = client.get(f"/orders/{order}", headers=ADMIN).headers["ETag"]
+    assert (refused.status_code, refused.headers["ETag"]) == (412, own)
+    assert client.patch(f"/orders/{order}", json={"after": order}, headers=ADMIN | {"If-Match": own}).status_code == 200
+    assert again() == [200, 200, 200]
+
+
+def test_one_query_finds_all(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is embedded in however many items. The wire of PostgreSQL has a test of its own.
+
+    Where an upgrade has renamed the field that refers to an item, another one looks for items of older revisions.
+    """
+    fill(client, [ADMIN, ADMIN])
+    statements: list[str] = []
+    execute = SqliteConnection.execute
+
+    def note(connection: SqliteConnection, statement: str, *rest: Any) -> Any:
+        statements.extend([statement] if statement.startswith(("SELECT", "WITH")) else [])
+        return execute(connection, statement, *rest)
+
+    monkeypatch.setattr(SqliteConnection, "execute", note)
+
+    def count(path: str) -> int:
+        statements.clear()
+        assert client.get(path, headers=ADMIN).status_code == 200
+        return len(set(statements))  # SQLite begins again with what takes longer than some milliseconds
+
+    for of in ("things", "orders", "reviews"):
+        names = EMBEDDED[of]
+        count(f"/{of}?embed={','.join(names)}")  # it reads the schemas
+        plain, all_of_them = (
+            count(f"/{of}?limit={n}{more}") for n, more in ((99, ""), (98, f"&embed={','.join(names)}"))
+        )
+        assert all_of_them - plain in (0, 1), statements  # on PostgreSQL, no statement is seen here
+
+
+REFUSED = [
+    ("/people?embed=name", "cannot be 'name'; there are: orders, reviews.writer, reviews.about"),
+    ("/people/{}?embed=customer", "cannot be 'customer'; there are: orders"),
+    ("/people?embed=", "cannot be ''; there are: orders"),
+    (f"/people?embed={','.join('abcdefghijk')}", "has at most 10 values"),
+    ("/people?embed=orders&count=id", "does not go with count"),
+    (
+        "/people?embed=orders,reviews.writer,reviews.about",
+        "would add more than 4000 bytes here: ask for fewer items (limit), or embed less",
+    ),
+    ("/orders?embed=customer", "would add more than 4000 bytes here"),
+    ("/orders?embed=lines.thing", "would look into more than 5 elements of lists here"),
+]
+
+
+@pytest.mark.parametrize(("path", "detail"), REFUSED)
+def test_too_much_or_unknown_is_refused(path: str, detail: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what there is, or what to ask for."""
+    monkeypatch.setattr(embedding, "MOST_ELEMENTS", 5)
+    client = create_app(Config(page_bytes=4000)).test_client()
+    person = new(client, "/people", {}, name="x" * 1900)
+    for n in range(3):
+        lines = [{"thing": new(client, "/things", {}, title=str(n))} for _ in range(2)]
+        new(client, "/orders", {}, customer=person, lines=lines, gifts=[lines[0]["thing"]] * 16)
+        new(client, "/reviews", {}, writer=person, about=person)
+    refused = client.get(path.format(person))
+    assert refused.status_code == 400 and len(refused.json["errors"]) == 1
+    assert refused.json["errors"][0]["parameter"] == "embed"
+    assert refused.json["errors"][0]["detail"].startswith(detail), refused.json
+    assert client.get("/orders?embed=customer&limit=1").status_code == 200
+
+
+class TestAtAnItem:
+    """Lists of the items that refer to an item, at its path."""
+
+    def test_it_is_the_list_with_one_more_filter(self, client: FlaskClient) -> None:
+        """With filters, order, pages, counts, and what is embedded; for each caller and in each version."""
+        owners = [key(client, *READ, *WRITE) for _ in range(2)]
+        person = fill(client, owners)["people"][0]
+        queries = ("", "sort=-id&limit=3", "offset=2&limit=2", "count=customer", "embed=lines.thing&fields=id", "q=")
+        for caller, query in product((ADMIN, *owners), queries):
+            nested = client.get(f"/people/{person}/orders?{query}", headers=caller)
+            plain = client.get(f"/orders?{query}&customer={person}", headers=caller)
+            assert nested.json == plain.json and nested.json, query
+            assert nested.headers.get("X-Total-Count") == plain.headers.get("X-Total-Count")
+            again = client.get(
+                f"/people/{person}/orders?{query}", headers=caller | {"If-None-Match": nested.headers["ETag"]}
+            )
+            assert again.status_code == 304
+        path, ids = f"/api/v1/people/{person}/orders?limit=4", []
+        while path:
+            page = client.get(path, headers=ADMIN)
+            ids += [each["id"] for each in page.json]
+            links = dict(reversed(each.split("; ")) for each in page.headers["Link"].split(", "))
+            path = links.get('rel="next"', "").strip("<>")
+        assert ids == [each["id"] for each in client.get(f"/orders?customer={person}&limit=100", headers=ADMIN).json]
+        assert client.get(f"/people/{person}/reviews.about?writer={person}", headers=ADMIN).status_code == 200
+
+    def test_it_needs_both(self, client: FlaskClient) -> None:
+        """The scopes of both collections, and an item that the caller may see."""
+        mine, other = key(client, *READ, *WRITE), key(client, *READ, *WRITE)
+        person = new(client, "/people")
+        order = new(client, "/orders", mine, customer=person)
+        assert client.get(f"/orders/{order}/orders", headers=mine).json == []
+        for path, headers, status in (
+            (f"/orders/{order}/orders", other, 404),
+            ("/people/none/orders", ADMIN, 404),
+            (f"/people/{person}/orders", key(client, "orders:read", "orders:write"), 403),
+            (f"/people/{person}/orders", key(client, "people:read"), 403),
+        ):
+            assert client.get(path, headers=headers).status_code == status
+            assert client.post(path, json={"customer": person}, headers=headers).status_code == status
+        assert client.get(f"/people/{person}/lines", headers=ADMIN).status_code == 404
+
+    def test_a_new_item_refers_to_it(self, client: FlaskClient) -> None:
+        """Also each of an array, in each version, and once for a key; another value is a 422 that points to it."""
+        person = new(client, "/people")
+        once = ADMIN | {"Idempotency-Key": "once"}
+        made = [client.post(f"/people/{person}/orders", json={"gifts": []}, headers=once) for _ in range(2)]
+        assert made[0].json == made[1].json and made[0].json["customer"] == person
+        for path, name in (("", "customer"), ("/api/v1", "buyer"), ("/api/v2", "customer")):
+            at = f"{path}/people/{person}/orders"
+            one = client.post(at, json={name: person}, headers=ADMIN)
+            assert one.headers["Location"] == f"{path}/orders/{one.json['id']}" and one.json[name] == person
+            assert client.get(one.headers["Location"], headers=ADMIN).json == one.json
+            assert [each[name] for each in client.post(at, json=[{}, {}], headers=ADMIN).json] == [person, person]
+            for sent, pointer in (({name: "x"}, f"#/{name}"), ([{}, {name: None}], f"#/1/{name}")):
+                refused = client.post(at, json=sent, headers=ADMIN)
+                assert (refused.status_code, [each["pointer"] for each in refused.json["errors"]]) == (422, [pointer])
+        assert client.get(f"/people/{person}/orders", headers=ADMIN).headers["X-Total-Count"] == "10"
+
+    def test_an_action_cannot_have_its_path(self) -> None:
+        class CarSchema(ItemSchema):
+            """A car."""
+
+        class TripSchema(ItemSchema):
+            """A trip."""
+
+            car = Reference("cars", required=True)
+
+        cars = Resource("cars", "car", CarSchema)
+        cars.action("trips")(lambda car, store: car)
+        with pytest.raises(
+            ValueError, match=r"^cars: action\('trips'\): is the path of the trips that refer to an item"
+        ):
+            create_shop(Config(), [cars, Resource("trips", "trip", TripSchema)])
+
+
+def test_the_document_says_what_can_be_embedded(client: FlaskClient) -> None:
+    """In each version by its names; what is embedded changes no schema of other responses."""
+    for version, names in (("v1", ["after", "buyer"]), ("v2", ["after", "customer"])):
+        document = client.get(f"/api/{version}/openapi.json").json
+        OpenAPIV31SpecValidator(document).validate()
+        embed = document["components"]["parameters"]["OrderEmbed"]["schema"]
+        assert embed["items"]["enum"] == [*names, "gifts", "lines.thing", "orders"]
+        nested = document["paths"][f"/api/{version}/people/{{id}}/orders"]
+        assert {nested[each]["operationId"] for each in ("get", "post")} == {
+            f"list_orders_of_person_{version}",
+            f"create_order_of_person_{version}",
+        }
+        assert nested["post"]["requestBody"]["$ref"].endswith("/OrderReferringInput")
+        assert "required" in document["components"]["schemas"]["OrderInput"]
+    assert "PersonEmbed" in document["components"]["parameters"]
+    plain = create_shop(Config()).test_client().get("/openapi.json").json
+    assert not [name for part in plain["components"].values() for name in part if "Embed" in name]

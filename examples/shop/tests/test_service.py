@@ -101,6 +101,16 @@ def test_what_is_paid_stays(staff: FlaskClient, ada: FlaskClient) -> None:
     assert type_of(staff.delete(f"/products/{id_of(staff, '/products')}")) == "still-referenced"
 
 
+def test_orders_are_shown_with_what_they_refer_to(staff: FlaskClient, ada: FlaskClient) -> None:
+    """And a customer with her orders; who may not read users sees their ids."""
+    customer = order(staff, ada, 1).json["customer"]
+    (found,) = staff.get("/orders?embed=customer,lines.product").json
+    assert (found["customer"]["email"], found["lines"][0]["product"]["sku"]) == ("ada@example.org", "LAMP-1")
+    assert [each["customer"] for each in ada.get("/orders?embed=customer").json] == [customer]
+    assert len(staff.get(f"/users/{customer}?embed=orders").json["orders"]) == 1
+    assert len(staff.get(f"/users/{customer}/orders?status=open").json) == 1
+
+
 def test_a_batch_does_all_or_nothing(staff: FlaskClient) -> None:
     """Here a product that is ordered and paid at once; and one of which too much is ordered."""
     for quantity, status in ((1, 200), (3, 409)):

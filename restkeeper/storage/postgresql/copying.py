@@ -74,7 +74,7 @@ def _own_values(table: Table, row: Row) -> Row:
         case "counters":
             return (0,)
         case "items":
-            return fields_of(row[6].encode())
+            return fields_of(row[6])
         case "events":
             return row[:1]
     return ()

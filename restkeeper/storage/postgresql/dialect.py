@@ -62,6 +62,9 @@ DIALECT = Dialect(
     is_chosen="deliveries.id = ANY(%(ids)s)",
     is_active="webhook = ANY(%(active)s::text[])",
     item=COLUMNS,
+    own_columns=", fields, folded",
+    own_values=", %(fields)s::jsonb, %(folded)s::jsonb",
+    own_changes=", fields = %(fields)s::jsonb, folded = %(folded)s::jsonb",
     is_of_fingerprints="fingerprint = ANY(%(fingerprints)s)",
     event=EVENT,
     wanted=WANTED,
@@ -90,20 +93,20 @@ FROM (
     ) AS found
 ) AS measured
 WHERE before <= %(max_bytes)s"""  # noqa: S608 - declared names only
-        return self._session.rows(statement, _cleaned({**parameters, "max_bytes": max_bytes}))
+        return self._session.rows(statement, cleaned({**parameters, "max_bytes": max_bytes}))
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self._session.rows(DIALECT(statement), _cleaned(parameters))
+        return self._session.rows(DIALECT(statement), cleaned(parameters))
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self._session.queue(DIALECT(statement), _cleaned(parameters))
+        self._session.queue(DIALECT(statement), cleaned(parameters))
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         types, collections, own = list(map(_like, filter.types)), list(filter.collections), list(filter.own)
-        return _cleaned({"types": types, "collections": collections, "own": own, "owner": filter.owner})
+        return cleaned({"types": types, "collections": collections, "own": own, "owner": filter.owner})
 
 
-def _cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters whose texts can be sent to PostgreSQL."""
     return {name: _clean(value) for name, value in parameters.items()}
 
@@ -121,7 +124,7 @@ def _like(pattern: str) -> str:
     return pattern.replace("*", "%")
 
 
-def fields_of(body: bytes) -> tuple[str, str | None]:
+def fields_of(body: bytes | str) -> tuple[str, str | None]:
     """Two JSON objects: the values of an item that can be compared, and those texts that have another folded form.
 
     Null is left out, and so are objects and mixed lists. Folding is `str.casefold`; for other texts, PostgreSQL's

@@ -1,12 +1,13 @@
 """Items, responses and counters in PostgreSQL."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from typing import Any
 
 import psycopg
 
+from restkeeper.storage.base import BaseTransaction, values_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -17,14 +18,13 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Query, Record, StoredResponse
-from restkeeper.storage.postgresql.dialect import fields_of
+from restkeeper.storage.interface import Record, StoredResponse
+from restkeeper.storage.postgresql.dialect import DIALECT, cleaned, fields_of
 from restkeeper.storage.postgresql.expressions import clean, field_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.queries import find_ids
-from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
+from restkeeper.storage.records import NOT_FOUND, Registry, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
@@ -35,8 +35,9 @@ SHARDS = 16
 _REQUIRE = """\
 SELECT 1
 FROM items
-WHERE collection = %s AND id = %s AND version = %s AND updated_at = %s AND fingerprint = %s AND body = %s
-    AND owner IS NOT DISTINCT FROM %s AND removed IS NOT DISTINCT FROM %s
+WHERE collection = %(collection)s AND id = %(id)s AND version = %(version)s AND updated_at = %(updated_at)s
+    AND fingerprint = %(fingerprint)s AND body = %(body)s
+    AND owner IS NOT DISTINCT FROM %(owner)s AND removed IS NOT DISTINCT FROM %(removed)s
 FOR UPDATE"""
 
 _PRESENT = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR KEY SHARE"
@@ -46,25 +47,6 @@ SELECT 1 FROM items
 WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
 FOR UPDATE"""
-
-_INSERT = """\
-INSERT INTO items
-    (collection, id, version, updated_at, fingerprint, body, owner, removed, fields, folded)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::jsonb)"""
-
-_UPDATE = """\
-UPDATE items SET
-    version = %s,
-    updated_at = %s,
-    fingerprint = %s,
-    body = %s,
-    owner = %s,
-    removed = %s,
-    fields = %s::jsonb,
-    folded = %s::jsonb
-WHERE collection = %s AND id = %s"""
-
-_DELETE = "DELETE FROM items WHERE collection = %s AND id = %s"
 
 _STORE_RESPONSE = """\
 INSERT INTO responses
@@ -104,7 +86,7 @@ ON CONFLICT (collection, shard) DO UPDATE SET
 _LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
 
-class PostgresTransaction(Outbox):
+class PostgresTransaction(Outbox, BaseTransaction):
     """See `interface.Transaction`. Changes are made together, before the next read or at the end."""
 
     def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
@@ -137,7 +119,7 @@ class PostgresTransaction(Outbox):
         return item > before
 
     def require(self, collection: str, record: Record) -> None:
-        same = (collection, clean(record.id), *_columns(record)[:6])
+        same = cleaned(values_of(collection, record))
         self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
         self._keeps_order(collection, record.id)
@@ -150,9 +132,6 @@ class PostgresTransaction(Outbox):
         if items:
             self._session.queue(_LOCK, [*map(list, zip(*items, strict=True))])
         self._order, self._last = items, max(items, default=("", ""))
-
-    def find(self, collection: str, query: Query, limit: int) -> list[str]:
-        return find_ids(self._database, self._registry.collections[collection], query, limit)
 
     def change_token(self, collection: str) -> str:
         self._session.queue(_LOCK_COUNTERS, (collection,))
@@ -167,26 +146,18 @@ class PostgresTransaction(Outbox):
         self._registry.load_schemas(self._database, collection, *found)
         return found
 
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
-
-    def insert(self, collection: str, record: Record) -> None:
-        self._session.queue(_INSERT, (collection, clean(record.id), *_columns(record)))
-        self._count(collection, items=1)
-
-    def update(self, collection: str, record: Record) -> None:
-        self._change(_UPDATE, (*_columns(record), collection, clean(record.id)), (collection, record.id))
-        self._count(collection)
-
-    def delete(self, collection: str, id: str) -> None:
-        self._change(_DELETE, (collection, clean(id)), (collection, id))
-        self._locked.discard((collection, id))
-        self._count(collection, items=-1)
-
-    def _change(self, statement: str, parameters: tuple[Any, ...], item: tuple[str, str]) -> None:
-        """Change an item, which is checked to be there unless this transaction has it."""
-        refusal = None if item in self._locked else RecordNotFound(NOT_FOUND)
-        self._session.queue(statement, parameters, refusal=refusal)
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
+        """See `BaseTransaction`. An item that this transaction has locked is there."""
+        values = cleaned(item)
+        if "body" in item:
+            values["fields"], values["folded"] = fields_of(item["body"])
+        key = item["collection"], item["id"]
+        refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
+        self._session.queue(DIALECT(statement), values, refusal=refusal)
+        if adds < 0:
+            self._locked.discard(key)
+        counted, changes = self._counted.get(key[0], (0, 0))
+        self._counted[key[0]] = counted + adds, changes + 1
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         refusal = ResponseStored("the response to this request is stored")
@@ -212,11 +183,6 @@ class PostgresTransaction(Outbox):
         self._store_counters()
         self._session.commit()
 
-    def _count(self, collection: str, items: int = 0) -> None:
-        """Count a change of an item, which adds so many items."""
-        counted, changes = self._counted.get(collection, (0, 0))
-        self._counted[collection] = counted + items, changes + 1
-
     def _store_counters(self) -> None:
         """Store what was counted, in the order of the collections, in which all transactions lock their rows."""
         for collection, counted in sorted(self._counted.items()):
@@ -236,11 +202,3 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
         log_rarely("waits", "requests get 503: a change has waited for several locks, together for too long")
         return StoreUnavailable(OTHERS)
     return store_error(error)
-
-
-def _columns(record: Record) -> tuple[Any, ...]:
-    """The values of a record in the order of _INSERT and _UPDATE, without its id."""
-    _, version, updated_at, fingerprint, body, owner, removed = record
-    rest = None if removed is None else removed.decode()
-    owner = None if owner is None else clean(owner)
-    return version, updated_at, fingerprint, body.decode(), owner, rest, *fields_of(body)

@@ -14,6 +14,7 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
+from restkeeper.storage.base import BaseStore, spool
 from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
@@ -38,9 +39,7 @@ from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import find_page
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.reading import Reading
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.spool import spool
 from restkeeper.storage.sql import is_search, is_sorted
 
 T = TypeVar("T")
@@ -73,7 +72,7 @@ ORDER BY collection"""
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
 
-class PostgresStore(Reading):
+class PostgresStore(BaseStore):
     """See `interface.Store`. A process has at most `connections` open, and one more that opens or examines it."""
 
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:

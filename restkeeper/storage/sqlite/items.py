@@ -2,13 +2,13 @@
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import Any
 
-from restkeeper.storage.deliveries import Deliveries
+from restkeeper.storage.base import BaseTransaction
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -18,29 +18,11 @@ from restkeeper.storage.errors import (
     StoreError,
 )
 from restkeeper.storage.feed import Stretch, events_of
-from restkeeper.storage.interface import Query, Record, StoredResponse
+from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
-from restkeeper.storage.queries import find_ids
-from restkeeper.storage.records import NOT_FOUND, Registry, find_others, read_item, state_of
+from restkeeper.storage.records import NOT_FOUND, Registry, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints
-from restkeeper.storage.sqlite.connection import EPOCH, EVENT, WANTED, SqliteConnection, snapshot
-
-_INSERT = """\
-INSERT INTO items
-    (collection, id, version, updated_at, fingerprint, body, owner, removed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-
-_UPDATE = """\
-UPDATE items SET
-    version = ?,
-    updated_at = ?,
-    fingerprint = ?,
-    body = ?,
-    owner = ?,
-    removed = ?
-WHERE collection = ? AND id = ?"""
-
-_DELETE = "DELETE FROM items WHERE collection = ? AND id = ?"
+from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, SqliteConnection, snapshot
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
 
@@ -76,7 +58,7 @@ ORDER BY position
 LIMIT :limit"""  # noqa: S608 - constant conditions
 
 
-class SqliteTransaction(Deliveries):
+class SqliteTransaction(BaseTransaction):
     """See `interface.Transaction`. The file keeps its `epoch` while the transaction is open.
 
     It has the only lock, on the whole file: a record need not be locked.
@@ -134,29 +116,11 @@ class SqliteTransaction(Deliveries):
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Nothing waits for a record."""
 
-    def find(self, collection: str, query: Query, limit: int) -> list[str]:
-        return find_ids(self._database, self._registry.collections[collection], query, limit)
-
     def change_token(self, collection: str) -> str:
         return state_of(self._database, collection)[0]
 
     def other_fingerprints(self, collection: str) -> list[str]:
         return find_other_fingerprints(self._database, collection, self._registry)
-
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
-
-    def insert(self, collection: str, record: Record) -> None:
-        self._execute(_INSERT, (collection, record.id, *_columns(record)))
-        self._database.execute(_TOUCH, (1, collection))
-
-    def update(self, collection: str, record: Record) -> None:
-        self._execute(_UPDATE, (*_columns(record), collection, record.id))
-        self._database.execute(_TOUCH, (0, collection))
-
-    def delete(self, collection: str, id: str) -> None:
-        self._execute(_DELETE, (collection, id))
-        self._database.execute(_TOUCH, (-1, collection))
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         if self._database.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
@@ -186,22 +150,16 @@ class SqliteTransaction(Deliveries):
     def _number_all(self) -> None:
         """See `Deliveries`: events have their positions from the beginning."""
 
-    def _execute(self, statement: str, parameters: tuple[Any, ...]) -> None:
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
         try:
-            cursor = self._database.execute(statement, parameters)
+            cursor = self._database.execute(DIALECT(statement), item)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
             field = index[1].split(".")[2] if index else "id"  # see `migrations.indexes_of`
             raise self._failed(DuplicateValue(field)) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
-
-
-def _columns(record: Record) -> tuple[Any, ...]:
-    """The values of a record in the order of _INSERT and _UPDATE, without its id."""
-    _, version, updated_at, fingerprint, body, owner, removed = record
-    rest = None if removed is None else removed.decode()
-    return version, updated_at, fingerprint, body.decode(), owner, rest
+        self._database.execute(_TOUCH, (adds, item["collection"]))
 
 
 def find_other_fingerprints(connection: SqliteConnection, collection: str, registry: Registry) -> list[str]:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
+from restkeeper.storage.base import BaseStore, spool
 from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.feed import newest_id
@@ -22,9 +23,7 @@ from restkeeper.storage.interface import Collection, Page, Query, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription
-from restkeeper.storage.reading import Reading
 from restkeeper.storage.records import EpochMissing, Registry, epoch_of, state_of
-from restkeeper.storage.spool import spool
 from restkeeper.storage.sql import is_search
 from restkeeper.storage.sqlite.connection import (
     SqliteConnection,
@@ -100,7 +99,7 @@ def _close_stores() -> None:
             store.close()
 
 
-class SqliteStore(Reading):
+class SqliteStore(BaseStore):
     """See `interface.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
     def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:

@@ -1,16 +1,17 @@
-"""What the stores of all databases do in the same way: they read by short statements."""
+"""What stores do in the same way in all databases: what they read by short statements, and how they change items."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
-from restkeeper.storage.deliveries import read_log
+from restkeeper.storage.deliveries import Deliveries, read_log
 from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Related, Scalar, StoredSchema
 from restkeeper.storage.outbox import LogEntry
-from restkeeper.storage.queries import count_groups, count_items
+from restkeeper.storage.queries import count_groups, count_items, find_ids
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -20,14 +21,32 @@ from restkeeper.storage.records import (
     require_epoch,
     state_of,
 )
-from restkeeper.storage.spool import records_in
 from restkeeper.storage.sql import Database, is_search, literal
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
+SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
-class Reading(ABC):
+_INSERT = """\
+INSERT INTO items
+    (collection, id, version, updated_at, fingerprint, body, owner, removed{own_columns})
+VALUES (:collection, :id, :version, :updated_at, :fingerprint, :body, :owner, :removed{own_values})"""
+
+_UPDATE = """\
+UPDATE items SET
+    version = :version,
+    updated_at = :updated_at,
+    fingerprint = :fingerprint,
+    body = :body,
+    owner = :owner,
+    removed = :removed{own_changes}
+WHERE collection = :collection AND id = :id"""
+
+_DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
+
+
+class BaseStore(ABC):
     """The part of `interface.Store` that needs nothing but a `sql.Database`."""
 
     def __init__(self, collections: Iterable[Collection]) -> None:
@@ -112,3 +131,66 @@ class Reading(ABC):
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         return self._read(read_log, webhook, before, limit, state)
+
+
+class BaseTransaction(Deliveries):
+    """The part of `interface.Transaction` that changes items."""
+
+    @abstractmethod
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
+        """Change an item, which has to be there unless this `adds` it, and count the change."""
+
+    def find(self, collection: str, query: Query, limit: int) -> list[str]:
+        return find_ids(self._database, self._registry.collections[collection], query, limit)
+
+    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+        return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
+
+    def insert(self, collection: str, record: Record) -> None:
+        self._change(_INSERT, values_of(collection, record), adds=1)
+
+    def update(self, collection: str, record: Record) -> None:
+        self._change(_UPDATE, values_of(collection, record))
+
+    def delete(self, collection: str, id: str) -> None:
+        self._change(_DELETE, {"collection": collection, "id": id}, adds=-1)
+
+
+def values_of(collection: str, record: Record) -> dict[str, Any]:
+    """The values of a record by the names of their columns, with texts in place of bytes."""
+    values = record._asdict()
+    removed = record.removed and record.removed.decode()
+    return {**values, "collection": collection, "body": record.body.decode(), "removed": removed}
+
+
+def spool(
+    rows: Iterable[tuple[str, int, str, str, bytes, str | None, bytes | None]], folder: str | None = None
+) -> IO[bytes]:
+    """Write records to a temporary file in a folder, by default in the system's, which may be in memory."""
+    file = SpooledTemporaryFile(SPOOL_BYTES, dir=folder)
+    try:
+        for id, version, updated_at, fingerprint, body, owner, removed in rows:
+            rest = -1 if removed is None else len(removed)
+            file.write(orjson.dumps([len(body), rest, id, version, updated_at, fingerprint, owner]) + b"\n" + body)
+            file.write(removed or b"")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def records_in(file: IO[bytes], load_schemas: Callable[[str], None]) -> Iterator[Record]:
+    """The records in a file that `spool` wrote; it is closed at the end.
+
+    It calls `load_schemas` with the fingerprint of a record that has another one than the record before.
+    """
+    known = None
+    with file:
+        for head in iter(file.readline, b""):
+            size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
+            record = file.read(size), owner, None if rest < 0 else file.read(rest)
+            if fingerprint != known:
+                known = fingerprint
+                load_schemas(fingerprint)
+            yield Record(id, version, updated_at, fingerprint, *record)

@@ -20,23 +20,21 @@ MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
 
-class Dialect:
-    """Statements as a database understands them.
+class Dialect(dict[str, str]):
+    """Statements as a database understands them, by their general form; `name` is the name of the database.
 
     `parameter` is how it writes a parameter, where they have `:name`. `parts` are what stands for the names in braces.
     """
 
     def __init__(self, name: str, parameter: str, **parts: str) -> None:
+        super().__init__()
         self._name = name
         self._parameter = parameter.format(r"\1")
         self._parts = parts
-        self._known: dict[str, str] = {}
 
-    def __call__(self, statement: str) -> str:
-        if (known := self._known.get(statement)) is None:
-            known = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
-            self._known[statement] = known
-        return known
+    def __missing__(self, statement: str) -> str:
+        self[statement] = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
+        return self[statement]
 
     def script(self, migration: Path) -> str:
         """The statements of a migration, in which a line can end with the name of the only database that it is for."""

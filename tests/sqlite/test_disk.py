@@ -12,8 +12,9 @@ from restkeeper.config import Config
 from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnopened
 from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.sqlite.connection import LOG_BYTES
-from restkeeper.storage.sqlite.search import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS, READ_SECONDS, WORK_SECONDS
+from restkeeper.storage.sqlite.search import READ_SECONDS, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.writer import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, record
 

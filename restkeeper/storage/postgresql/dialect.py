@@ -96,10 +96,10 @@ WHERE before <= %(max_bytes)s"""  # noqa: S608 - declared names only
         return self._session.rows(statement, cleaned({**parameters, "max_bytes": max_bytes}))
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self._session.rows(DIALECT(statement), cleaned(parameters))
+        return self._session.rows(DIALECT[statement], cleaned(parameters))
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self._session.queue(DIALECT(statement), cleaned(parameters))
+        self._session.queue(DIALECT[statement], cleaned(parameters))
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         types, collections, own = list(map(_like, filter.types)), list(filter.collections), list(filter.own)

@@ -153,7 +153,7 @@ class PostgresTransaction(Outbox, BaseTransaction):
             values["fields"], values["folded"] = fields_of(item["body"])
         key = item["collection"], item["id"]
         refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
-        self._session.queue(DIALECT(statement), values, refusal=refusal)
+        self._session.queue(DIALECT[statement], values, refusal=refusal)
         if adds < 0:
             self._locked.discard(key)
         counted, changes = self._counted.get(key[0], (0, 0))

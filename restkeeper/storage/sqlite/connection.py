@@ -105,7 +105,7 @@ class SqliteConnection(sqlite3.Connection):
         return self.execute(statement, _with_lists(parameters))
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self.execute(DIALECT(statement), _with_lists(parameters)).fetchall()
+        return self.execute(DIALECT[statement], _with_lists(parameters)).fetchall()
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)

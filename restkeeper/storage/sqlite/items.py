@@ -152,7 +152,7 @@ class SqliteTransaction(BaseTransaction):
 
     def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
         try:
-            cursor = self._database.execute(DIALECT(statement), item)
+            cursor = self._database.execute(DIALECT[statement], item)
         except sqlite3.IntegrityError as error:
             index = re.search(r"index '(.+)'", str(error))
             field = index[1].split(".")[2] if index else "id"  # see `migrations.indexes_of`

@@ -1,6 +1,5 @@
-"""Searches in SQLite, limited in time, and interrupted so that others continue; and the log, which they keep long."""
+"""Searches in SQLite, limited in time, and interrupted so that others continue."""
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +10,8 @@ from typing import TypeVar
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
-from restkeeper.storage.sqlite.connection import LOG_BYTES, SqliteConnection, snapshot
-from restkeeper.storage.sqlite.file import size_of
+from restkeeper.storage.sqlite.connection import SqliteConnection, snapshot
+from restkeeper.storage.sqlite.writer import LogLimit
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,73 +21,11 @@ SEARCHES = 8  # at the same time in each process
 SHARE = 2  # of them, of each caller
 READ_SECONDS = 5.0  # that a search may take
 WORK_SECONDS = 0.005  # of work between two interruptions
-LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
-CHECKPOINT_SECONDS = 0.1  # between two checks of its size
-PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
 STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
-
-
-_TRUNCATE = "PRAGMA wal_checkpoint(TRUNCATE)"  # its first value is 1 if others prevent it
 
 
 class _TakesLonger(Exception):
     """An index does not answer a query soon."""
-
-
-class LogLimit:
-    """Truncates a store's log that is longer than LOG_BYTES, once no reader needs it."""
-
-    def __init__(self, path: str, clock: Clock) -> None:
-        self._log = f"{os.path.realpath(path)}-wal"
-        self._clock = clock
-        self._next = 0.0
-        self._pinned_until = 0.0
-
-    def apply(self, connection: SqliteConnection) -> None:
-        """Truncate the log if necessary. It must not wait: `connection` needs a busy time-out of 0."""
-        if (now := self._clock.monotonic()) < self._next:
-            return
-        self._next = now + CHECKPOINT_SECONDS
-        if self.size() <= LOG_BYTES:
-            return
-        with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
-            connection.execute(_TRUNCATE).fetchall()
-
-    def reuse(self, connection: SqliteConnection) -> None:
-        """Move the log into the store, so that the next write replaces it and needs no space. It does not wait."""
-        with suppress(sqlite3.OperationalError):  # as above, or a full disk has no space for it either
-            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-
-    def end(self, connection: SqliteConnection, seconds: float) -> None:
-        """Move all of the log into the store, so that this is one file. It waits some seconds for those who read it."""
-        end = self._clock.monotonic() + seconds
-        with suppress(sqlite3.Error):  # the disk is full: the log stays
-            while connection.execute(_TRUNCATE).fetchone()[0] and self._clock.monotonic() < end:
-                self._clock.sleep(CHECKPOINT_SECONDS)
-
-    def wait(self, seconds: float, truncate: Callable[[], object]) -> None:
-        """Wait until the log is short, at most for some seconds; call `truncate` repeatedly."""
-        end = self._clock.monotonic() + seconds
-        while self.size() > LOG_BYTES and (now := self._clock.monotonic()) >= self._pinned_until:
-            if now >= end:
-                self._pinned_until = now + PINNED_SECONDS
-            truncate()
-            self._clock.sleep(CHECKPOINT_SECONDS)
-
-    def next_end(self) -> int:
-        """The size of the log at which a search that starts now must end."""
-        return LOG_FULL * (1 + self.size() // LOG_FULL)
-
-    def has_reached(self, end: int) -> bool:
-        """Whether a search must end. Then the next searches wait for a short log again."""
-        if self.size() < end:
-            return False
-        self._pinned_until = 0.0
-        return True
-
-    def size(self) -> int:
-        """The size of the log in bytes."""
-        return size_of(self._log)
 
 
 class Searches:

@@ -46,8 +46,8 @@ from restkeeper.storage.sqlite.items import find_events, find_other_fingerprints
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, find_page
-from restkeeper.storage.sqlite.search import LogLimit, Searches
-from restkeeper.storage.sqlite.writer import Writer
+from restkeeper.storage.sqlite.search import Searches
+from restkeeper.storage.sqlite.writer import LogLimit, Writer
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -162,7 +162,7 @@ class SqliteStore(BaseStore):
             connection,
             lock=lock,
             require_file=file.require if file else lambda: None,
-            after_commit=partial(self._log_limit.apply, connection),
+            log_limit=self._log_limit,
             registry=self._registry,
             clock=self._clock,
         )

@@ -1,4 +1,4 @@
-"""The writing connection of a process, and its queue of works.
+"""The writing connection of a process, its queue of works, and the log.
 
 The writers of a process share commits: each queues its work, and the first that gets the lock runs the queued works,
 each in a savepoint, and commits once. Nothing waits inside SQLite: while another process writes, the lock is tried
@@ -6,6 +6,7 @@ again at short intervals, so that a cooperative server continues. Each work has 
 when that has passed.
 """
 
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -16,18 +17,21 @@ from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.records import Registry, epoch_of
+from restkeeper.storage.records import Registry
+from restkeeper.storage.sql import MIGRATIONS, require_known
 from restkeeper.storage.sqlite import connection as sqlite_connection
 from restkeeper.storage.sqlite.connection import (
+    EPOCH,
+    LOG_BYTES,
     RETRY_SECONDS,
     SqliteConnection,
     execute_waiting,
     make_epoch,
     store_error,
 )
+from restkeeper.storage.sqlite.file import size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
-from restkeeper.storage.sqlite.migrations import require_writable
 
 T = TypeVar("T")
 
@@ -37,13 +41,76 @@ LONG_SECONDS = 0.01  # a commit that took longer lets other processes write
 OTHERS_SECONDS = 0.1  # for which it waits until they have started
 TAKEN_SECONDS = 0.01  # between two checks of a work that is in a commit after its deadline
 
+LOG_FULL = 4 * LOG_BYTES  # at each multiple all searches end, so that the log can be restarted
+CHECKPOINT_SECONDS = 0.1  # between two checks of its size
+PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
+
 _FAILED = "the store cannot be written to"
+_TRUNCATE = "PRAGMA wal_checkpoint(TRUNCATE)"  # its first value is 1 if others prevent it
+
+_STATE = f"SELECT {EPOCH}, user_version, oldest FROM store, pragma_schema_version, pragma_user_version"  # noqa: S608 - a constant expression
+
+
+class LogLimit:
+    """Truncates a store's log that is longer than LOG_BYTES, once no reader needs it."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._log = f"{os.path.realpath(path)}-wal"
+        self._clock = clock
+        self._next = 0.0
+        self._pinned_until = 0.0
+
+    def apply(self, connection: SqliteConnection) -> None:
+        """Truncate the log if necessary. It must not wait: `connection` needs a busy time-out of 0."""
+        if (now := self._clock.monotonic()) < self._next:
+            return
+        self._next = now + CHECKPOINT_SECONDS
+        if self.size() <= LOG_BYTES:
+            return
+        with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
+            connection.execute(_TRUNCATE).fetchall()
+
+    def reuse(self, connection: SqliteConnection) -> None:
+        """Move the log into the store, so that the next write replaces it and needs no space. It does not wait."""
+        with suppress(sqlite3.OperationalError):  # as above, or a full disk has no space for it either
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def end(self, connection: SqliteConnection, seconds: float) -> None:
+        """Move all of the log into the store, so that this is one file. It waits some seconds for those who read it."""
+        end = self._clock.monotonic() + seconds
+        with suppress(sqlite3.Error):  # the disk is full: the log stays
+            while connection.execute(_TRUNCATE).fetchone()[0] and self._clock.monotonic() < end:
+                self._clock.sleep(CHECKPOINT_SECONDS)
+
+    def wait(self, seconds: float, truncate: Callable[[], object]) -> None:
+        """Wait until the log is short, at most for some seconds; call `truncate` repeatedly."""
+        end = self._clock.monotonic() + seconds
+        while self.size() > LOG_BYTES and (now := self._clock.monotonic()) >= self._pinned_until:
+            if now >= end:
+                self._pinned_until = now + PINNED_SECONDS
+            truncate()
+            self._clock.sleep(CHECKPOINT_SECONDS)
+
+    def next_end(self) -> int:
+        """The size of the log at which a search that starts now must end."""
+        return LOG_FULL * (1 + self.size() // LOG_FULL)
+
+    def has_reached(self, end: int) -> bool:
+        """Whether a search must end. Then the next searches wait for a short log again."""
+        if self.size() < end:
+            return False
+        self._pinned_until = 0.0
+        return True
+
+    def size(self) -> int:
+        """The size of the log in bytes."""
+        return size_of(self._log)
 
 
 class Writer:
     """Runs works in shared commits.
 
-    It calls `require_file` before each transaction, which may raise StoreUnavailable, and `after_commit` after it.
+    It calls `require_file` before each transaction, which may raise StoreUnavailable.
     """
 
     def __init__(
@@ -52,7 +119,7 @@ class Writer:
         *,
         lock: LockFile | None,
         require_file: Callable[[], None],
-        after_commit: Callable[[], None],
+        log_limit: LogLimit,
         registry: Registry,
         clock: Clock,
     ) -> None:
@@ -61,7 +128,7 @@ class Writer:
         self.connection = connection
         self._write_lock = threading.RLock()
         self._require_file = require_file
-        self._after_commit = after_commit
+        self._log_limit = log_limit
         self._clock = clock
         self._queue: deque[_Work] = deque()
         self._was_long = False  # the last commit
@@ -170,12 +237,16 @@ class Writer:
                 return
 
     def _begin(self, deadline: float) -> str:
-        """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_writable`."""
+        """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_known`."""
         self._require_file()
         try:
             self._begin_write(deadline)
-            require_writable(self.connection)
-            while not (epoch := epoch_of(self.connection)):
+            while True:
+                epoch, migration, oldest = self.connection.execute(_STATE).fetchone()
+                if migration > len(MIGRATIONS):
+                    require_known(migration, oldest, len(MIGRATIONS))
+                if epoch:
+                    return str(epoch)
                 make_epoch(self.connection)
                 self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
                 self._begin_write(deadline)
@@ -185,7 +256,6 @@ class Writer:
         except BaseException:
             self._roll_back()
             raise
-        return epoch
 
     def _begin_write(self, deadline: float) -> None:
         if self._lock is None:
@@ -214,7 +284,7 @@ class Writer:
             failure = StoreUnavailable("the write was interrupted")
             raise
         else:
-            self._after_commit()
+            self._log_limit.apply(self.connection)
         finally:
             try:
                 self._roll_back()

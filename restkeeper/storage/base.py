@@ -4,12 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Concatenate, ParamSpec, TypeVar
+from typing import IO, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import orjson
 
 from restkeeper.storage.deliveries import Deliveries, read_log
 from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Related, Scalar, StoredSchema
+from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import LogEntry
 from restkeeper.storage.queries import count_groups, count_items, find_ids
 from restkeeper.storage.records import (
@@ -25,6 +26,7 @@ from restkeeper.storage.sql import Database, is_search, literal
 
 T = TypeVar("T")
 P = ParamSpec("P")
+O = TypeVar("O")  # noqa: E741 - a type
 
 SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
@@ -46,12 +48,29 @@ WHERE collection = :collection AND id = :id"""
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 
-class BaseStore(ABC):
-    """The part of `interface.Store` that needs nothing but a `sql.Database`."""
+class BaseStore(ABC, Generic[O]):
+    """The part of `interface.Store` that needs nothing but a `sql.Database`. `O` is what a process has open of it."""
+
+    _opening: Opening
 
     def __init__(self, collections: Iterable[Collection]) -> None:
+        self._opened: O | None = None
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
+
+    def open(self, *, alone: bool = False) -> None:
+        with self._opening.lock():
+            self._opened = self._opened or self._open(alone)
+
+    @property
+    def _parts(self) -> O:
+        """What is open of the store. Raises StoreUnavailable."""
+        while (opened := self._opened) is None:
+            self.open()
+        return opened
+
+    @abstractmethod
+    def _open(self, alone: bool) -> O: ...
 
     @abstractmethod
     def _read(self, read: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:

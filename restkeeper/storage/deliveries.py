@@ -1,19 +1,19 @@
-"""Deliveries of events to webhooks, and their log, in both stores.
+"""The feed of events, their deliveries to webhooks, and the log of these, in both stores.
 
-Several workers deliver at the same time. In PostgreSQL, who queues, settles or sweeps locks the row of the
-subscription, and so sees what the others did; SQLite has one writer at a time. A transaction locks these rows in the
-order of the webhooks, and before it leases; queuing and leasing never wait for a lock. So no two workers wait for each
-other. An event has its position before a delivery of it is queued.
+Readers of the feed continue after the last event that they have seen. Several workers deliver at the same time. In
+PostgreSQL, who queues, settles or sweeps locks the row of the subscription, and so sees what the others did; SQLite has
+one writer at a time. A transaction locks these rows in the order of the webhooks, and before it leases; queuing and
+leasing never wait for a lock. So no two workers wait for each other. An event has its position before a delivery of it
+is queued.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
-from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.feed import stored_event
+from restkeeper.storage.errors import EventsExpired, RecordNotFound
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -22,14 +22,24 @@ from restkeeper.storage.outbox import (
     Delivery,
     Event,
     EventFilter,
+    Events,
     LogEntry,
     Secret,
+    StoredEvent,
     Subscription,
     id_of,
     parse_id,
 )
-from restkeeper.storage.records import Registry
-from restkeeper.storage.sql import Database
+from restkeeper.storage.records import EpochMissing, Registry
+from restkeeper.storage.sql import Database, Row
+
+_SELECT_NEWEST = """\
+SELECT
+    {is_unnumbered},
+    {epoch},
+    {newest},
+    (SELECT origin FROM events WHERE position = {newest})
+FROM {store}"""
 
 _LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update}"
 _TRY_LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update_of_free}"
@@ -229,6 +239,55 @@ _OF_STATE = {None: "", "delivered": " AND state = :state"}
 _OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
 
 _LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
+
+
+class Stretch(NamedTuple):
+    """A part of the feed that was searched, at one moment: the events after the position that was asked for.
+
+    `oldest` and `newest` are the bounds of the feed, and `epoch` is that of the store. The search ended with the
+    position `end`, of the event with the origin `end_origin`. `start_origin` is that of the event to start after.
+    """
+
+    oldest: int
+    newest: int
+    epoch: str
+    start_origin: str | None
+    end: int
+    end_origin: str | None
+    rows: Sequence[Row]  # see `stored_event`
+
+
+def newest_id(database: Database, number: Callable[[], None] = lambda: None) -> str:
+    """See `outbox.OutboxStore.last_event`. `number` gives committed events that have no position theirs."""
+    ((is_unnumbered, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
+    if is_unnumbered:
+        number()
+        ((_, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
+    if not epoch:
+        raise EpochMissing
+    return id_of(newest, origin or epoch)
+
+
+def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], None]) -> Events:
+    """See `outbox.OutboxStore.events`. `load_schemas` gets the collection and the fingerprint of each event."""
+    position, origin = parse_id(after)
+    oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
+    if not epoch:
+        raise EpochMissing
+    swept = position == oldest - 1 and (origin == epoch or not position)  # or it is 0
+    if after and not swept and (not oldest <= position <= newest or start_origin != origin):
+        raise EventsExpired(
+            "the events after this cursor are deleted, or it is of another service", resume=id_of(oldest - 1, epoch)
+        )
+    found = [stored_event(*row) for row in rows]
+    for event in found:
+        load_schemas(event.collection, event.fingerprint)
+    return Events(found, id_of(end, end_origin or epoch), end < newest)
+
+
+def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
+    """The event of a row: its position, its origin, and the rest of a StoredEvent."""
+    return StoredEvent(id_of(position, origin), *rest)
 
 
 class Deliveries(ABC):

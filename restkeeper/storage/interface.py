@@ -355,8 +355,13 @@ class ItemStore(Protocol):
         """Yield every record in order of id. A slow reader blocks no other caller."""
 
 
-class ResponseTransaction(Protocol):
-    """Stored responses inside `Store.write`."""
+class Transaction(ItemTransaction, OutboxTransaction, Protocol):
+    """The operations inside `Store.write`: all are committed, or none.
+
+    An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
+    it. That of a change is raised by that call, by a later one, or by `write`, so that a backend can send several
+    changes to its server together.
+    """
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         """Store the response to the request with this id; one that was stored before `expired_before` is replaced.
@@ -372,15 +377,6 @@ class ResponseTransaction(Protocol):
         One that was stored after the time `latest` is deleted too: a clock was wrong. The cost does not depend on
         the number of stored responses.
         """
-
-
-class Transaction(ItemTransaction, ResponseTransaction, OutboxTransaction, Protocol):
-    """The operations inside `Store.write`: all are committed, or none.
-
-    An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
-    it. That of a change is raised by that call, by a later one, or by `write`, so that a backend can send several
-    changes to its server together.
-    """
 
     def savepoint(self) -> AbstractContextManager[None]:
         """A context: an exception inside undoes the changes made inside, and the transaction continues.

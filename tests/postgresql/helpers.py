@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from restkeeper.storage.deliveries import find_subscriptions, read_log
-from restkeeper.storage.feed import newest_id
+from restkeeper.storage.deliveries import find_subscriptions, newest_id, read_log
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.dialect import PostgresDatabase

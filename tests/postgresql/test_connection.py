@@ -96,7 +96,7 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
     with ExitStack() as stack:
         for name in ("one", "two"):
             work_for(name)
-            stack.enter_context(store._open_connections.session(is_search=True))
+            stack.enter_context(store._parts.session(is_search=True))
             for read, query in (
                 (store.page, search),
                 (store.count, search),

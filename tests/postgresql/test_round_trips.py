@@ -50,7 +50,7 @@ class Shop:
         self._key = made.json["secret"]
         self._numbers = count()
         self.store: Store = service_of(self._app).store
-        pool: Any = self.store._connections._pool  # type: ignore[attr-defined]
+        pool: Any = self.store._opened._pool  # type: ignore[attr-defined]
         until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])  # no new connection asks
         self.ask("GET", "/products")
 

@@ -1,6 +1,6 @@
 """Events in PostgreSQL: the sequencer, which gives each committed one its position, reading, and recording.
 
-What the outbox has in all databases is in `storage/deliveries.py` and `storage/feed.py`.
+What the outbox has in all databases is in `storage/deliveries.py`.
 
 Transactions commit in another order than the one in which they recorded their events. So an event has no position until
 its transaction has committed. The sequencer locks the row of `feed`, and its next statement, which sees all that was
@@ -10,8 +10,7 @@ gap, and nothing is inserted before what they have read. A transaction that stay
 
 from collections.abc import Callable
 
-from restkeeper.storage.deliveries import Deliveries
-from restkeeper.storage.feed import Stretch, events_of
+from restkeeper.storage.deliveries import Deliveries, Stretch, events_of
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, PostgresDatabase
 from restkeeper.storage.postgresql.session import Session

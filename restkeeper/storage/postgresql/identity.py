@@ -35,18 +35,13 @@ UPDATE store SET epoch = {NEW_EPOCH}
 WHERE (SELECT newest FROM feed) < %(seen)s AND epoch = %(known)s"""  # noqa: S608 - likewise
 
 
-def database_of(session: Session) -> str:
-    """Where the database is; "unknown" where the functions that say it do not exist, as in CockroachDB."""
-    try:
-        row = session.row(_DATABASE)
-    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
-        return "unknown"
-    return str(row[0]) if row else "unknown"
-
-
 def note_database(session: Session) -> None:
     """Set a new epoch if the store was moved here from another database. A store that names none keeps its epoch."""
-    session.change(_MOVE, {"database": database_of(session)})
+    try:
+        ((database,),) = session.rows(_DATABASE)
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
+        database = "unknown"  # as in CockroachDB
+    session.change(_MOVE, {"database": database})
 
 
 def note_loss(session: Session, known: str, seen: int) -> bool:

@@ -15,9 +15,8 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 import psycopg
 
 from restkeeper.storage.base import BaseStore, spool
-from restkeeper.storage.deliveries import find_subscriptions
+from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
-from restkeeper.storage.feed import newest_id
 from restkeeper.storage.interface import Collection, Page, Query, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
@@ -72,7 +71,7 @@ ORDER BY collection"""
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
 
-class PostgresStore(BaseStore):
+class PostgresStore(BaseStore[Connections]):
     """See `interface.Store`. A process has at most `connections` open, and one more that opens or examines it."""
 
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
@@ -84,18 +83,13 @@ class PostgresStore(BaseStore):
         self._unique = {
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
-        self._connections: Connections | None = None
         self._opening = Opening(options.clock, creates=options.creates, pause=limits.RECONNECT_SECONDS)
         self._epoch = ""  # when it was read last
         self._seen = 0  # the highest position of an event that this process has seen in that epoch
         self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it
         self._changes = 0  # since events were numbered
 
-    def open(self, *, alone: bool = False) -> None:
-        with self._opening.lock():
-            self._connections = self._connections or self._open()
-
-    def _open(self) -> Connections:
+    def _open(self, alone: bool) -> Connections:
         session = connect(self._url, is_long=True)
         try:
             if not self._creates and is_empty(session):
@@ -125,27 +119,20 @@ class PostgresStore(BaseStore):
         if epoch != self._epoch:
             self._epoch, self._seen = epoch, 0
 
-    @property
-    def _open_connections(self) -> Connections:
-        """The connections. Raises StoreUnavailable."""
-        while (connections := self._connections) is None:
-            self.open()
-        return connections
-
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         searches = is_search(declared, query, reads_all=is_sorted(declared, query))
-        with self._open_connections.session(is_search=searches) as session:
+        with self._parts.session(is_search=searches) as session:
             page = find_page(session, declared, query, max_bytes)
             self._load_schemas(session, collection, *page.fingerprints, *page.others)
             return page
 
     def last_event(self) -> str:
-        with self._open_connections.session() as session:
+        with self._parts.session() as session:
             return self._note(newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        with self._open_connections.session() as session:
+        with self._parts.session() as session:
             load_schemas = partial(self._load_schemas, session)
             find = partial(feed.find_events, session, after, filter, limit, load_schemas)
             try:
@@ -170,16 +157,16 @@ class PostgresStore(BaseStore):
         return False
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        with self._open_connections.session() as session:
+        with self._parts.session() as session:
             feed.number_all(session)
             return find_subscriptions(PostgresDatabase(session), active, now)
 
     def _read(self, read: Callable[Concatenate[PostgresDatabase, P], T], *arguments: P.args, **options: P.kwargs) -> T:
-        with self._open_connections.session() as session:
+        with self._parts.session() as session:
             return read(PostgresDatabase(session), *arguments, **options)
 
     def _search(self, find: Callable[[PostgresDatabase], T], collection: Collection, query: Query) -> T:
-        with self._open_connections.session(is_search=is_search(collection, query, reads_all=True)) as session:
+        with self._parts.session(is_search=is_search(collection, query, reads_all=True)) as session:
             return find(PostgresDatabase(session))
 
     def _load_schemas(self, session: Session, collection: str, *fingerprints: str) -> None:
@@ -202,7 +189,7 @@ class PostgresStore(BaseStore):
     ) -> T:
         now = self._clock.monotonic()
         deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now
-        with self._open_connections.session(deadline=deadline) as session:
+        with self._parts.session(deadline=deadline) as session:
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),))
@@ -230,7 +217,7 @@ class PostgresStore(BaseStore):
                 self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
 
     def _spooled(self, collection: str) -> IO[bytes]:
-        with self._open_connections.session(is_long=True) as session:
+        with self._parts.session(is_long=True) as session:
             session.begin()
             try:
                 session.lift_limits(local=True)
@@ -250,13 +237,13 @@ class PostgresStore(BaseStore):
         raise StoreUnavailable("PostgreSQL has its own tool for a backup: pg_dump; or use continuous archiving")
 
     def check(self) -> None:
-        with self._open_connections.session() as session:
+        with self._parts.session() as session:
             require_present(session)
             if (row := session.row(_CHECK)) and row[0] == "on":
                 raise StoreUnavailable("the database is a copy that can only be read")
 
     def close(self) -> None:
-        connections, self._connections = self._connections, None
+        connections, self._opened = self._opened, None
         if connections:
             connections.close()
 

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from restkeeper.storage.base import BaseTransaction
+from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -17,7 +18,6 @@ from restkeeper.storage.errors import (
     ResponseStored,
     StoreError,
 )
-from restkeeper.storage.feed import Stretch, events_of
 from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
 from restkeeper.storage.records import NOT_FOUND, Registry, read_item, state_of

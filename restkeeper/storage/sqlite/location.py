@@ -61,9 +61,29 @@ class SqliteFile:
         return size_of(self._path) + log_size(self._path)
 
     def restore(self, backup: Path | None, *, discard: bool) -> Restored:
+        """See `location.Location`. The copy gets a new epoch when it is opened."""
         if backup is None:
             raise StoreUnavailable("name the backup: restkeeper restore FILE")
-        return _restore(self._path, backup, discard=discard)
+        target = Path(os.path.realpath(self._path))
+        _require_header(backup, target)
+        with closing(LockFile(str(target))) as lock, require_unused(target, lock):
+            descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
+            os.close(descriptor)
+            copy = Path(name)
+            try:
+                shutil.copyfile(backup, copy)
+                items, newest = _prepare(copy, backup)
+                give_to_owner_of(copy, target if target.exists() else target.parent)
+                sync(copy)
+                replaced = None if discard else _put_aside(target)
+                copy.rename(target)
+                for name in (f"{target}-wal", f"{target}-shm"):  # until then no start uses it, see `require_own_log`
+                    Path(name).unlink(missing_ok=True)
+                sync(target.parent)
+                lock.note = ""
+            finally:
+                copy.unlink(missing_ok=True)
+        return Restored(items, newest, replaced)
 
     def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
         return copying.as_source(self._path, clock)
@@ -96,30 +116,6 @@ class SqliteMemory(SqliteFile):
 
     def restore(self, backup: Path | None, *, discard: bool) -> Restored:
         raise StoreUnavailable(f"{self.name} cannot be restored: it ends with its process")
-
-
-def _restore(path: str, backup: Path, *, discard: bool) -> Restored:
-    """See `location.Location.restore`. The copy gets a new epoch when it is opened."""
-    target = Path(os.path.realpath(path))
-    _require_header(backup, target)
-    with closing(LockFile(str(target))) as lock, require_unused(target, lock):
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
-        os.close(descriptor)
-        copy = Path(name)
-        try:
-            shutil.copyfile(backup, copy)
-            items, newest = _prepare(copy, backup)
-            give_to_owner_of(copy, target if target.exists() else target.parent)
-            sync(copy)
-            replaced = None if discard else _put_aside(target)
-            copy.rename(target)
-            for name in (f"{target}-wal", f"{target}-shm"):  # until then no start uses it, see `require_own_log`
-                Path(name).unlink(missing_ok=True)
-            sync(target.parent)
-            lock.note = ""
-        finally:
-            copy.unlink(missing_ok=True)
-    return Restored(items, newest, replaced)
 
 
 def _require_header(backup: Path, target: Path) -> None:

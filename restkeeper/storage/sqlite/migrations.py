@@ -7,7 +7,6 @@ statistics SQLite would otherwise prefer the primary key, and sort.
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from hashlib import blake2b
 
 from restkeeper.storage.errors import StoreUnavailable
@@ -28,13 +27,21 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
         require_readable(connection)
         if all(_is_declared(connection, collection) for collection in collections):
             return  # without the write lock, which an import can hold for long
-    with _changing_schema(connection):
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        has_epoch = not _version(connection) or bool(epoch_of(connection))
         run_missing(connection)
         require_readable(connection)  # a newer program can have been first
         for collection in collections:
             register(connection, collection)
             for statement in _missing(connection, collection):  # again: another process can have been first
                 connection.execute(statement)
+        if has_epoch:
+            note_schema(connection)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def run_missing(connection: sqlite3.Connection) -> None:
@@ -71,21 +78,6 @@ def require_present(connection: sqlite3.Connection) -> None:
 def _version(connection: sqlite3.Connection) -> int:
     """The number of migrations that have run."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-@contextmanager
-def _changing_schema(connection: SqliteConnection) -> Iterator[None]:
-    """A transaction that changes the schema and keeps a valid epoch."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        has_epoch = not _version(connection) or bool(epoch_of(connection))
-        yield
-        if has_epoch:
-            note_schema(connection)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.storage.base import BaseStore, spool
-from restkeeper.storage.deliveries import find_subscriptions
+from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
-from restkeeper.storage.feed import newest_id
 from restkeeper.storage.interface import Collection, Page, Query, Transaction
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
@@ -99,7 +98,7 @@ def _close_stores() -> None:
             store.close()
 
 
-class SqliteStore(BaseStore):
+class SqliteStore(BaseStore[_Opened]):
     """See `interface.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
     def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
@@ -115,7 +114,6 @@ class SqliteStore(BaseStore):
         self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
-        self._opened: _Opened | None = None
         self._refusal = ""  # why the last write failed, if the disk was full
         self._opening = Opening(clock, creates=self._creates)
         _stores.add(self)
@@ -130,10 +128,6 @@ class SqliteStore(BaseStore):
         if self._opened and not self._in_memory:
             _inherited.setdefault(os.path.realpath(self._path), []).append(self._opened)
             self._opened = None
-
-    def open(self, *, alone: bool = False) -> None:
-        with self._opening.lock():
-            self._opened = self._opened or self._open(alone)
 
     def _open(self, alone: bool) -> _Opened:
         if os.path.realpath(self._path) in _inherited:
@@ -179,26 +173,19 @@ class SqliteStore(BaseStore):
         return connect, connect()
 
     @property
-    def _parts(self) -> _Opened:
-        """The opened store. Raises StoreUnavailable."""
-        while (opened := self._opened) is None:
-            self.open()
-        return opened
-
-    @property
     def _writer(self) -> Writer:
         return self._parts.writer
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
         find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes, registry=self._registry)
-        indexed = not is_search(declared, query)
+        return self._search(find, declared, query)
+
+    def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
+        indexed = not is_search(collection, query)
         if indexed and not (query.narrows or query.sort):  # one page in order of id
             return self._read(find)
         return self._searches.answer(self._read, find, indexed=indexed)
-
-    def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
-        return self._searches.answer(self._read, find, indexed=not is_search(collection, query))
 
     def last_event(self) -> str:
         return self._read(newest_id)

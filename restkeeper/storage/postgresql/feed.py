@@ -140,7 +140,7 @@ def number_all(session: Session) -> None:
 def find_events(
     session: Session, after: str, filter: EventFilter, limit: int, load_schemas: Callable[[str, str], None]
 ) -> Events:
-    """See `feed.events_of`."""
+    """See `deliveries.events_of`."""
     position, _ = parse_id(after)
     wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
     wanted |= PostgresDatabase(session).parameters_of(filter)

@@ -174,7 +174,7 @@ def find_other_fingerprints(connection: SqliteConnection, collection: str, regis
 def find_events(
     connection: SqliteConnection, after: str, filter: EventFilter, limit: int, registry: Registry
 ) -> Events:
-    """See `feed.events_of`."""
+    """See `deliveries.events_of`."""
     with snapshot(connection):
         position, _ = parse_id(after)
         oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()

@@ -71,7 +71,7 @@ def _mend_query(query: dict[str, Any]) -> None:
     ):  # a cursor that is no number has a checksum: only the service can create it
         query.pop("cursor", None)
     query.pop("or", None)  # filters as text
-    for name in ("limit", "offset", "sort", "fields") if "count" in query else ():  # which has no pages
+    for name in ("limit", "offset", "sort", "fields", "embed") if "count" in query else ():  # which has no pages
         query.pop(name, None)
     if "sort" in query:  # each field once, in either direction
         query["sort"] = ",".join({key.lstrip("-"): key for key in query["sort"].split(",")}.values())

@@ -23,7 +23,7 @@ EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase ma
         pytest.param("shop.reports", "^/reports/(stock|counts|raw)", "required", id="own", marks=pytest.mark.matrix),
         pytest.param("shop.shapes", "^/(settings|company)", "required", id="shapes", marks=pytest.mark.matrix),
         pytest.param("shop.tags", "^/(tags|notes)(/.id.)?$", "required", id="client", marks=pytest.mark.matrix),
-        pytest.param("shop.posts", "^/posts", "open", id="integer", marks=pytest.mark.matrix),
+        pytest.param("shop.posts", "^/posts(/.id.(/copy)?)?$", "open", id="integer", marks=pytest.mark.matrix),
         pytest.param("shop", "^/(?!api/v1/|users)", "open", id="current", marks=pytest.mark.matrix),
         pytest.param("shop", "^/api/v1/", "required", id="v1", marks=pytest.mark.matrix),
     ],

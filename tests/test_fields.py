@@ -210,6 +210,8 @@ def faults(client: FlaskClient, name: str, values: list[tuple[str, str | None]])
                 query = {"x": text} | ({"sort": "-x"} if field.sortable else {})
                 if made.json not in client.get(f"/{path_of(name)}", query_string=query).json:
                     found.append(f"{name}: {stored} is not found")
+                if field.read and made.json not in client.get(f"/{path_of(name)}?x={exactjson.loads(sent)}").json:
+                    found.append(f"{name}: {sent} is not found")
             restored = stored_as.restore(exactjson.loads(made.data), id="1", now=made.json["created_at"])
             if restored.body != made.data:
                 found.append(f"{name}: {sent} is restored as {restored.body!r}")
@@ -241,6 +243,24 @@ def test_lists_can_do_what_the_page_says(
         found[name] = (word(stored.kind) if stored else "–", is_sorted)
     assert found == rows
     assert set(rows) >= set(known)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("UUID", "x"), ("IPv4", "::1"), ("IPInterface", "1"), ("Date", "2026-02-30"), ("Time", "25:00")]
+    + [("NaiveDateTime", "2026-01-31T10:00:00Z")],
+)
+def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: str, wrong: str) -> None:
+    """It is refused, also among others; null is null."""
+    path = f"/{path_of(f'marshmallow.{name}')}"
+    for query in ("x", "x[ne]", "x[in]"):
+        response = client.get(path, query_string={query: wrong})
+        assert response.status_code == 400, response.json
+        assert response.json["errors"][0]["parameter"] == query
+    assert client.get(path, query_string={"or": f"(x={wrong},id=1)"}).status_code == 400
+    without = client.post(path, json={}).json
+    assert without in client.get(f"{path}?x=null&sort=-id").json
+    assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json
 
 
 def test_the_page_names_every_field() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from inspect import signature, unwrap
 from typing import Any, TypeVar, cast
 
-from marshmallow import Schema, fields, missing, validate
+from marshmallow import Schema, ValidationError, fields, missing, validate
 
 from restkeeper.resources.evolution import (
     Add,
@@ -43,12 +43,12 @@ _OF_SINGLETON = ("GET", "PUT", "PATCH")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_FORMS = (fields.UUID, fields.Date, fields.Time, fields.NaiveDateTime, fields.IP, fields.IPInterface)  # of texts
 _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (Time, Kind.TIME),
     (fields.NaiveDateTime, Kind.TEXT),
     (fields.DateTime, Kind.TIME),
-    *((each, Kind.TEXT) for each in (fields.String, fields.UUID, fields.Date, fields.Time, fields.IP)),
-    (fields.IPInterface, Kind.TEXT),
+    *((each, Kind.TEXT) for each in (fields.String, *_FORMS)),
     (IntegerId, Kind.SERIAL),
     (fields.Integer, Kind.INTEGER),
     *((each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
@@ -485,7 +485,16 @@ def _queried(name: str, field: fields.Field[Any], around: tuple[type, ...] = ())
     elif kind := _kind_of(inner if isinstance(inner, IntegerReference) else field):
         is_inside, is_list = "." in name, inner is not field
         is_sortable, listed = not (is_inside or is_list) and _is_short(field), is_list and kind is not Kind.LIST
-        yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner), listed)
+        read = partial(_stored_text, inner) if isinstance(inner, _FORMS) else None
+        yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner), listed, read)
+
+
+def _stored_text(field: fields.Field[Any], text: str) -> str:
+    """A text of a filter as a field stores it. Raises ValueError."""
+    try:
+        return str(field._serialize(field.deserialize(text), None, None))
+    except ValidationError as error:
+        raise ValueError(error.messages[0]) from None
 
 
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:

@@ -3,6 +3,7 @@
 It knows records and queries, and no requests. `storage.errors` has its exceptions.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class Kind(Enum):
 class Field:
     """A field that queries can use. If it has `choices`, it has no other values.
 
+    If its texts have one form, such as a date, `read` returns that of a text; it raises ValueError for what is none.
+
     The name of one inside others is a path, such as "lines.sku". On a path, a list stands for each of its elements: the
     field can have several values, and a filter needs one that satisfies it. Of kind JSON, "attributes.*" stands for
     all paths that begin so.
@@ -64,6 +67,7 @@ class Field:
     sortable: bool = True
     choices: tuple[Scalar, ...] = ()
     listed: bool = False  # the field has a list of such values, and is not of kind LIST
+    read: Callable[[str], str] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def is_many(self) -> bool:

@@ -29,6 +29,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.shop import create_app
+from tests.shop.related import create_app as create_related
 from tests.test_versions import Sent, deliverer_to
 
 pytestmark = pytest.mark.needs("versions")
@@ -245,6 +246,23 @@ class TestField:
         assert marks(client.post("/lamps", json={"title": "b"})) == HEADERS
         assert marks(client.patch(one, json={"title": "c"})) == marks(client.delete(one)) == HEADERS
         assert marks(client.options("/lamps")) == NONE
+
+    @pytest.mark.needs("batch", "ownership")
+    def test_responses_with_items_of_several_collections_have_the_headers(self, clock: SetClock) -> None:
+        """Embedded items, the list at the path of another item, and batches."""
+        shown = Versions(Version("v2"), unversioned="v2", deprecations=[of(field="people.name")])
+        client = create_related(Config(), versions=shown, clock=clock).test_client()
+        person = client.post("/people", json={"name": "Ann"}).json["id"]
+        orders = f"/people/{person}/orders"
+        assert marks(client.post(orders, json={})) == NONE
+        for path in ("/orders", orders, "/orders?embed=lines.thing"):
+            assert marks(client.get(path)) == NONE, path
+        one = f"/orders/{client.get(orders).json[0]['id']}"
+        for path in ("/orders?embed=customer", f"{orders}?embed=customer&fields=id", f"{one}?embed=customer"):
+            assert marks(client.get(path)) == HEADERS, path
+        for path, expected in ((f"/people/{person}", HEADERS), (one, NONE)):
+            sent = {"operations": [{"method": "PATCH", "path": path, "body": {}}]}
+            assert marks(client.post("/api/v2/batch", json=sent)) == expected
 
     @pytest.mark.needs("events")
     def test_events_that_bear_it_have_the_headers(self, make: Make, clock: SetClock) -> None:

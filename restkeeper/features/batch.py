@@ -23,6 +23,7 @@ from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
 from restkeeper.web.errors import problem_of
 from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable
+from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -120,6 +121,7 @@ class BatchHandlers:
         config = self._service.config
         sent = read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
         operations = load(BatchSchema(), sent)["operations"]
+        request.environ[SHOWN] = {each["path"].lstrip("/").partition("/")[0] for each in operations}
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
         run = partial(write_together, self._service.store, self._service.hooks.idempotency(sent))

@@ -17,6 +17,7 @@ from restkeeper.resources.resource import references_in
 from restkeeper.storage.interface import Filter, Op, Query, Related, Sort, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller
+from restkeeper.web.observe import SHOWN
 
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
 MOST_REFERRING = 10  # items that refer to one item, embedded in it
@@ -117,6 +118,7 @@ def embed(
     """
     parts = {name: items.relations[name] for name in names}
     parts = {name: each for name, each in parts.items() if caller().may(f"{each.to.name}:read")}
+    request.environ[SHOWN] = {items.name, *(each.to.name for each in parts.values())}
     tree: dict[str, Any] = {}  # the names on the paths of references, and at the end of each the number of a part
     for number, (name, each) in enumerate(parts.items()):
         *around, last = name.split(".")

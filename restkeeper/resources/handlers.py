@@ -27,6 +27,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
 from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, require_acceptable, require_none
+from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -192,6 +193,7 @@ class ReferringHandlers(CollectionHandlers):
         """The id of an item, as others refer to it. Raises Forbidden, and NotFound as `require_sight`."""
         if not caller().may(scope := f"{self.parents.name}:read"):
             raise lacking(scope)
+        request.environ[SHOWN] = {self.name}
         return self.parents.resource.shown(self.parents.require_sight(id).id)
 
     @needs("read")

@@ -22,7 +22,7 @@ from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application
 from restkeeper.web.errors import PATH
-from restkeeper.web.observe import DEPRECATED
+from restkeeper.web.observe import DEPRECATED, SHOWN
 from restkeeper.web.pagination import LINK_BYTES
 from restkeeper.web.queries import RESERVED
 
@@ -112,11 +112,11 @@ class Deprecations:
             is_wanted = not wanted or each.collection in wanted
             is_wanted = is_wanted and (not kinds or not kinds.isdisjoint({"*", self._collections[each.collection]}))
             return is_wanted and response.headers.get("Content-Length") != "2"  # of an empty page
-        if each.collection != target.rest.split("/")[1]:
+        if each.collection not in request.environ.get(SHOWN, (target.rest.split("/")[1],)):
             return False
         named = {name.removeprefix("-") for name in _listed(request, "sort", "fields")}
         named |= {name.partition("[")[0] for name in request.args if name not in RESERVED}
-        return "fields" not in request.args or each.member in named
+        return "fields" not in request.args or "embed" in request.args or each.member in named
 
     def _is_at(self, deprecation: Deprecation, request: Request, target: Target) -> bool:
         """Whether a request is to a deprecated path. A path that is gone from the code has no route."""

@@ -247,20 +247,35 @@ def test_a_deletion_that_follows_large_items(client: FlaskClient, monkeypatch: p
         assert stays == [200 if status == 409 or to == "owners" else 404] * count
 
 
+@pytest.mark.needs("batch")
 def test_nothing_refers_to_nothing(tmp_path: Path) -> None:
-    """Two processes create, move and delete at once: at the end each reference has its item."""
+    """Two processes create, move and delete at once, alone and in batches: at the end each reference has its item.
+
+    Of a batch there is all or nothing.
+    """
     with Gunicorn(tmp_path, app="tests.shop.references:create_app()", RATE_LIMIT="off") as server:
         owners = [server.post("/owners", {}).json()["id"] for _ in range(6)]
         things: list[str] = []
         statuses: Counter[tuple[str, int]] = Counter()
+        batches: dict[str, int] = {}
         lock = threading.Lock()
 
         def work(seed: int) -> None:
             chance = random.Random(seed)  # noqa: S311
-            for _ in range(60):
+            for number in range(60):
                 with lock:
                     owner, thing = chance.choice(owners), chance.choice([*things, "none"])
-                match chance.randrange(5):
+                match chance.randrange(6):
+                    case 5:
+                        mark, body = f"{seed}-{number}", {"owner": "$new", "part_of": thing, "seen_by": owner}
+                        operations: list[dict[str, Any]] = [
+                            {"method": "POST", "path": "/owners", "body": {"name": mark}, "name": "new"},
+                            {"method": "POST", "path": "/things", "body": body, "name": "thing"},
+                            {"method": "POST", "path": "/things", "body": {"owner": owner, "part_of": "$thing"}},
+                            {"method": "DELETE", "path": f"/things/{chance.choice([*things[-9:], '$thing'])}"},
+                        ]
+                        name, response = "batch", server.post("/api/v1/batch", {"operations": operations})
+                        batches[mark] = response.status
                     case 0:
                         name, response = "delete owner", server.request("DELETE", f"/owners/{owner}")
                         if response.status == 200:
@@ -283,10 +298,17 @@ def test_nothing_refers_to_nothing(tmp_path: Path) -> None:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(8)))
         assert {status for _, status in statuses} <= {200, 404, 409, 422}, statuses
-        assert statuses["create", 200] and statuses["delete owner", 200] and statuses["delete owner", 409]
+        assert (
+            statuses["batch", 200]
+            and statuses["create", 200]
+            and statuses["delete owner", 200]
+            and statuses["delete owner", 409]
+        )
         rows = stores.execute(
             f"sqlite:///{tmp_path}/restkeeper.db", "SELECT collection, id, CAST(body AS TEXT) FROM items"
         )
+    marks = {json.loads(body)["name"] for collection, _, body in rows if collection == "owners"}
+    assert marks - {""} == {mark for mark, status in batches.items() if status == 200}
     known = {(collection, id) for collection, id, _ in rows}
     for collection, _, body in rows:
         if collection == "things":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
-from marshmallow import fields
+from marshmallow import Schema, fields
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource
@@ -15,7 +15,7 @@ from restkeeper.resources import embedding
 from restkeeper.storage.sqlite.connection import SqliteConnection
 from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.shop import create_app as create_shop
-from tests.shop.related import create_app
+from tests.shop.related import THINGS, create_app
 
 pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi")
 
@@ -350,3 +350,31 @@ def test_the_document_says_what_can_be_embedded(client: FlaskClient) -> None:
     assert "PersonEmbed" in document["components"]["parameters"]
     plain = create_shop(Config()).test_client().get("/openapi.json").json
     assert not [name for part in plain["components"].values() for name in part if "Embed" in name]
+
+
+def test_a_reference_inside_what_can_be_null() -> None:
+    """The document has it; and it is embedded where it is."""
+
+    class SeatSchema(Schema):
+        """A place."""
+
+        thing = Reference("things", required=True)
+
+    class RoomSchema(ItemSchema):
+        """Where things are."""
+
+        seat = fields.Nested(SeatSchema, allow_none=True, load_default=None)
+        seats = fields.List(fields.Nested(SeatSchema, allow_none=True), load_default=list)
+
+    client = create_shop(Config(), [THINGS, Resource("rooms", "room", RoomSchema)]).test_client()
+    thing = client.post("/things", json={"title": "t"}).json
+    seat, path = {"thing": thing["id"]}, "/rooms?embed=seat.thing,seats.thing&fields=seat"
+    for sent in ({}, {"seat": seat, "seats": [None, seat]}):
+        assert client.post("/rooms", json=sent).status_code == 200
+    shown = client.get(path).json
+    assert shown == [{"seat": None, "seats": []}, {"seat": {"thing": thing}, "seats": [None, {"thing": thing}]}]
+    document = client.get("/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    schema = {"$ref": "#/components/schemas/RoomEmbedded", "components": document["components"]}
+    for each in shown:
+        Draft202012Validator(schema).validate(each)

@@ -70,6 +70,10 @@ def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSche
         return part | {"items": _embedded(known, part["items"], path, of)}
     if not path:
         return {"anyOf": [part, of]}
+    if "anyOf" in part:  # a schema, or null
+        return part | {
+            "anyOf": [_embedded(known, each, path, of) if "$ref" in each else each for each in part["anyOf"]]
+        }
     properties = part["properties"]
     return part | {"properties": properties | {path[0]: _embedded(known, properties[path[0]], path[1:], of)}}
 

@@ -316,6 +316,16 @@ class TestAtAnItem:
                 assert (refused.status_code, [each["pointer"] for each in refused.json["errors"]]) == (422, [pointer])
         assert client.get(f"/people/{person}/orders", headers=ADMIN).headers["X-Total-Count"] == "10"
 
+    def test_a_repetition_gets_the_first_response(self, client: FlaskClient) -> None:
+        """Also when the item in the path has gone since, and the new one with it."""
+        writer, person = new(client, "/people"), new(client, "/people")
+        at, once = f"/people/{person}/reviews.about", ADMIN | {"Idempotency-Key": "once"}
+        made = client.post(at, json={"writer": writer}, headers=once)
+        assert client.delete(f"/people/{person}", headers=ADMIN).status_code == 200
+        again = client.post(at, json={"writer": writer}, headers=once)
+        assert (again.status_code, again.data, again.headers["Location"]) == (200, made.data, made.headers["Location"])
+        assert client.post(at, json={"writer": writer}, headers=ADMIN).status_code == 404
+
     def test_an_action_cannot_have_its_path(self) -> None:
         class CarSchema(ItemSchema):
             """A car."""

@@ -211,12 +211,16 @@ class ReferringHandlers(CollectionHandlers):
 
         The field that refers to it may be left out.
         """
-        own, sent, field = self._parent(id), self.items.bodies(), self.relation.field
+        sent, field = self.items.bodies(), self.relation.field
         several = sent if isinstance(sent, list) else [sent]
-        other = [n for n, each in enumerate(several) if each.setdefault(field, own) != own]
-        detail = f"must be {own}, as in the path, or left out"
-        require_none([fault([n, field] if several is sent else [field], detail) for n in other])
-        reply = self.items.create(sent)
+
+        def refer() -> None:
+            own = self._parent(id)
+            other = [n for n, each in enumerate(several) if each.setdefault(field, own) != own]
+            detail = f"must be {own}, as in the path, or left out"
+            require_none([fault([n, field] if several is sent else [field], detail) for n in other])
+
+        reply = self.items.create(sent, refer)
         if location := reply.headers.get("Location"):
             reply.headers["Location"] = f"{request.path.rsplit('/', 3)[0]}/{self.name}/{location.rpartition('/')[2]}"
         return reply

@@ -202,11 +202,15 @@ class Items:
         self.access.require_sight(record)
         return record
 
-    def create(self, sent: JsonObject | list[JsonObject]) -> Reply:
-        """Create an item from the request's body, or items from an array: all or none, and the response is an array."""
+    def create(self, sent: JsonObject | list[JsonObject], complete: Callable[[], object] = lambda: None) -> Reply:
+        """Create an item from the request's body, or items from an array: all or none, and the response is an array.
+
+        What was sent can be `complete` only later: not for a repetition, which gets the first response.
+        """
         owner = request.args.get("owner")
 
         def prepare() -> Prepared:
+            complete()
             if isinstance(sent, list):
                 return self.prepare_several(sent, owner)
             prepared = self.prepare_create(sent, owner)

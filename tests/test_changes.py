@@ -240,7 +240,7 @@ def test_a_failed_large_change_releases_its_lock() -> None:
 
 
 def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes for a large item, and many for a small one, wait for the lock of large changes."""
+    """A few bytes for a large item, and many for a small or a new one, wait for the lock of large changes."""
     seen: list[float] = []
     of_size = ItemLocks.of_size
 
@@ -256,13 +256,17 @@ def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypa
         ("PUT", 1, 20_000, True, True),
     ):
         where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * stored}}).headers["Location"]
+        assert (seen.pop() >= items.LARGE) == (stored >= items.LARGE), stored
         body = json.dumps({"name": "y", "attributes": {"b": "y" * sent}}).encode()
         content: dict[str, Any] = {"input_stream": BytesIO(body)} if chunked else {"data": body}
         content |= {"content_type": "application/json", "environ_overrides": {"wsgi.input_terminated": chunked}}
         assert client.open(where, method=method, **content).json["attributes"]["b"] == "y" * sent
-        (size,) = seen
-        assert (size >= items.LARGE) == large, (method, stored, sent, chunked)
-        seen.clear()
+        assert (seen.pop() >= items.LARGE) == large, (method, stored, sent, chunked)
+        assert not seen
+    assert client.post("/products", json=[{"name": "x" * 100}] * 100).status_code == 200
+    assert seen.pop() <= items.LARGE
+    assert client.post("/products", json=[{"name": "x" * 200}] * 100).status_code == 200
+    assert seen.pop() >= items.LARGE
 
 
 def test_all_waits_of_a_change_have_one_deadline() -> None:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -207,13 +207,14 @@ class Items:
 
         What was sent can be `complete` only later: not for a repetition, which gets the first response.
         """
-        owner = request.args.get("owner")
+        owner, deadline = request.args.get("owner"), deadline_of(self.clock)
 
         def prepare() -> Prepared:
             complete()
-            if isinstance(sent, list):
-                return self.prepare_several(sent, owner)
-            prepared = self.prepare_create(sent, owner)
+            with self._in_turn(deadline):
+                if isinstance(sent, list):
+                    return self.prepare_several(sent, owner)
+                prepared = self.prepare_create(sent, owner)
             prepared.reply.headers["Location"] = f"{request.path}/{self.resource.shown(prepared.after[''].id)}"
             return prepared
 
@@ -288,9 +289,9 @@ class Items:
             own = {} if self.resource.singleton else {"id": id}
             require_match(None, must_say=self.config.require_if_match)
             require_none([fault(["id"], "is another one in the path")] if own and sent.get("id", id) != id else [])
-            return self.prepare_create({**sent, **own})._replace(creates=True)
-        length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
-        with self._locks.of_size(0 if transaction else max(len(before.body), length), deadline):
+            with nullcontext() if transaction else self._in_turn(deadline):
+                return self.prepare_create({**sent, **own})._replace(creates=True)
+        with nullcontext() if transaction else self._in_turn(deadline, len(before.body)):
             after = change(before, sent, now=self.now(), limits=self._limits)
         return self._prepare_update(before, after)
 
@@ -322,6 +323,11 @@ class Items:
                 own = without_server_fields(result)
                 after = self.stored.revise(before, own, now=self.now(), limits=self._limits)
             return self._prepare_update(before, after)
+
+    def _in_turn(self, deadline: float, size: int = 0) -> AbstractContextManager[None]:
+        """For what computes items outside of a transaction: if they are large, or the body is, one after the other."""
+        length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
+        return self._locks.of_size(max(size, length), deadline)
 
     def _prepare_update(self, before: Record, after: Record) -> Prepared:
         after = self._run_before(before, after) or after

@@ -348,7 +348,7 @@ def test_wrong_declarations() -> None:
         Reference("owners", on_delete="delete")
     assert str(error.value).endswith("must be 'restrict', 'cascade' or 'null'")
     for field, words in (
-        (Reference("nobody", required=True), "a.to: Reference('nobody'): there is no such collection in owners, a"),
+        (Reference("nobody", required=True), "a.to: Reference('nobody'): must be one of owners, a"),
         (Reference("owners", on_delete="null", required=True), NULL),
         (fields.List(Reference("owners", on_delete="null", allow_none=True), required=True), NULL),
     ):

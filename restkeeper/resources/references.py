@@ -42,7 +42,7 @@ class References:
             for path, field in references_in(schema):
                 if field.to not in representations or representations[field.to].resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
-                    raise ValueError(f"{name}.{path}: Reference({field.to!r}): there is no such collection in {known}")
+                    raise ValueError(f"{name}.{path}: Reference({field.to!r}): must be one of {known}")
                 kind = IntegerReference if representations[field.to].resource.ids == "integer" else Reference
                 if not isinstance(field, kind):
                     raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")

@@ -150,7 +150,10 @@ def next_ids(resource: Resource, store: ItemStore | ItemTransaction, count: int 
 
 
 def use_ids(resource: Resource, first: str, last: str, transaction: Transaction) -> None:
-    """Give no later item one of these ids. Raises RecordChanged if one was given since; without a first id, it may."""
+    """Give no later item one of these ids. Raises RecordChanged if one was given since.
+
+    Without a `first` id, such as for an import, earlier ones may have been given.
+    """
     if resource.ids != "integer" or ((before := last_id(resource, transaction)) >= int(last) and not first):
         return
     if before < int(first or last):

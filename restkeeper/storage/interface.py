@@ -280,8 +280,9 @@ class ItemTransaction(Protocol):
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Lock records, each a collection and an id, in one order; those that are locked later are added to the set.
 
-        After this, `read` raises StoreContended where it would wait for a record out of that order. The set then has
-        this record, so that the next transaction locks it in the order: no two transactions wait for each other.
+        After this, `read` raises StoreContended where it would wait for a record out of that order, or where another
+        transaction, which has read it too, may create it. The set then has this record, so that the next transaction
+        locks it in the order: no two transactions wait for each other.
         """
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:

@@ -3,7 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -200,6 +201,28 @@ def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
     assert items == {("things", "a"), ("things", "b")}
     store.write(work)
     store.close()
+
+
+def test_an_item_that_others_may_create_is_not_waited_for(url: str) -> None:
+    """As one that exists: two that create the same ones, in different orders, would wait for each other."""
+    store, other, items = open_store(url, [THINGS]), open_store(url, [THINGS]), set[tuple[str, str]]()
+
+    def work(items: set[tuple[str, str]], transaction: Transaction) -> None:
+        transaction.lock(items)
+        with suppress(RecordNotFound):
+            transaction.read("things", "a")
+
+    def create(transaction: Transaction) -> None:
+        work(set(), transaction)
+        transaction.insert("things", record("a"))
+        with pytest.raises(StoreContended):
+            other.write(partial(work, items))
+
+    store.write(create)
+    assert items == {("things", "a"), ("", "things a")}
+    other.write(partial(work, items))
+    for each in (store, other):
+        each.close()
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:

@@ -32,6 +32,8 @@ from restkeeper.storage.sql import select_other_fingerprints
 # share one. The sum of changes grows with every commit, and one statement sees one sum.
 SHARDS = 16
 
+MOST_NAMES = 200  # that a transaction locks: by default a server has room for 6400 such locks of all transactions
+
 _REQUIRE = """\
 SELECT 1
 FROM items
@@ -47,6 +49,14 @@ SELECT 1 FROM items
 WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
 FOR UPDATE"""
+
+# A record that does not exist has no row to lock: its name is locked instead.
+_LOCK_NAMES = """\
+SELECT pg_advisory_xact_lock(hashtext('restkeeper'), hashtext(name))
+FROM unnest(%s::text[]) AS name
+ORDER BY hashtext(name)"""
+
+_TRY_NAME = "SELECT pg_try_advisory_xact_lock(hashtext('restkeeper'), hashtext(%s))"
 
 _STORE_RESPONSE = """\
 INSERT INTO responses
@@ -105,9 +115,23 @@ class PostgresTransaction(Outbox, BaseTransaction):
             if waits:
                 raise
             raise StoreContended(OTHERS) from None
+        except RecordNotFound:
+            if lock and self._order is not None:
+                self._lock_name(f"{collection} {clean(id)}", self._order)
+            raise
         if lock:
             self._locked.add((collection, id))
         return record
+
+    def _lock_name(self, name: str, order: set[tuple[str, str]]) -> None:
+        """Lock the name of a record that does not exist, and may be created: see `lock`, which has names as ids of "".
+
+        Two that create the same ones in different orders would wait for each other.
+        """
+        if ("", name) not in order and sum(not collection for collection, _ in order) < MOST_NAMES:
+            order.add(("", name))
+            if self._session.rows(_TRY_NAME, (name,)) != [(True,)]:
+                raise StoreContended(OTHERS)
 
     def _keeps_order(self, collection: str, id: str) -> bool:
         """Note that an item is locked next. Whether that is in the order."""
@@ -129,6 +153,8 @@ class PostgresTransaction(Outbox, BaseTransaction):
             self._session.queue(_PRESENT, (collection, clean(id)), refusal=missing)
 
     def lock(self, items: set[tuple[str, str]]) -> None:
+        if names := [id for collection, id in items if not collection]:
+            self._session.queue(_LOCK_NAMES, (names,))
         if items:
             self._session.queue(_LOCK, [*map(list, zip(*items, strict=True))])
         self._order, self._last = items, max(items, default=("", ""))

@@ -32,7 +32,7 @@ from restkeeper.storage.sql import select_other_fingerprints
 # share one. The sum of changes grows with every commit, and one statement sees one sum.
 SHARDS = 16
 
-MOST_NAMES = 200  # that a transaction locks: by default a server has room for 6400 such locks of all transactions
+MOST_LOCKED_NAMES = 200  # by a transaction: by default a server has room for 6400 such locks of all transactions
 
 _REQUIRE = """\
 SELECT 1
@@ -128,7 +128,7 @@ class PostgresTransaction(Outbox, BaseTransaction):
 
         Two that create the same ones in different orders would wait for each other.
         """
-        if ("", name) not in order and sum(not collection for collection, _ in order) < MOST_NAMES:
+        if ("", name) not in order and sum(not collection for collection, _ in order) < MOST_LOCKED_NAMES:
             order.add(("", name))
             if self._session.rows(_TRY_NAME, (name,)) != [(True,)]:
                 raise StoreContended(OTHERS)

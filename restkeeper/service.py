@@ -218,7 +218,7 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     while page is None or (page.more and left != 0):
         page = service.store.page(collection, query, config.page_bytes)
         if page.others:
-            omitted_by(stored, query, page.others, service.store)  # raises Unavailable if a filter cannot be trusted
+            omitted_by(service.store, (stored, query, page.others))  # raises Unavailable if a filter cannot be trusted
         yield from map(exactjson.stored, stored.bodies(page))
         left = left and left - len(page.bodies)
         query = replace(query, after=page.last, offset=0, limit=left or query.limit)

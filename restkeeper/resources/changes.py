@@ -121,22 +121,26 @@ class Hooks:
             listen(transaction, change)
 
 
-def omitted_by(
-    representation: StoredRepresentation, query: Query, others: Sequence[str], store: ItemStore
-) -> list[Record]:
-    """The items that a list leaves out: its query uses a field that has changed, and they are NotConvertible.
+def omitted_by(store: ItemStore, *lists: tuple[StoredRepresentation, Query, Sequence[str]]) -> list[Record]:
+    """The items that lists leave out: the query uses a field that has changed, and they are NotConvertible.
 
-    Raises Unavailable if such a field has another form in further items of the `others`, see `interface.Page`.
+    Raises Unavailable if such a field has another form in further items of the `others` of a list, its third part, see
+    `interface.Page`. One query of the store finds all of these.
     """
-    fields = {root_of(filter.field) for filter in query.filters} | {key.field for key in query.sort}
-    fields.update(representation.resource.search if query.search else ())
-    if not (differing := _differing(representation, fields, others)):
-        return []
-    records = store.of_fingerprints(representation.name, differing, MOST_COMPARED + 1)
-    refused = _refused(representation, records)
-    if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
-        raise _unconverted(representation, refused)
-    return [each for each in refused if query.owner in (None, each.owner)]
+    changed, omitted = [], list[Record]()
+    for representation, query, others in lists:
+        fields = {root_of(filter.field) for filter in query.filters} | {key.field for key in query.sort}
+        fields.update(representation.resource.search if query.search else ())
+        if differing := _differing(representation, fields, others):
+            changed.append((representation, query.owner, differing))
+    wanted = [(representation.name, differing) for representation, _, differing in changed]
+    found = store.of_fingerprints(wanted, MOST_COMPARED + 1) if wanted else []
+    for (representation, owner, _), records in zip(changed, found, strict=True):
+        refused = _refused(representation, records)
+        if not records or len(records) > MOST_COMPARED or len(refused) < len(records):
+            raise _unconverted(representation, refused)
+        omitted += [each for each in refused if owner in (None, each.owner)]
+    return omitted
 
 
 def require_found(representation: StoredRepresentation, field: str, transaction: ItemTransaction) -> None:
@@ -159,7 +163,7 @@ def _require_unique(
     fingerprints = transaction.other_fingerprints(resource.name)
     if not (differing := _differing(representation, new.keys(), fingerprints)):
         return
-    others = transaction.of_fingerprints(resource.name, differing, MOST_COMPARED + 1)
+    (others,) = transaction.of_fingerprints([(resource.name, differing)], MOST_COMPARED + 1)
     if len(others) > MOST_COMPARED:
         raise _unconverted(representation, _refused(representation, others))
     folded = {index.field for index in resource.indexes if index.fold}

@@ -14,7 +14,7 @@ from msgspec import Raw
 from restkeeper.errors import InvalidQuery, NotConvertible
 from restkeeper.resources.changes import omitted_by
 from restkeeper.resources.resource import references_in
-from restkeeper.storage.interface import Filter, Op, Query, Related, Sort, root_of
+from restkeeper.storage.interface import Query, Related, Sort
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller
 from restkeeper.web.observe import SHOWN
@@ -113,8 +113,9 @@ def embed(
 ) -> list[bytes]:
     """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
 
-    What the caller may not read is left out, and a reference to it stays an id. One query of the store finds the rest.
-    Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page.
+    What the caller may not read is left out, and a reference to it stays an id. One query of the store finds the rest;
+    if it finds that some are of older revisions, `omitted_by` makes another one.
+    Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page; Unavailable as `omitted_by`.
     """
     parts = {name: items.relations[name] for name in names}
     parts = {name: each for name, each in parts.items() if caller().may(f"{each.to.name}:read")}
@@ -151,15 +152,16 @@ def _find(
     """The representations that each part finds by each id; an empty text for one that is NotConvertible."""
     wanted = []
     for number, (to, _, path, is_back) in enumerate(parts):
-        if is_back and any(root_of(path) in fields for fields in to.resource.converted.values()):
-            query = Query((Filter(path, Op.EQ, ""),), limit=1)
-            omitted_by(to.stored, query, items.store.page(to.name, query).others, items.store)  # raises Unavailable
         values = ids if is_back else [to.resource.key(id) for part, id in counts if part == number]
         most = MOST_REFERRING + 1 if is_back else 1
         wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner()))
     found: dict[tuple[int, str | int], list[bytes]] = {}
     stored, shown, most = 0, 0, items.config.page_bytes
+    others: dict[int, list[str]] = {}
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
+        if not record.version:
+            others.setdefault(number, []).append(record.fingerprint)
+            continue
         to, body = parts[number].to, b""
         with suppress(NotConvertible):
             body = to.representation.body(record)
@@ -169,6 +171,8 @@ def _find(
         shown += len(body) * counts.get(place, 1)
     if max(stored, shown) > most:
         raise _too_much(f"would add more than {most} bytes here")
+    lists = [(parts[number].to.stored, wanted[number].query, each) for number, each in others.items()]
+    omitted_by(items.store, *lists)  # raises Unavailable
     return found
 
 

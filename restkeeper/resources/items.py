@@ -555,7 +555,7 @@ class Items:
         """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""
         shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
         page, omitted = self.store.page(self.name, shown, self.config.page_bytes), 0
-        if page.others and (refused := omitted_by(self.stored, query, page.others, self.store)):
+        if page.others and (refused := omitted_by(self.store, (self.stored, query, page.others))):
             without = tuple(Filter("id", Op.NE, each.id) for each in refused)
             query, shown = (replace(each, filters=(*each.filters, *without)) for each in (query, shown))
             page, omitted = self.store.page(self.name, shown, self.config.page_bytes), len(refused)

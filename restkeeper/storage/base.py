@@ -22,7 +22,7 @@ from restkeeper.storage.records import (
     require_epoch,
     state_of,
 )
-from restkeeper.storage.sql import Database, is_search, literal
+from restkeeper.storage.sql import Database, is_search, literal, select_other_fingerprints
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -44,6 +44,9 @@ UPDATE items SET
     owner = :owner,
     removed = :removed{own_changes}
 WHERE collection = :collection AND id = :id"""
+
+# Rows as of `Column.of_each`.
+_OTHERS = "SELECT {number}, '\"\"', '', 0, '', fingerprint, '', NULL, NULL FROM ({others}) AS others"
 
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
@@ -114,7 +117,7 @@ class BaseStore(ABC, Generic[O]):
     ) -> list[tuple[int, str | int, Record]]:
         parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
         for n, each in enumerate(wanted):
-            column = database.columns.of(self._collections[each.collection], each.field)
+            column = database.columns.of(collection := self._collections[each.collection], each.field)
             where = (
                 f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
             )
@@ -123,6 +126,8 @@ class BaseStore(ABC, Generic[O]):
                 {} if each.owner is None else {f"owner{n}": each.owner}
             )
             parts.append(column.of_each.format(number=n, values=given(f"values{n}"), where=where, most=each.most))
+            if each.field != "id" and (others := select_other_fingerprints(collection)):
+                parts.append(_OTHERS.format(number=n, others=others))
         found, size = list[tuple[int, str | int, Record]](), 0
         for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
             found.append((number, orjson.loads(value), record := Record._make(row)))
@@ -139,8 +144,8 @@ class BaseStore(ABC, Generic[O]):
     def schemas(self, collection: str) -> list[StoredSchema]:
         return self._read(read_schemas, collection)
 
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return self._read(find_others, self._collections[collection], fingerprints, limit)
+    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
+        return self._read(find_others, self._collections, wanted, limit)
 
     def scan(self, collection: str) -> Iterator[Record]:
         def load_schemas(fingerprint: str) -> None:
@@ -162,8 +167,8 @@ class BaseTransaction(Deliveries):
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         return find_ids(self._database, self._registry.collections[collection], query, limit)
 
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        return find_others(self._database, self._registry.collections[collection], fingerprints, limit)
+    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
+        return find_others(self._database, self._registry.collections, wanted, limit)
 
     def insert(self, collection: str, record: Record) -> None:
         self._change(_INSERT, values_of(collection, record), adds=1)

@@ -300,7 +300,7 @@ class ItemTransaction(Protocol):
         The cost does not depend on the number of items.
         """
 
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
+    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
         """As `ItemStore.of_fingerprints`, with the changes of this transaction."""
 
     def insert(self, collection: str, record: Record) -> None:
@@ -341,7 +341,8 @@ class ItemStore(Protocol):
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
 
-        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it.
+        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it. If
+        not, a part whose field is not the id has a record of version 0 for each fingerprint as of `Page.others`.
         """
 
     def change_token(self, collection: str) -> str:
@@ -353,8 +354,11 @@ class ItemStore(Protocol):
     def schemas(self, collection: str) -> list[StoredSchema]:
         """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
 
-    def of_fingerprints(self, collection: str, fingerprints: Sequence[str], limit: int) -> list[Record]:
-        """Return the items with these fingerprints, of `Page.others`, at most so many."""
+    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
+        """Return the items of each of some collections with its fingerprints, of `Page.others`, at most so many.
+
+        One statement finds all of them.
+        """
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""

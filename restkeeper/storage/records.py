@@ -3,7 +3,7 @@
 The registry has the schemas that the items of a store have, in the order in which they came.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -89,10 +89,9 @@ SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprin
     OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
 
 _OF_FINGERPRINTS = """\
-SELECT
-{item}
-FROM items
-WHERE {is_of_fingerprints}"""
+SELECT * FROM (
+    SELECT NUMBER, {item} FROM items WHERE OTHERS AND fingerprint IN (GIVEN) LIMIT :limit
+) AS found"""
 
 
 class EpochMissing(StoreUnavailable):
@@ -129,10 +128,17 @@ def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
     return list(map(StoredSchema._make, database.rows(_SCHEMAS, {"collection": collection})))
 
 
-def find_others(database: Database, collection: Collection, fingerprints: Sequence[str], limit: int) -> list[Record]:
+def find_others(
+    database: Database, collections: Mapping[str, Collection], wanted: Sequence[tuple[str, Sequence[str]]], limit: int
+) -> list[list[Record]]:
     """See `interface.ItemStore.of_fingerprints`."""
-    statement = f"{_OF_FINGERPRINTS} AND {of_other_revision(collection)} LIMIT :limit"
-    return list(map(Record._make, database.rows(statement, {"fingerprints": list(fingerprints), "limit": limit})))
+    parts, values = list[str](), dict[str, Any](limit=limit)
+    for n, (name, fingerprints) in enumerate(wanted):
+        values |= (given := {f"given{n}_{m}": each for m, each in enumerate(fingerprints)})
+        part = _OF_FINGERPRINTS.replace("NUMBER", str(n)).replace("OTHERS", of_other_revision(collections[name]))
+        parts.append(part.replace("GIVEN", ", ".join(f":{each}" for each in given)))
+    rows = database.rows("\nUNION ALL\n".join(parts), values)
+    return [[Record._make(row) for number, *row in rows if number == n] for n in range(len(wanted))]
 
 
 def is_registered(database: Database, collection: Collection) -> bool:

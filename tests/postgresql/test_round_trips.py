@@ -191,3 +191,5 @@ def test_related_items_take_one(shop: Shop, wire: Wire) -> None:
         shop.store.related([*wanted, Related("users", "status", ["active"], 10)], 1000)
         trips.append(wire.trips())
     assert trips[-3:] == [1, 1, 1]
+    shop.store.of_fingerprints([("products", ["2-a", "b"]), ("users", ["2-a"])], 100)
+    assert wire.trips() == 1

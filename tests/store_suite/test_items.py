@@ -180,12 +180,14 @@ def test_the_fingerprints_of_other_revisions_are_known(open_one: Callable[..., S
         assert {name: list(each) for name, each in others.items()} == {n: e[:most] for n, e in expected.items()}
     assert list(store.page("b", Query((Filter("id", Op.EQ, "?"),), limit=1)).others) == ["2-bb", "2-dd", "20-aa"]
 
-    def some(part: Transaction | Store) -> list[list[str]]:
-        chosen = [(["aa", "20-aa"], 9), (["cc"], 1), ([], 9)]
-        return [sorted(each.id for each in part.of_fingerprints("a", *which)) for which in chosen]
+    wanted = [("a", ["aa", "20-aa"]), ("a", ["cc"]), ("b", ["aa", "2-dd"]), ("b", ["none"])]
 
-    for found, (one,), none in (store.write(some), some(store)):
-        assert (found, none) == (["3", "4", "6"], []) and one in "05"
+    def some(part: Transaction | Store, most: int) -> list[list[str]]:
+        return [sorted(each.id for each in records) for records in part.of_fingerprints(wanted, most)]
+
+    for found in (store.write(lambda transaction: some(transaction, 3)), some(store, 3)):
+        assert found == [["3", "4", "6"], ["0", "5"], ["2"], []]
+    assert [len(each) for each in some(store, 1)] == [1, 1, 1, 0]
 
     def work(transaction: Transaction) -> list[str]:
         for id in ("0", "3", "4", "6"):

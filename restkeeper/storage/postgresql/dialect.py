@@ -65,7 +65,6 @@ DIALECT = Dialect(
     own_columns=", fields, folded",
     own_values=", %(fields)s::jsonb, %(folded)s::jsonb",
     own_changes=", fields = %(fields)s::jsonb, folded = %(folded)s::jsonb",
-    is_of_fingerprints="fingerprint = ANY(%(fingerprints)s)",
     event=EVENT,
     wanted=WANTED,
 )

@@ -25,7 +25,7 @@ _INFINITY = Decimal("Infinity")
 
 _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
 _OF_EACH = """\
-SELECT {number} AS number, value, found.*
+SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
 FROM unnest({values}::text[]) AS each(value)
 CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY id DESC LIMIT {most}) AS found"""
 

@@ -87,7 +87,6 @@ DIALECT = Dialect(
     own_columns="",
     own_values="",
     own_changes="",
-    is_of_fingerprints="fingerprint IN (SELECT value FROM json_each(:fingerprints))",
     event=EVENT,
     wanted=WANTED,
 )

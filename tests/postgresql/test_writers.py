@@ -16,11 +16,14 @@ from restkeeper.service import service_of
 from restkeeper.storage import open_store
 from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import Store, StoredResponse, Transaction
+from restkeeper.storage.postgresql.items import MOST_LOCKED_NAMES
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
 from tests.shop import create_app
 from tests.things import THINGS, insert, record
 from tests.waiting import SECONDS, until
+
+LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
 
 T = TypeVar("T")
 
@@ -223,6 +226,24 @@ def test_an_item_that_others_may_create_is_not_waited_for(url: str) -> None:
     other.write(partial(work, items))
     for each in (store, other):
         each.close()
+
+
+def test_the_names_that_are_locked_are_limited(url: str) -> None:
+    """To a part of what the server can lock for all transactions; this one goes on without the others."""
+    store, items = open_store(url, [THINGS]), set[tuple[str, str]]()
+
+    def work(transaction: Transaction, count: int) -> int:
+        transaction.lock(items)
+        for n in range(count):
+            with suppress(RecordNotFound):
+                transaction.read("things", f"{n}")
+        ((found,),) = transaction._session.rows(LOCKS)  # type: ignore[attr-defined]
+        return int(found)
+
+    none, few, most, again = (store.write(partial(work, count=count)) for count in (0, 3, MOST_LOCKED_NAMES + 5, 0))
+    assert (few - none, most - none, again - none) == (3, MOST_LOCKED_NAMES, MOST_LOCKED_NAMES)
+    assert len([name for collection, name in items if not collection]) == MOST_LOCKED_NAMES
+    store.close()
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:

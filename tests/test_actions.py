@@ -130,6 +130,17 @@ def test_a_copy_of_a_declaration_has_its_functions() -> None:
     assert "ship" not in ORDERS.actions
 
 
+def test_an_action_without_a_body_takes_none(client: FlaskClient) -> None:
+    """What would be ignored is refused; an empty object, which some clients always send, is nothing."""
+    for sent in (b'{"method": "card"}', b"[]", b"null", b"x", b"{"):
+        refused = client.post("/orders/close-day", data=sent, content_type="application/json")
+        detail = "must be left out: this action takes no body"
+        assert (refused.status_code, refused.json["errors"]) == (422, [{"pointer": "#", "detail": detail}])
+    assert events(client) == []
+    for empty in (b"{}", b" {}\r\n", b""):
+        assert client.post("/orders/close-day", data=empty, content_type="application/json").status_code == 200
+
+
 def test_an_action_of_a_collection(client: FlaskClient) -> None:
     """It returns what its function returns; its path is that of no item."""
     response = client.post("/orders/close-day")

@@ -57,7 +57,7 @@ def test_operations_follow_each_other(client: FlaskClient) -> None:
 
 
 def test_what_means_nothing_is_refused(client: FlaskClient) -> None:
-    """A name for what is no item, and a condition where no item is compared."""
+    """A name for what is no item, or for two; a condition where no item is compared, and a body that nothing reads."""
     close = {"method": "POST", "path": "/orders/close-day"}
     named = send(client, LAMP, {**close, "name": "day"})
     assert (named.status_code, named.json["operation"]) == (422, 1)
@@ -65,7 +65,20 @@ def test_what_means_nothing_is_refused(client: FlaskClient) -> None:
     for operation in (close, LAMP):
         refused = send(client, PAY, {**operation, "if_match": "*"})
         assert [each["pointer"] for each in refused.json["errors"]] == ["#/operations/1/if_match"]
-    assert count(client) == 0
+    refused = send(client, LAMP, ORDER, {**LAMP, "body": {"name": "Other"}}, LAMP)
+    assert (refused.status_code, refused.json["errors"]) == (
+        422,
+        [{"pointer": "#/operations/2/name", "detail": "is that of an earlier operation"}],
+    )
+    for operation in (close, {"method": "DELETE", "path": "/products/$lamp"}):
+        refused = send(client, LAMP, {**operation, "body": {"x": 1}})
+        assert (refused.status_code, [each["pointer"] for each in refused.json["errors"]]) == (
+            422,
+            ["#/operations/1/body"],
+        )
+        assert "takes no body" in refused.json["detail"]
+        assert count(client) == 0
+    assert send(client, LAMP, {**close, "body": {}}).status_code == 200
 
 
 def test_actions_need_in_a_batch_what_they_need_alone() -> None:

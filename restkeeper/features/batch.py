@@ -22,7 +22,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
 from restkeeper.web.errors import problem_of
-from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable
+from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_object, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -59,15 +59,25 @@ class OperationSchema(Schema):
 
     @validates_schema
     def require_item(self, operation: JsonObject, **_: Any) -> None:
-        """Raises ValidationError for a condition that nothing would compare."""
+        """Raises ValidationError for a condition that nothing would compare, and a body that nothing would read."""
         if "if_match" in operation and operation["method"] == "POST" and operation["path"].count("/") < 3:
             raise ValidationError({"if_match": ["is for an operation of an item"]})
+        if operation["body"] and operation["method"] == "DELETE":
+            raise ValidationError({"body": ["must be left out: DELETE takes no body"]})
 
 
 class BatchSchema(Schema):
     """Operations, which are done in this order."""
 
     operations = ListOf(fields.Nested(OperationSchema), MOST_OPERATIONS, low=1, required=True)
+
+    @validates_schema
+    def require_names(self, batch: JsonObject, **_: Any) -> None:
+        """Raises ValidationError for a name that two operations have."""
+        names = [each.get("name") for each in batch["operations"]]
+        for number, name in enumerate(names):
+            if name and name in names[:number]:
+                raise ValidationError({"operations": {number: {"name": ["is that of an earlier operation"]}}})
 
 
 class ResultSchema(Schema):
@@ -225,6 +235,8 @@ def _work(
 
 
 def _act(items: Items, action: Action, sent: JsonObject, id: str | None, transaction: Transaction) -> Prepared:
+    if sent and not action.body:
+        require_none([fault((), NO_BODY)])
     loaded = action.body and load(action.body(), sent)
     return items.prepare_action(action, loaded, id, transaction)
 

@@ -26,7 +26,7 @@ from restkeeper.storage.interface import Filter, Op, Record, Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
-from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, read_none, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -116,7 +116,7 @@ class CollectionHandlers:
 
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
-            sent = handlers.items.body(JSON) if action.body else {}
+            sent = handlers.items.body(JSON) if action.body else read_none(handlers.items.config.max_body)
             return handlers.items.act(action, sent, action.body and load(action.body(), sent), id)
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"

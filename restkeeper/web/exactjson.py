@@ -260,7 +260,9 @@ def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_valu
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
-    value = loads(_read(max_body), max_depth, max_values)
+    if not (body := _read(max_body)):
+        raise InvalidJson("the body is empty; a JSON object is expected")
+    value = loads(body, max_depth, max_values)
     if isinstance(value, dict):
         return value
     if not isinstance(value, list) or not most:
@@ -306,11 +308,17 @@ def _read(limit: int) -> bytes:
         raise BadRequest(f"the body cannot be read: {error}") from error
     if len(body) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
-    if not body:
-        raise InvalidJson("the body is empty; a JSON object is expected")
     return body
 
 
+def read_none(max_body: int) -> dict[str, Any]:
+    """An empty object, which the body may be. Raises ValidationFailed for another one, BodyTooLarge and BadRequest."""
+    if _read(max_body).strip() not in (b"", b"{}"):
+        require_none([fault((), NO_BODY)])
+    return {}
+
+
+NO_BODY = "must be left out: this action takes no body"
 Fault = dict[str, Any]
 
 

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import select
 import signal
+import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ import pytest
 
 from restkeeper import LiveServer
 from tests.live import ROOT
-from tests.processes import children
+from tests.processes import children, of_session
 from tests.waiting import SECONDS, until
 
 KILLED = """
@@ -25,6 +28,45 @@ from restkeeper import LiveServer
 with LiveServer(sys.argv[1]) as server:
     print(server.url, flush=True)
     sys.stdin.read()
+"""
+
+FAILING = """
+import pytest, restkeeper
+from urllib.request import urlopen
+
+def test_that_fails(restkeeper_server):
+    urlopen(restkeeper_server.url + "/healthz").close()
+    assert not "this one"
+
+@pytest.fixture
+def own():
+    with restkeeper.LiveServer() as server:
+        yield server
+
+def test_with_its_own(own):
+    raise ValueError
+
+def test_that_passes(restkeeper_server):
+    assert "this one"
+"""
+SERVICE = """
+import restkeeper
+
+def create_app(config=None):
+    return restkeeper.create_app(config, [])
+"""
+SLOW = """
+import os, time, restkeeper
+
+def slow(asked):
+    if asked.path == "/slow":
+        print("waits in", os.environ["PROMETHEUS_MULTIPROC_DIR"], flush=True)
+        time.sleep(1000)
+
+def create_app(config=None):
+    made = restkeeper.create_app(config, [])
+    made.before.append(slow)
+    return made
 """
 
 
@@ -78,9 +120,7 @@ def test_an_invalid_service_is_a_one_line_error(tmp_path: Path, code: str | None
 
 def test_other_files_of_the_folder_have_no_effect(tmp_path: Path) -> None:
     """Files named like parts of the engine or like modules of Python, and gunicorn's own settings; given ones have."""
-    (tmp_path / "app.py").write_text(
-        "import restkeeper\n\ndef create_app(config=None):\n    return restkeeper.create_app(config, [])\n"
-    )
+    (tmp_path / "app.py").write_text(SERVICE)
     for name in ("config", "errors", "storage", "web", "json", "queue", "secrets", "gunicorn.conf"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('disturbed')")
     with LiveServer(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/a.db") as server:
@@ -131,3 +171,37 @@ def test_a_server_ends_with_its_parent() -> None:
     assert has_ended(server)
     with pytest.raises(URLError, match="refused"):
         get(url)
+
+
+def test_it_ends_at_once_with_all_that_it_has(tmp_path: Path) -> None:
+    """Also while it answers a request: its store ends, too. What it has logged stays."""
+    (tmp_path / "app.py").write_text(SLOW)
+    before = children(os.getpid())
+    with LiveServer(tmp_path) as server:
+        (master,) = set(children(os.getpid())) - {*before}
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as waiting:
+            waiting.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: "waits in" in server.log)
+            folder = re.findall("waits in (.*)", server.log)[0]
+            assert Path(folder).exists() and len(of_session(master)) == 2
+            begun = time.monotonic()
+            server.close()
+            assert time.monotonic() - begun < 2
+    until(lambda: of_session(master) == [])  # a process still ends when it has closed all
+    assert not Path(folder).exists()
+    assert f"waits in {folder}" in server.log
+
+
+def test_a_failed_test_shows_the_log_of_its_server(tmp_path: Path) -> None:
+    """Of the plugin's fixture and of one of its own; a test that passes shows none."""
+    (tmp_path / "app.py").write_text(SERVICE)
+    (tmp_path / "test_it.py").write_text(FAILING)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin", "-rP"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", *options]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    logs = re.findall(r"-+ (restkeeper log.*?) -+\n(.*?)\n[-=_]+ ", done.stdout, re.S)
+    assert [title for title, _ in logs] == ["restkeeper log of restkeeper_server", "restkeeper log of own"]
+    assert ["/healthz" in log for _, log in logs] == [True, False]

@@ -194,7 +194,7 @@ def when_ready(server: Any) -> None:
         Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
     if ready := os.environ.pop("RESTKEEPER_READY", ""):
         with suppress(OSError), os.fdopen(int(ready), "w") as pipe:
-            print(server.LISTENERS[0], file=pipe)
+            print(server.LISTENERS[0], _own_folder, sep="\n", file=pipe)
     _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: every caller may do everything", file=sys.stderr)

@@ -16,6 +16,7 @@ from restkeeper.resources.changes import omitted_by
 from restkeeper.resources.resource import references_in
 from restkeeper.storage.interface import Query, Related, Sort
 from restkeeper.web import exactjson
+from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
 from restkeeper.web.observe import SHOWN
 
@@ -131,7 +132,8 @@ def embed(
         chosen = {name: text for name, text in members.items() if not fields or name in fields or name in tree}
         shown.append(places.open(chosen, tree))
     found = _find(items, list(parts.values()), ids, places.counts)
-    prefix = "/".join(request.path.split("/")[:3]) if request.path.startswith("/api/") else ""  # of the version
+    version = "/".join(request.path.split("/")[:3]) if request.path.startswith("/api/") else ""
+    prefix = address_of(version)
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, id), [])

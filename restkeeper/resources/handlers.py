@@ -24,7 +24,7 @@ from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import Action
 from restkeeper.storage.interface import Filter, Op, Record, Transaction
 from restkeeper.web import exactjson
-from restkeeper.web.application import Reply
+from restkeeper.web.application import Reply, address_of
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
 from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, read_none, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
@@ -222,7 +222,7 @@ class ReferringHandlers(CollectionHandlers):
 
         reply = self.items.create(sent, refer)
         if location := reply.headers.get("Location"):
-            reply.headers["Location"] = f"{request.path.rsplit('/', 3)[0]}/{self.name}/{location.rpartition('/')[2]}"
+            reply.headers["Location"] = f"{location.rsplit('/', 4)[0]}/{self.name}/{location.rpartition('/')[2]}"
         return reply
 
 
@@ -258,7 +258,7 @@ class SecretItemHandlers(CollectionHandlers):
             body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
             reply = Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
             if id is None:
-                reply.headers["Location"] = f"{request.path}/{record.id}"
+                reply.headers["Location"] = address_of(f"{request.path}/{record.id}")
             return Prepared(reply, lambda transaction: store(transaction, record, secret), before)
 
         once = items.hooks.idempotency(sent, secret=True)

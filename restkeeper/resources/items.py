@@ -31,7 +31,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Filter, Index, Kind, Op, Page, Query, Record, Sort, Store, Transaction
 from restkeeper.web import exactjson, lookup
-from restkeeper.web.application import Reply
+from restkeeper.web.application import Reply, address_of
 from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, fault, read_object, read_objects, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
@@ -155,7 +155,8 @@ class Items:
         """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
         self._before_read()
         owner, conditional = self.access.visible_owner(), is_conditional()
-        address = (owner, self.representation.fingerprint, request.path, request.query_string)  # what it depends on
+        path = request.root_path + request.path
+        address = (owner, self.representation.fingerprint, path, request.query_string)  # what it depends on
         page = self._pages.get(address)
         change_token = self._change_token() if page or conditional else None
         if page is None or page.change_token != change_token:
@@ -215,7 +216,8 @@ class Items:
                 if isinstance(sent, list):
                     return self.prepare_several(sent, owner)
                 prepared = self.prepare_create(sent, owner)
-            prepared.reply.headers["Location"] = f"{request.path}/{self.resource.shown(prepared.after[''].id)}"
+            path = f"{request.path}/{self.resource.shown(prepared.after[''].id)}"
+            prepared.reply.headers["Location"] = address_of(path)
             return prepared
 
         return self.add(self.hooks.idempotency(sent), prepare)

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from flask import Flask, Request, Response
@@ -18,6 +19,7 @@ from werkzeug.wsgi import get_current_url, get_host
 from restkeeper.web import exactjson
 
 MOST_HOST = 255  # characters
+_UNESCAPED = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 _LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 _HOSTS_KEPT = 256  # a client can name any number of hosts
 
@@ -126,7 +128,7 @@ class Application(Flask):
         return MapAdapter(
             self.url_map,
             server_name,
-            environ.get("SCRIPT_NAME") or "/",
+            request.root_path or "/",
             "",
             known[0],
             environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace") or "/",
@@ -140,6 +142,11 @@ class Application(Flask):
             environ["HTTP_HOST"] = ""  # what comes after cannot be read either
         trusted = host if host and self.trusts_host(host) else ""
         return trusted, self.url_map.bind_to_environ(environ, subdomain="").server_name
+
+
+def address_of(path: str) -> str:
+    """The address of a path, escaped: below the prefix at which the current request finds the service (SCRIPT_NAME)."""
+    return quote(request_ctx.request.root_path + path, _UNESCAPED)
 
 
 def host_of(environ: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 from flask import Response, current_app, request
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
@@ -27,14 +26,12 @@ from restkeeper.storage.errors import (
     StoreUnopened,
 )
 from restkeeper.web import exactjson
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, address_of
 from restkeeper.web.observe import request_id
 
 LOG_SECONDS = 60.0  # between two lines of a process about its missing store, or its full disk
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
-
-PATH = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 
 _log = logging.getLogger("restkeeper")
 _logged: dict[type[StoreError], float] = {}  # the time of the last such line
@@ -71,7 +68,7 @@ def render(problem: Problem) -> Response:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
-        problem.uri or known_base() + PAGES + problem.name,
+        problem.uri or known_base() + address_of(PAGES + problem.name),
         problem.title,
         problem.detail,
         dict(problem.headers),
@@ -111,7 +108,7 @@ def _render_http(error: HTTPException) -> Response:
         headers["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not one of {', '.join(allowed)}"
     elif detail == NotFound.description:
-        detail = f"nothing is at {shortened(request.path)}"
+        detail = f"nothing is at {shortened(request.root_path + request.path)}"
     if kind := _BY_STATUS.get(status):
         return render(kind(detail, headers=headers))
     return _answer(status, "about:blank", HTTP_STATUS_CODES.get(status, "Error"), detail, headers, {})
@@ -128,7 +125,7 @@ def _answer(
     body = {"type": type_uri, "title": title, "status": status}
     if detail:
         body["detail"] = detail
-    body |= {"instance": quote(request.path, PATH), "request_id": request_id()} | members
+    body |= {"instance": address_of(request.path), "request_id": request_id()} | members
     response = current_app.response_class(exactjson.dumps(body), status, mimetype=PROBLEM_JSON)
     response.headers.update(headers)
     response.headers["Cache-Control"] = "no-store"

@@ -22,6 +22,7 @@ from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.storage.interface import Page, Position, Query
+from restkeeper.web.application import address_of
 from restkeeper.web.queries import ListRequest
 
 K = TypeVar("K")
@@ -72,13 +73,14 @@ def links(
         bound = _bound(path, args, query)
         positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in _by_cursor(query, page)}
     others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
-    return link_header({rel: _target(path, "&".join(filter(None, (others, end)))) for rel, end in positions.items()})
+    address = address_of(path)
+    return link_header({rel: _target(address, "&".join(filter(None, (others, end)))) for rel, end in positions.items()})
 
 
 def target_with(name: str, value: str | None) -> str:
     """The target of the current request with another value of a parameter; without that if the value is None."""
     pairs = [pair for pair in request.args.items(multi=True) if pair[0] != name]
-    return _target(request.path, urlencode(pairs if value is None else [*pairs, (name, value)]))
+    return _target(address_of(request.path), urlencode(pairs if value is None else [*pairs, (name, value)]))
 
 
 def link_header(targets: Mapping[str, str]) -> str:
@@ -99,8 +101,8 @@ def link_header(targets: Mapping[str, str]) -> str:
     return value
 
 
-def _target(path: str, parameters: str) -> str:
-    return f"{path}{'?' if parameters else ''}{parameters}"
+def _target(address: str, parameters: str) -> str:
+    return f"{address}{'?' if parameters else ''}{parameters}"
 
 
 def require_whole(listing: ListRequest, page: Page) -> None:

@@ -5,7 +5,7 @@ the unversioned paths. /docs?version=v2 shows another one.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from restkeeper.features.openapi.document import document
 from restkeeper.service import Service
 from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson, preconditions
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import PUBLIC, needs
 from restkeeper.web.exactjson import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
@@ -52,8 +52,14 @@ class DocumentHandlers:
 
     def __init__(self, app: Application, service: Service, version: str) -> None:
         self._service = service
-        # It is slow, and built for the first request, and again after each sunset.
-        self._document = cache(lambda sunsets: exactjson.dumps(document(app, service, version)))
+
+        @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
+        def made(server: str, sunsets: int) -> bytes:
+            whole = document(app, service, version)
+            whole["servers"][0]["url"] = server
+            return exactjson.dumps(whole)
+
+        self._document = made
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -63,7 +69,7 @@ class DocumentHandlers:
         require_acceptable(JSON)
         now = self._service.clock.time()
         sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
-        return preconditions.document(self._document(sunsets), JSON)
+        return preconditions.document(self._document(address_of("") or "/", sunsets), JSON)
 
 
 @needs(PUBLIC)
@@ -80,7 +86,7 @@ def read_asset(name: str) -> Response:
     if name in _OWN:
         return preconditions.document((_FOLDER / name).read_bytes(), _OWN[name])
     if name not in _ASSETS:
-        raise NotFound(f"nothing is at {shortened(request.path)}")
+        raise NotFound(f"nothing is at {shortened(request.root_path + request.path)}")
     reply = send_from_directory(_SWAGGER_UI, name)
     reply.headers["Cache-Control"] = f"max-age={24 * 3600}"
     return reply

@@ -13,7 +13,7 @@ from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.web import exactjson
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
 from restkeeper.web.errors import known_base
 from restkeeper.web.exactjson import HTML, JSON, quality, require_acceptable
@@ -67,13 +67,14 @@ class PageHandlers:
     def read_index(self) -> Response:
         """The collections, with their counts for callers that may read all items, and links."""
         service = self._service
-        collections: list[dict[str, Any]] = [{"name": each.name, "url": f"/{each.name}"} for each in service.resources]
+        names = [each.name for each in service.resources]
+        collections: list[dict[str, Any]] = [{"name": name, "url": address_of(f"/{name}")} for name in names]
         for shown, each in zip(collections, service.resources, strict=True):
             if not each.singleton and caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
                 shown["items"] = service.store.count(each.name)
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
-        links = {name: path for name, path in links.items() if path in paths}
+        links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = known_base() or "https://HOST"
         return _negotiated("index.html", value, base=base, key=service.guard.is_required, title=service.name)
@@ -85,7 +86,8 @@ class PageHandlers:
         """The meaning of a problem type, and what to do."""
         if (problem := self.types.get(name)) is None:
             raise NotFound(f"there is no problem type {shortened(name)!r}")
-        return _negotiated("problem.html", {"title": problem.title, "status": problem.status, "about": problem.about})
+        shown = {"title": problem.title, "status": problem.status, "about": problem.about}
+        return _negotiated("problem.html", shown, start=address_of("/"))
 
 
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:

@@ -3,7 +3,6 @@
 from functools import partial
 from math import inf
 from typing import NoReturn, cast
-from urllib.parse import quote
 
 from flask import Request, Response
 
@@ -16,9 +15,9 @@ from restkeeper.features.versions.representations import OlderRepresentation, Su
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import PUBLIC, needs
-from restkeeper.web.errors import PATH, render
+from restkeeper.web.errors import render
 from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -76,7 +75,7 @@ def _locate(service: Service, error: NotConvertible) -> Response:
     if able := [name for name in shown if shown[name] < error.revisions.stop]:
         stored = error.revisions.start
         version = min(able, key=lambda name: abs(shown[name] - stored))
-        location = f"{prefix_of(version)}/{of}" + ("" if resource.singleton else f"/{quote(error.id)}")
+        location = address_of(f"{prefix_of(version)}/{of}" + ("" if resource.singleton else f"/{error.id}"))
         error.members["location"] = location
         error.detail += f"; {location} shows it: change the value there"
     return render(error)
@@ -164,6 +163,6 @@ class Gate:
         """The refusal of a path, whose part after the version is `rest`."""
         headers, advice, members = {"Sunset": http_date(deprecation.sunset)}, "", {"sunset": str(deprecation.sunset)}
         if successor := self._versions.replacement_for(version, self._clock.time()):
-            headers["Link"] = f'<{prefix_of(successor)}{quote(rest, PATH)}>; rel="successor-version"'
+            headers["Link"] = f'<{address_of(prefix_of(successor) + rest)}>; rel="successor-version"'
             advice, members["successor"] = f"; use {successor}", successor
         return VersionRetired(f"{what} {deprecation.retired}{advice}", headers=headers, **members)

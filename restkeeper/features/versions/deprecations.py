@@ -7,7 +7,6 @@ are filtered or sorted by it. Neither what is stored nor what is sent is parsed 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
-from urllib.parse import quote
 
 from flask import Request, Response
 from werkzeug.routing import Map, Rule
@@ -20,8 +19,7 @@ from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of
-from restkeeper.web.application import Application
-from restkeeper.web.errors import PATH
+from restkeeper.web.application import Application, address_of
 from restkeeper.web.observe import DEPRECATED, SHOWN
 from restkeeper.web.pagination import LINK_BYTES
 from restkeeper.web.queries import RESERVED
@@ -136,7 +134,7 @@ class Deprecations:
         successor = self._versions.replacement_for(declared, self._clock.time())
         path = f"{prefix_of(successor)}{target.route or target.rest}"
         if successor != target.version and path in self._rules:  # its own where that is a preview
-            yield f'<{prefix_of(successor)}{quote(target.rest, PATH)}>; rel="successor-version"'
+            yield f'<{address_of(prefix_of(successor) + target.rest)}>; rel="successor-version"'
 
     @cached_property
     def _rules(self) -> set[str]:

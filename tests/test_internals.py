@@ -18,6 +18,7 @@ from gunicorn.http import Request, RequestParser, body, errors, wsgi
 from gunicorn.workers.ggevent import GeventWorker
 from packaging.requirements import Requirement
 from packaging.version import Version
+from werkzeug.routing import Rule
 
 from tests.live import ROOT
 
@@ -44,6 +45,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
     (Flask.create_url_adapter, "(self, request: 'Request | None') -> 'MapAdapter | None'"),
+    (Rule.compile, "(self) -> 'None'"),
     # restkeeper/storage/postgresql/session.py
     (
         psycopg.Connection.wait,

@@ -13,7 +13,6 @@ from msgspec import Raw
 
 from restkeeper.errors import InvalidQuery, NotConvertible
 from restkeeper.resources.changes import omitted_by
-from restkeeper.resources.resource import references_in
 from restkeeper.storage.interface import Query, Related, Sort
 from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
@@ -67,8 +66,8 @@ def relations_of(items: Items, others: Iterable[Items]) -> dict[str, Relation]:
 
 def _references(items: Items) -> Iterator[tuple[str, str, str]]:
     """The references of some items: the field as callers know it and as it is stored, and what it refers to."""
-    declared = dict(references_in(items.stored.schema()))
-    for field in items.representation.queryable.fields:
+    declared = items.stored.revision.references
+    for field in items.representation.queryable.fields if declared else ():
         path = items.representation.query(Query(sort=(Sort(field),))).sort[0].field
         if path in declared:
             yield field, path, declared[path].to

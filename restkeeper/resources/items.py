@@ -685,13 +685,13 @@ class ItemLocks:
 
     def __init__(self, clock: Clock = time) -> None:
         self._clock = clock
-        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._locks: dict[int, threading.Lock] = {}
         self._large = threading.Lock()
 
     def change(self, id: str, attempt: Callable[[float], T]) -> T:
         """As `until_current`, under the lock of the item with this id. Raises Unavailable if it is not free in time."""
         deadline = deadline_of(self._clock)
-        lock = self._locks[hash(id) % LOCKS]
+        lock = self._locks.setdefault(hash(id) % LOCKS, threading.Lock())
         if not lock.acquire(blocking=False):
             if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
                 raise Unavailable("others are changing this item; try again")

@@ -9,7 +9,7 @@ from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, NotFound, shortened
 from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
-from restkeeper.resources.resource import Ownership, references_in
+from restkeeper.resources.resource import Ownership
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
 from restkeeper.schemas.fields import IntegerReference, Reference, Refers
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -38,15 +38,15 @@ class References:
             for name, stored in representations.items()
         }
         for name, stored in representations.items():
-            schema = stored.schema()
-            for path, field in references_in(schema):
+            own = stored.revision.definitions.values()
+            for path, field in stored.revision.references.items():
                 if field.to not in representations or representations[field.to].resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
                     raise ValueError(f"{name}.{path}: Reference({field.to!r}): must be one of {known}")
                 kind = IntegerReference if representations[field.to].resource.ids == "integer" else Reference
                 if not isinstance(field, kind):
                     raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
-                if field.on_delete == "null" and (not field.allow_none or field.parent is not schema):
+                if field.on_delete == "null" and not (field.allow_none and field in own):
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
                 self._of.setdefault(name, []).append((path, field))
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))

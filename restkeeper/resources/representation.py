@@ -28,6 +28,8 @@ _ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none 
 _TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
 _ID = re.compile(rb'\A{"id":"[^"]*",?')
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
+_SERVER_FIELDS = ServerFieldsSchema()
+_WITH_INTEGERS = ServerFieldsSchema.from_dict({"id": IntegerId(1, LARGEST_ID)})()
 
 JsonObject = dict[str, Any]
 
@@ -138,9 +140,8 @@ class StoredRepresentation(Representation):
         self.fingerprint = own.fingerprint
         self.queryable = Queryable(own.fields, own.names)
         self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
-        self._schema = own.loading()
-        ids: JsonObject = {"id": IntegerId(1, LARGEST_ID)} if resource.ids == "integer" else {}
-        self._server_fields = ServerFieldsSchema.from_dict(ids)()
+        self._schema = own.loading
+        self._server_fields = _WITH_INTEGERS if resource.ids == "integer" else _SERVER_FIELDS
         self._is_exact = all(map(is_exact, own.definitions.values()))
         self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
         self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)

@@ -92,7 +92,8 @@ class Revision:
     JSON, and `stored` those with which it is stored: also those of READ_ONLY that are `hidden`. `described` are those
     that the store knows: integer ids, too. `fields` are those that queries can use, `texts` those whose values are
     texts, or null. `read_only` are those that no caller sets, `computed` those of them that follow from others;
-    `guarded` need a scope to be changed, also to some states. `defaults` are the texts of the values of a new item. The
+    `guarded` need a scope to be changed, also to some states. `references` are by their paths, also those inside nested
+    schemas. `defaults` are the texts of the values of a new item. The
     `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order, types
     and defaults, and of the schemas inside them.
     """
@@ -103,6 +104,7 @@ class Revision:
         self.schema = schema
         known = fields_of(made)
         self.definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
+        self.references = dict(references_in(made))
         not_described = READ_ONLY[1:] if isinstance(known.get("id"), IntegerId) else READ_ONLY
         self.described = {name: field for name, field in known.items() if name not in not_described}
         self.hidden = hidden_in(schema)
@@ -131,6 +133,7 @@ class Revision:
         had = {**self.defaults, **members}
         return {name: had[name] for name in self.stored if name in had}
 
+    @cached_property
     def loading(self) -> Schema:
         """A schema that loads an item without READ_ONLY, and with what is stored of the other read-only fields."""
         made = prepared(self.schema, exclude=tuple(name for name in READ_ONLY if name not in self.hidden))
@@ -404,12 +407,11 @@ class Resource:
         newest, oldest = self.newest, self.revision
         while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
             oldest -= 1  # code of that revision can work with the items, too
-        of_references = [path for path, _ in references_in(newest.schema())]
         own = {index.field for index in self.indexes if not index.unique}
         return Collection(
             self.name,
             {"id": Field("id", Kind.TEXT), **newest.fields},  # which a singleton does not show
-            (*self.indexes, *(Index(name) for name in of_references if name not in own)),
+            (*self.indexes, *(Index(name) for name in newest.references if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
             schema=StoredSchema(newest.fingerprint, self.revision, oldest, describe(newest.described)),

@@ -6,6 +6,8 @@ Hooks are given the request, so that they need no context-local proxy. Everythin
 import logging
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from types import MethodType
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +15,7 @@ import orjson
 from flask import Flask, Request, Response
 from flask.globals import request_ctx
 from flask.typing import ResponseReturnValue, RouteCallable
-from werkzeug.routing import MapAdapter
+from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wsgi import get_current_url, get_host
 
 from restkeeper.web import exactjson
@@ -38,6 +40,26 @@ class Reply(Response):
         return chunks  # type: ignore[return-value]
 
 
+class Route(Rule):
+    """A rule. What werkzeug compiles of its text, in some 0.2 ms, is that of all applications in the process."""
+
+    def compile(self) -> None:
+        if self.defaults or self.host or self.subdomain or self.map.converters != Map.default_converters:
+            return super().compile()  # of more than the text
+        for name, value in _compiled(self.rule, self.merge_slashes).items():
+            setattr(self, name, MethodType(value.__func__, self) if isinstance(value, MethodType) else value)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str, merge_slashes: bool | None) -> dict[str, Any]:
+    """The attributes that `Rule.compile` sets."""
+    rule = Rule(text, merge_slashes=merge_slashes)
+    rule.map = Map()
+    before = {**vars(rule)}
+    rule.compile()
+    return {name: value for name, value in vars(rule).items() if value is not before.get(name) or name == "arguments"}
+
+
 _log = logging.getLogger("restkeeper")
 
 Before = Callable[[Request], Response | None]
@@ -54,6 +76,7 @@ class Application(Flask):
     """
 
     response_class = Reply
+    url_rule_class = Route
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once

@@ -18,7 +18,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -249,7 +249,12 @@ class Contribution:
 
 def texts_in(path: Path, **values: Any) -> dict[str, Any]:
     """The parts of a description in a TOML file, with the known values for their <words>."""
-    return dict(filled(tomllib.loads(path.read_text(encoding="utf-8")), **values))
+    return dict(filled(_parsed(path), **values))
+
+
+@lru_cache(maxsize=16)  # all that there are
+def _parsed(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def filled(part: Any, **values: Any) -> Any:

@@ -1,0 +1,52 @@
+"""`python -m bench.start`: how long a test waits for its service. Fails if that is too long, on a quiet machine.
+
+An application of four collections, in processor time, after the first one of the process; and the end of a LiveServer.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from restkeeper import Config, LiveServer, Version, Versions, create_app
+from tests import shop
+from tests.shop import orders, tags
+
+ROUNDS = 50
+RESOURCES = [*shop.RESOURCES, orders.ORDERS, tags.TAGS]
+TWO = Versions(Version("v1"), Version("v2"), unversioned="v1")
+MOST = {"create_app": 10, "create_app, two versions": 15, "LiveServer.close": 300}  # ms
+
+
+def measured(work: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
+    """The milliseconds of each round."""
+    found = []
+    for _ in range(rounds):
+        begun = clock()
+        work()
+        found.append((clock() - begun) * 1000)
+    return found
+
+
+def main() -> int:
+    """Print the medians; 1 if one is too long."""
+    first = measured(lambda: create_app(Config(), RESOURCES), 1, time.process_time)
+    servers = [LiveServer(Path(__file__).parent.parent) for _ in range(5)]
+    times = {
+        "create_app, first": first,
+        "create_app": measured(lambda: create_app(Config(), RESOURCES), ROUNDS, time.process_time),
+        "create_app, two versions": measured(
+            lambda: create_app(Config(), RESOURCES, versions=TWO), ROUNDS, time.process_time
+        ),
+        "LiveServer, start": measured(lambda: servers.append(servers.pop(0).__enter__()), 5, time.perf_counter),
+        "LiveServer.close": measured(lambda: servers.pop().close(), 5, time.perf_counter),
+    }
+    for name, each in times.items():
+        limit = f" (at most {MOST[name]})" if name in MOST else ""
+        print(f"{name:<26} {statistics.median(each):8.1f} ms{limit}")
+    return int(any(statistics.median(times[name]) > most for name, most in MOST.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -171,7 +171,7 @@ def test_references_inside_lists(client: FlaskClient) -> None:
     things = [new(client, "/things", owner=owner) for _ in range(3)]
     lines = [{"thing": thing} for thing in things[:2]]
     listed = client.post("/lists", json={"lines": lines, "owners": [other]}).json
-    wrong = client.post("/lists", json={"lines": [*lines, {"thing": "none"}]})
+    wrong = client.post("/lists", json={"lines": [*lines, {"thing": "none"}, {"thing": "a"}]})
     assert (wrong.status_code, wrong.json["errors"][0]["pointer"]) == (422, "#/lines/2/thing")
     assert client.delete(f"/things/{things[0]}").json["detail"] == "lines.thing of lists refers to it"
     assert client.delete(f"/things/{things[2]}").status_code == 200
@@ -329,15 +329,17 @@ def test_references_are_indexed_and_documented(client: FlaskClient) -> None:
 def test_a_private_item_of_another_owner_does_not_exist() -> None:
     """Nobody learns of it, or keeps its owner from deleting it, by a reference."""
     private = replace(OWNERS, ownership=Ownership.ALL)
-    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [private, THINGS])
+    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [private, THINGS, LISTS])
     client = app.test_client()
-    scopes = ["owners:read", "owners:write", "things:write"]
+    scopes = ["owners:read", "owners:write", "things:write", "lists:write"]
     mine, other = ({"X-API-Key": make_key(client, *scopes)["secret"]} for _ in range(2))
     owner = client.post("/owners", json={}, headers=mine).json["id"]
     for id in (owner, "none"):
         refused = client.post("/things", json={"owner": id}, headers=other)
         assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/owner")
         assert refused.json["detail"] == f"owner: there is no item '{id}' in owners"
+        refused = client.post("/lists", json={"lines": [], "owners": [id, "other"]}, headers=other)
+        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/owners/0")
     for headers in (mine, ADMIN):
         assert client.post("/things", json={"owner": owner}, headers=headers).status_code == 200
 

@@ -60,15 +60,19 @@ class References:
         for path, field in own:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}
+            missing = dict[str, ReferenceMissing]()
             for id, pointer in new.items():
-                detail, id = f"there is no item {shortened(str(id))!r} in {field.to}", self._keys[field.to](id)
-                missing = ReferenceMissing(pointer, detail, change.after.id)
-                transaction.require_present(field.to, id, missing)
-                if (access := self._private[field.to]) and has_request_context():
-                    try:
-                        access.require_sight(transaction.read(field.to, id))
-                    except (NotFound, RecordNotFound):  # the caller must not know of it
-                        raise missing from None
+                detail = f"there is no item {shortened(str(id))!r} in {field.to}"
+                missing[self._keys[field.to](id)] = ReferenceMissing(pointer, detail, change.after.id)
+            if (access := self._private[field.to]) is None or not has_request_context():
+                transaction.require_present(field.to, missing)
+                continue
+            for id, refusal in missing.items():  # one by one: the first is refused that the caller must not know of
+                transaction.require_present(field.to, {id: refusal})
+                try:
+                    access.require_sight(transaction.read(field.to, id))
+                except (NotFound, RecordNotFound):
+                    raise refusal from None
 
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.

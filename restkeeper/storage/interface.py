@@ -274,8 +274,8 @@ class ItemTransaction(Protocol):
     def require(self, collection: str, record: Record) -> None:
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
-    def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
-        """Lock a record against deletion until this transaction ends; raises `missing` if it does not exist."""
+    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
+        """Lock records against deletion until this transaction ends; raises what the first has that does not exist."""
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Lock records, each a collection and an id, in one order; those that are locked later are added to the set.

@@ -148,9 +148,10 @@ class PostgresTransaction(Outbox, BaseTransaction):
         self._locked.add((collection, record.id))
         self._keeps_order(collection, record.id)
 
-    def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
-        if (collection, id) not in self._locked:
-            self._session.queue(_PRESENT, (collection, clean(id)), refusal=missing)
+    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
+        for id, refusal in missing.items():
+            if (collection, id) not in self._locked:
+                self._session.queue(_PRESENT, (collection, clean(id)), refusal=refusal)
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         if names := [id for collection, id in items if not collection]:

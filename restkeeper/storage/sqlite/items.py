@@ -8,6 +8,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
+import orjson
+
 from restkeeper.storage.base import BaseTransaction
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
@@ -26,7 +28,12 @@ from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, 
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
 
-_EXISTS = "SELECT 1 FROM items WHERE collection = ? AND id = ?"
+_ABSENT = """\
+SELECT value
+FROM json_each(?)
+WHERE NOT EXISTS (SELECT 1 FROM items WHERE collection = ? AND id = value)
+ORDER BY key
+LIMIT 1"""
 
 _INSERT_RESPONSE = "INSERT INTO responses (id, stored_at, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
 
@@ -109,9 +116,10 @@ class SqliteTransaction(BaseTransaction):
             pass
         raise self._failed(RecordChanged("the item was changed meanwhile"))
 
-    def require_present(self, collection: str, id: str, missing: ReferenceMissing) -> None:
-        if self._database.execute(_EXISTS, (collection, id)).fetchone() is None:
-            raise self._failed(missing)
+    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
+        ids = orjson.dumps(list(missing)).decode()
+        for (absent,) in self._database.execute(_ABSENT, (ids, collection)).fetchall():
+            raise self._failed(missing[absent])
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Nothing waits for a record."""

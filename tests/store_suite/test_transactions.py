@@ -28,6 +28,22 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
     assert (ids(store), store.count("things"), store.change_token("things")) == ([], 0, before)
 
 
+def test_a_transaction_has_many_changes(store: Store) -> None:
+    """All are made, or none if one of them fails, also where they are sent in parts."""
+    names = [f"n{number:03}" for number in range(600)]
+
+    def work(transaction: Transaction, *also: str) -> None:
+        for name in [*names, *also]:
+            transaction.insert("things", record(name))
+
+    for failing in names[0], names[400]:
+        with pytest.raises(DuplicateValue):
+            store.write(lambda transaction, failing=failing: work(transaction, failing, "last"))
+        assert ids(store) == []
+    store.write(work)
+    assert store.count("things") == 600
+
+
 def test_a_transaction_sees_its_own_changes(store: Store) -> None:
     """Inside a work, reads return what the work has written; its change token changes, too."""
 

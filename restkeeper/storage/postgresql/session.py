@@ -36,6 +36,8 @@ SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
 
+MOST_QUEUED = 256  # changes that are sent together: thousands would take long, and others have no turn meanwhile
+
 _IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)  # the server waits for the end of the transaction
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
@@ -125,6 +127,8 @@ class Session(psycopg.Connection[Row]):
     def queue(self, statement: str, parameters: Parameters = None, *, refusal: StoreError | None = None) -> None:
         """Queue a change. `refusal` is raised when it is made and changes no row, or locks none."""
         self._queue.append(Statement(statement, parameters, refusal))
+        if len(self._queue) > MOST_QUEUED:
+            self.flush()
 
     def flush(self) -> None:
         """Make all queued changes, in one round trip."""

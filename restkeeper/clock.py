@@ -2,10 +2,13 @@
 
 import os
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 from uuid import UUID
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -27,6 +30,22 @@ class Clock(Protocol):
 # Seconds to sleep so that everything else continues. Under gevent a sleep of 0 lets other greenlets run up to 50 times
 # before the server checks its sockets; with any longer sleep it checks them, which costs some 0.2 ms if nothing waits.
 YIELD_SECONDS = 0.000001
+TURN_SECONDS = 0.01  # for which a request with many items computes before others have their turn
+OTHERS_SECONDS = 1.0  # for which it gives way to them, in total
+
+
+def in_turns(values: Iterable[T], clock: Clock) -> Iterator[T]:
+    """The values; after each TURN_SECONDS of what is done with them, other requests have their turn.
+
+    That takes OTHERS_SECONDS and one turn at most: others may wait for the transaction in which it is done.
+    """
+    end, left = clock.monotonic() + TURN_SECONDS, OTHERS_SECONDS
+    for value in values:
+        if (now := clock.monotonic()) >= end and left > 0:
+            clock.sleep(YIELD_SECONDS)
+            after = clock.monotonic()
+            end, left = after + TURN_SECONDS, left - (after - now)
+        yield value
 
 
 def rfc3339(moment: float | datetime, digits: str = "microseconds") -> str:

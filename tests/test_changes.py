@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import Schema
 
-from restkeeper.clock import YIELD_SECONDS
+from restkeeper.clock import YIELD_SECONDS, in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources import items
@@ -239,6 +240,47 @@ def test_a_failed_large_change_releases_its_lock() -> None:
     assert clock.slept == [YIELD_SECONDS, YIELD_SECONDS]
 
 
+class SlowClock(SetClock):
+    """At each turn of others they take some seconds."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.now += 0.3
+
+
+def test_work_with_many_items_gives_way() -> None:
+    """Others have a turn each time that it has worked for long, and some seconds in all; it does not begin with one."""
+    for clock, seconds, turns in (SetClock(), 0.03, 9), (SetClock(), 0.006, 4), (SlowClock(), 0.03, 4):
+        done = []
+        for number in in_turns(range(10), clock):
+            done.append(number)
+            clock.now += seconds
+        assert done == [*range(10)]
+        assert clock.slept == [YIELD_SECONDS] * turns
+
+
+class WorkingClock(SetClock):
+    """Each look at it takes some time."""
+
+    def monotonic(self) -> float:
+        self.now += 0.006
+        return self.now
+
+
+@pytest.mark.needs("batch")
+def test_batches_and_arrays_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also inside of their transactions, which lose nothing by that."""
+    monkeypatch.setattr(items, "CHANGE_SECONDS", 1000.0)
+    client = create_app(Config(), clock=(clock := WorkingClock())).test_client()
+    several = [{"name": str(number)} for number in range(100)]
+    batch = {"operations": [{"method": "POST", "path": "/products", "body": each} for each in several]}
+    for path, body, turns in ("/products", several, 60), ("/api/v1/batch", batch, 30):
+        clock.slept.clear()
+        assert client.post(path, json=body).status_code == 200
+        assert clock.slept.count(YIELD_SECONDS) > turns
+    assert client.get("/products").headers["X-Total-Count"] == "200"
+
+
 def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes for a large item, and many for a small or a new one, wait for the lock of large changes."""
     seen: list[float] = []
@@ -267,6 +309,25 @@ def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypa
     assert seen.pop() <= items.LARGE
     assert client.post("/products", json=[{"name": "x" * 200}] * 100).status_code == 200
     assert seen.pop() >= items.LARGE
+
+
+@pytest.mark.needs("batch")
+def test_bodies_of_batches_are_parsed_one_at_a_time(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is no JSON; it is read before, so that nobody waits for who sends it."""
+    seen: list[tuple[int, int]] = []
+
+    @contextmanager
+    def recorded(self: ItemLocks, size: int, deadline: float) -> Iterator[None]:
+        seen.append((size, body.tell()))
+        yield
+
+    monkeypatch.setattr(ItemLocks, "of_size", recorded)
+    batch = {"operations": [{"method": "POST", "path": "/products", "body": {"name": "x"}}]}
+    for content, status in (json.dumps(batch).encode(), 200), (b"[" * 9000, 400):
+        body = BytesIO(content)
+        sent = {"content_length": len(content), "content_type": "application/json"}
+        assert client.post("/api/v1/batch", input_stream=body, **sent).status_code == status
+        assert seen.pop() == (len(content), len(content))
 
 
 def test_all_waits_of_a_change_have_one_deadline() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
+from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
-from restkeeper.resources.items import Items, Prepared, done, write_together
+from restkeeper.resources.items import ItemLocks, Items, Prepared, deadline_of, done, write_together
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
 from restkeeper.schemas.fields import JsonObject as AnyObject
@@ -22,7 +23,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
 from restkeeper.web.errors import problem_of
-from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_object, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_bytes, read_object, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -101,6 +102,7 @@ class BatchHandlers:
 
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
+        self._locks = ItemLocks(service.clock)
         self._items: Mapping[str, Items] = {
             name: Items(
                 stored,
@@ -129,8 +131,10 @@ class BatchHandlers:
         """
         require_acceptable(JSON)
         config = self._service.config
-        sent = read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
-        operations = load(BatchSchema(), sent)["operations"]
+        size = len(read_bytes(config.max_body, cache=True))  # first: who sends slowly holds up no others
+        with self._locks.of_size(size, deadline_of(self._service.clock)):
+            sent = read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+            operations = load(BatchSchema(), sent)["operations"]
         request.environ[SHOWN] = {each["path"].lstrip("/").partition("/")[0] for each in operations}
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
@@ -144,7 +148,7 @@ class BatchHandlers:
         ids: dict[str, str | int] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
-        for number, operation in enumerate(operations):
+        for number, operation in in_turns(enumerate(operations), self._service.clock):
             try:
                 reply = self._one(operation, number, ids, one_by_one, transaction)
                 body = reply.get_data()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import YIELD_SECONDS, Clock, rfc3339, time_after
+from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks, IdempotencyRecord, omitted_by
@@ -260,7 +260,7 @@ class Items:
     def prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
         """Create items, all or none."""
         records, faults, ids = list[Record](), list[JsonObject](), next_ids(self.resource, self.store, len(sent))
-        for number, each in enumerate(sent):
+        for number, each in in_turns(enumerate(sent), self.clock):
             try:
                 records.append(self._new(each, owner, ids[number]))
             except ValidationFailed as error:
@@ -388,7 +388,7 @@ class Items:
 
     def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
         use_ids(self.resource, records[0].id, records[-1].id, transaction)
-        for each in records:
+        for each in in_turns(records, self.clock):
             self.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
     def _run_before(self, before: Record | None, after: Record | None) -> Record | None:

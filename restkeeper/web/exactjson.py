@@ -260,7 +260,7 @@ def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_valu
     coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
     if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
-    if not (body := _read(max_body)):
+    if not (body := read_bytes(max_body)):
         raise InvalidJson("the body is empty; a JSON object is expected")
     value = loads(body, max_depth, max_values)
     if isinstance(value, dict):
@@ -296,12 +296,13 @@ def require_media_type(*types: str) -> None:
         raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {found}", headers=headers)
 
 
-def _read(limit: int) -> bytes:
+def read_bytes(limit: int, *, cache: bool = False) -> bytes:
+    """The request's body; with `cache` it can be read again. Raises as `read_object`."""
     if (request.content_length or 0) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
-        body = request.get_data(cache=False)
+        body = request.get_data(cache=cache)
     except ClientDisconnected:
         raise BadRequest("the body ended before its announced length") from None
     except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
@@ -313,7 +314,7 @@ def _read(limit: int) -> bytes:
 
 def read_none(max_body: int) -> dict[str, Any]:
     """An empty object, which the body may be. Raises ValidationFailed for another one, BodyTooLarge and BadRequest."""
-    if _read(max_body).strip() not in (b"", b"{}"):
+    if read_bytes(max_body).strip() not in (b"", b"{}"):
         require_none([fault((), NO_BODY)])
     return {}
 

@@ -32,8 +32,7 @@ _ABSENT = """\
 SELECT value
 FROM json_each(?)
 WHERE NOT EXISTS (SELECT 1 FROM items WHERE collection = ? AND id = value)
-ORDER BY key
-LIMIT 1"""
+ORDER BY key LIMIT 1"""
 
 _INSERT_RESPONSE = "INSERT INTO responses (id, stored_at, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING"
 

@@ -37,6 +37,7 @@ PAUSE = 0.005  # seconds between two requests of /healthz
 MOST_MEMORY = 200  # MiB of a worker
 NOW = "2026-01-01T00:00:00.000000Z"
 JSON = {"Content-Type": "application/json"}
+APPS = {"attack_references": "tests.shop.references:create_app()"}  # of the attacks that need another service
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -185,6 +186,33 @@ def attack_patches(cluster: Cluster) -> str:
     return health_beside(cluster, "PATCH", paths, '{"stock":TURN}', connections=64, limit=1.0)
 
 
+def attack_batches(cluster: Cluster) -> str:
+    """Twelve connections change and create a hundred items in each transaction."""
+    item = {"name": "x", "attributes": {"v": [[]] * 3300}}
+    paths = [cluster.post("/products", item).headers["location"] for _ in range(100)]
+    kinds: list[dict[str, object]] = [{"v": [0.123456789] * 88}, {"v": '\\"é' * 1400}]
+    new = [{"name": "TURN", "attributes": attributes} for attributes in kinds]
+    changes = [{"method": "PATCH", "path": path, "body": {"name": "TURN"}} for path in paths]
+    bodies = [changes, *([{"method": "POST", "path": "/products", "body": each}] * 100 for each in new)]
+    return "; ".join(_batches_beside(cluster, each) for each in bodies)
+
+
+def attack_references(cluster: Cluster) -> str:
+    """Twelve connections create a hundred items at a time with 90 or 45 references each."""
+    owner = cluster.post("/owners", {}).json()["id"]
+    things = [each["id"] for _ in range(3) for each in cluster.post("/things", [{"owner": owner}] * 100).json()]
+    lines = [{"thing": thing} for thing in things] * 2
+    array = json.dumps([{"lines": lines[n : n + 90]} for n in range(100)])
+    batch = [{"method": "POST", "path": "/lists", "body": {"lines": lines[n : n + 45]}} for n in range(100)]
+    beside = health_beside(cluster, "POST", ["/lists"], array, connections=12)
+    return f"{beside}; {_batches_beside(cluster, batch)}"
+
+
+def _batches_beside(cluster: Cluster, operations: list[dict[str, object]]) -> str:
+    body = json.dumps({"operations": operations}, ensure_ascii=False)
+    return health_beside(cluster, "POST", ["/api/v1/batch"], body, connections=12)
+
+
 def attack_idle_connections(cluster: Cluster) -> str:
     """2,300 connections that send nothing, from one address, then from many; others can still connect."""
     return ", ".join(f"{addresses} addresses: {_idle(cluster, addresses)}" for addresses in (1, 200))
@@ -245,7 +273,8 @@ def main(names: list[str], store: str) -> None:
     for name in chosen:
         began = time.perf_counter()
         try:
-            with running(store, instances=1, RATE_LIMIT="off", LOG_LEVEL="error") as cluster:
+            app = APPS.get(name, "tests.shop:create_app()")
+            with running(store, instances=1, RATE_LIMIT="off", LOG_LEVEL="error", app=app) as cluster:
                 outcome = attacks[name](cluster)
         except Exception:
             failed.append(name)

@@ -126,7 +126,7 @@ def test_a_batch_creates_by_put(client: FlaskClient) -> None:
     again = {"method": "PUT", "path": "/tags/$red", "body": {"label": "red"}}
     response = client.post("/api/v1/batch", json={"operations": [put, again]})
     assert [each["body"]["version"] for each in response.json["results"]] == [1, 2]
-    absent = {**put, "path": "/tags/blue", "if_match": "*"}
+    absent = {**put, "path": "/tags/blue", "if_match": "*", "name": "blue"}
     response = client.post("/api/v1/batch", json={"operations": [put, absent]})
     assert (response.status_code, response.json["operation"]) == (412, 1)
     assert client.get("/tags/red").json["label"] == "red"
@@ -308,7 +308,7 @@ def test_a_batch_names_integers(posts: FlaskClient) -> None:
     post = {"method": "POST", "path": "/posts", "body": {}, "name": "post"}
     comment = {"method": "POST", "path": "/comments", "body": {"post": "$post"}}
     change = {"method": "PATCH", "path": "/posts/$post", "body": {"title": "x"}}
-    response = posts.post("/api/v1/batch", json={"operations": [post, post, comment, change]})
+    response = posts.post("/api/v1/batch", json={"operations": [{**post, "name": "first"}, post, comment, change]})
     assert response.status_code == 200, response.json
     assert [each["body"]["id"] for each in response.json["results"]] == [1, 2, 1, 2]
     assert response.json["results"][2]["body"]["post"] == 2

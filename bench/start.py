@@ -1,6 +1,7 @@
 """`python -m bench.start`: how long a test waits for its service. Fails if that is too long, on a quiet machine.
 
-An application of four collections, in processor time, after the first one of the process; and the end of a LiveServer.
+An application of four collections, in processor time, after the first one of the process; the start and the end of a
+LiveServer; and its spaces: made, reset after 1,000 items, and dropped.
 """
 
 import statistics
@@ -9,14 +10,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from restkeeper import Config, LiveServer, Version, Versions, create_app
+from restkeeper import Config, LiveServer, Space, Version, Versions, create_app
 from tests import shop
 from tests.shop import orders, tags
 
 ROUNDS = 50
 RESOURCES = [*shop.RESOURCES, orders.ORDERS, tags.TAGS]
 TWO = Versions(Version("v1"), Version("v2"), unversioned="v1")
-MOST = {"create_app": 10, "create_app, two versions": 15, "LiveServer.close": 300}  # ms
+MOST = {  # ms
+    "create_app": 10,
+    "create_app, two versions": 15,
+    "LiveServer.close": 300,
+    "a space": 10,
+    "Space.reset": 5,
+    "Space.drop": 5,
+}
 
 
 def measured(work: Callable[[], object], rounds: int, clock: Callable[[], float]) -> list[float]:
@@ -33,6 +41,16 @@ def main() -> int:
     """Print the medians; 1 if one is too long."""
     first = measured(lambda: create_app(Config(), RESOURCES), 1, time.process_time)
     servers = [LiveServer(Path(__file__).parent.parent) for _ in range(5)]
+    data = {"products": [{"name": f"Lamp {number}"} for number in range(1000)]}
+    with LiveServer(Path(__file__).parent.parent) as server:
+        server.space().drop()  # the worker has started
+        spaces: list[Space] = []
+        of_spaces = {
+            "a space": measured(lambda: spaces.append(server.space()), ROUNDS, time.perf_counter),
+            "Space.seed, 1,000 items": measured(lambda: spaces[0].seed(data), 1, time.perf_counter),
+            "Space.reset": measured(lambda: spaces[0].reset(), 1, time.perf_counter),
+            "Space.drop": measured(lambda: spaces.pop().drop(), ROUNDS, time.perf_counter),
+        }
     times = {
         "create_app, first": first,
         "create_app": measured(lambda: create_app(Config(), RESOURCES), ROUNDS, time.process_time),
@@ -41,6 +59,7 @@ def main() -> int:
         ),
         "LiveServer, start": measured(lambda: servers.append(servers.pop(0).__enter__()), 5, time.perf_counter),
         "LiveServer.close": measured(lambda: servers.pop().close(), 5, time.perf_counter),
+        **of_spaces,
     }
     for name, each in times.items():
         limit = f" (at most {MOST[name]})" if name in MOST else ""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from restkeeper.service import read_item as read_item
     from restkeeper.storage.interface import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
+    from restkeeper.testing import Space as Space
     from restkeeper.versions import Deprecation as Deprecation
     from restkeeper.versions import Version as Version
     from restkeeper.versions import Versions as Versions
@@ -72,7 +73,7 @@ _HOMES = {
     "cli.serve": ["serve"],
     "service": ["find_items", "read_item"],
     "storage.interface": ["Index"],
-    "testing": ["LiveServer"],
+    "testing": ["LiveServer", "Space"],
     "versions": ["Deprecation", "Version", "Versions"],
     "web.application": ["Application"],
     "web.auth": ["caller", "needs"],

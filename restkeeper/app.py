@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import NamedTuple
 
 from flask import Blueprint
@@ -124,14 +125,28 @@ def create_app(
         if backend and not backend.temporary and backend not in [BACKENDS[each] for each in stores]:
             known = " or ".join(stores) or "no store"
             raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
-        representations = [StoredRepresentation(each) for each in resources]
-        collections = stored_collections(representations, opened)
-        service = make_service(
-            config, representations, collections, name, versions=versions, features=opened, clock=clock, serves=serves
-        )
-        if serves:
-            service.open_store(START_SECONDS if is_program else 0.0)  # a command opens it when it needs it
-        return _application(service, blueprints)
+
+        def make(clock: Clock, wait_seconds: float = 0.0) -> Application:
+            representations = [StoredRepresentation(each) for each in resources]
+            service = make_service(
+                config,
+                representations,
+                stored_collections(representations, opened),
+                name,
+                versions=versions,
+                features=opened,
+                clock=clock,
+                serves=serves,
+            )
+            if serves:
+                service.open_store(wait_seconds)  # a command opens it when it needs it
+            return _application(service, blueprints)
+
+        app = make(clock, START_SECONDS if is_program else 0.0)
+        if config.harness and serves:
+            harness = import_module("restkeeper.features.harness")  # of no other server
+            harness.install(app, make, partial(create_app, Config(max_body=harness.MOST_BODY), []))
+        return app
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
             sys.exit(f"restkeeper: {error}")

@@ -78,10 +78,10 @@ def may_be_late(time: str) -> bool:
 _FRACTION = 4096  # rand_a holds the part of a millisecond in 12 bits (RFC 9562, section 6.2, method 3)
 
 
-def uuid7(nanoseconds: int | None = None) -> str:
-    """A new UUIDv7 as text; `nanoseconds` since the epoch, now by default."""
+def uuid7(nanoseconds: int | None = None, random: int | None = None) -> str:
+    """A new UUIDv7 as text, of `nanoseconds` since the epoch, now by default, and 62 bits that are `random`."""
     now = time.time_ns() if nanoseconds is None else nanoseconds
     milliseconds, rest = divmod(now, 1_000_000)
-    random = int.from_bytes(os.urandom(8)) >> 2
+    random = int.from_bytes(os.urandom(8)) >> 2 if random is None else random
     fraction = rest * _FRACTION // 1_000_000
     return str(UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | random))

@@ -22,6 +22,7 @@ _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|mi
 DEFAULT_QUOTA = "600 per minute"
 SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 
+HARNESS_IS_LOCAL = "the test harness listens on 127.0.0.1 or ::1 only"
 OPEN_IS_LOCAL = (
     "AUTH=open lets every caller do everything, so it can listen on 127.0.0.1 or ::1 only; set AUTH=required and "
     "create keys, or AUTH=open-to-all if that is what you want"
@@ -240,6 +241,9 @@ class Config:
         "the issuer's public keys (JWK Set): a file, read again when it changes, or a URL with https, read every five "
         "minutes and when a token names a new key",
     )
+    harness: bool = _setting(
+        False, _flag, "`1`: the [test harness](testing.md), on this machine only and with `DATABASE_URL=memory://`"
+    )
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines: `text` or `json`")
     log_level: str = _setting(
         "warning",
@@ -264,6 +268,10 @@ class Config:
             object.__setattr__(self, setting.name, _checked(setting, setting.name, getattr(self, setting.name)))
         if self.auth == "open" and not is_loopback(self.host):
             raise ConfigError(f"HOST={self.host!r}: {OPEN_IS_LOCAL}")
+        if self.harness and not is_loopback(self.host):
+            raise ConfigError(f"HARNESS='1': HOST is {self.host!r}, and {HARNESS_IS_LOCAL}")
+        if self.harness and self.database_url != "memory://":
+            raise ConfigError("HARNESS='1': needs DATABASE_URL=memory://: a test may change and delete everything")
         if self.page_limit > self.page_limit_max:
             raise ConfigError(
                 f"PAGE_LIMIT={self.page_limit!r}: must be at most PAGE_LIMIT_MAX, which is {self.page_limit_max}"

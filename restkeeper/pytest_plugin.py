@@ -1,28 +1,55 @@
-"""The pytest plugin: a running service for tests, started for the first test that uses it."""
+"""The pytest plugin: a service for tests, which the tests of a process share, and a space of it for each test."""
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from restkeeper.testing import LiveServer
+import restkeeper  # whose names are imported when they are used: pytest loads this plugin in every project
+
+if TYPE_CHECKING:
+    from restkeeper.testing import LiveServer, Space
 
 LOG_LINES = 100
+REQUESTS = 20
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what pyproject.toml says."""
+    parser.addini("restkeeper", "the folder of the service, from the project's root folder", default=".")
+    parser.addini("restkeeper_in_process", "import the service, and start no server", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line("markers", "restkeeper(seed=…, random=…): what the fixture `api` begins with")
 
 
 @pytest.fixture(scope="session")
-def restkeeper_server(pytestconfig: pytest.Config) -> Iterator[LiveServer]:
-    """The service of the project's root folder, shared by the tests of one process. See `LiveServer`."""
-    with LiveServer(pytestconfig.rootpath) as server:
+def restkeeper_server(pytestconfig: pytest.Config) -> "Iterator[LiveServer]":
+    """The service of the project, shared by the tests of one process. See `LiveServer`."""
+    folder, in_process = pytestconfig.getini("restkeeper"), pytestconfig.getini("restkeeper_in_process")
+    with restkeeper.LiveServer(pytestconfig.rootpath / folder, in_process=in_process) as server:
         yield server
+
+
+@pytest.fixture
+def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Iterator[Space]":
+    """A service of its own for this test. See `Space`."""
+    marker = request.node.get_closest_marker("restkeeper")
+    with restkeeper_server.space(**(marker.kwargs if marker else {})) as space:
+        yield space
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Show the end of the log of each server that a failed test has as a fixture."""
+    """Show the end of the log, and the last requests, of what a failed test has as a fixture."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
-    for name, value in getattr(item, "funcargs", {}).items():
-        if report.failed and isinstance(value, LiveServer):
+    for name, value in getattr(item, "funcargs", {}).items() if report.failed else ():
+        if isinstance(value, restkeeper.LiveServer):
             lines = value.log.splitlines()[-LOG_LINES:]
             report.sections.append((f"restkeeper log of {name}", "\n".join(lines)))
+        if isinstance(value, restkeeper.Space) and report.when == "call":
+            lines = [f"{r.method} {r.path} {r.status} {r.fault or ''}" for r in value.requests()[-REQUESTS:]]
+            report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))

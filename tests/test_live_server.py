@@ -148,8 +148,8 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pyte
         until(lambda: pid.exists() and pid.read_text())
         return wait(*arguments)
 
-    monkeypatch.setattr("restkeeper.testing.START_SECONDS", 0.5)
-    monkeypatch.setattr("restkeeper.testing.select.select", wait_after_begin)
+    monkeypatch.setattr("restkeeper.testing.server.START_SECONDS", 0.5)
+    monkeypatch.setattr("restkeeper.testing.server.select.select", wait_after_begin)
     (tmp_path / "app.py").write_text(
         f"import os, time\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
     )

@@ -23,6 +23,7 @@ from restkeeper.web.application import Application
 COMMANDS = {
     "new": "restkeeper.cli.new:new",
     "serve": "restkeeper.cli.serve:serve_folder",
+    "harness": "restkeeper.cli.serve:serve_harness",
     "keys": "restkeeper.cli.keys:keys",
     "import": "restkeeper.cli.importing:import_items",
     "export": "restkeeper.cli.exporting:export_items",
@@ -34,7 +35,7 @@ COMMANDS = {
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
 }
-WITHOUT_SERVICE = {"new", "serve", "contract", "copy"}  # they need none, or load it themselves
+WITHOUT_SERVICE = {"new", "serve", "harness", "contract", "copy"}  # they need none, or load it themselves
 FILE = "app.py"
 INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
@@ -59,7 +60,7 @@ def main(context: click.Context) -> None:
 
 def add_commands(app: Flask) -> None:
     """Add the commands that work with a service to `flask`."""
-    for name in COMMANDS.keys() - {"new", "serve"}:
+    for name in COMMANDS.keys() - {"new", "serve", "harness"}:
         app.cli.add_command(_command(name))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from restkeeper.clock import uuid7
 from restkeeper.errors import NotConvertible, Unavailable
 from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
@@ -83,7 +84,7 @@ class Hooks:
     of the current request, given the JSON value of its body and whether the response holds a `secret`. `access` returns
     what callers may do with a collection's items. `before_read` are called before items are read, with how callers
     know these. `represent` returns how the callers of a version of the API know the items of a collection.
-    `unit` returns the `Unit` of a transaction.
+    `unit` returns the `Unit` of a transaction. `new_id` returns the id of a new item, in the order of their creation.
     """
 
     before_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
@@ -93,6 +94,7 @@ class Hooks:
     before_read: list[Callable[[Representation], None]] = field(default_factory=list)
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
     unit: Callable[[Transaction], Any] = lambda transaction: None
+    new_id: Callable[[], str] = uuid7
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door.

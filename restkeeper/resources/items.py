@@ -253,13 +253,14 @@ class Items:
         self, sent: JsonObject, owner: str | None = None, transaction: Transaction | None = None
     ) -> Prepared:
         """Create an item, of the `owner` that an admin names."""
-        (id,) = next_ids(self.resource, transaction or self.store)
+        (id,) = next_ids(self.resource, transaction or self.store, self.hooks.new_id)
         record = self._new(sent, owner, id)
         return Prepared(self.represent(record), partial(self._insert, [record]), after={"": record})
 
     def prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
         """Create items, all or none."""
-        records, faults, ids = list[Record](), list[JsonObject](), next_ids(self.resource, self.store, len(sent))
+        ids = next_ids(self.resource, self.store, self.hooks.new_id, len(sent))
+        records, faults = list[Record](), list[JsonObject]()
         for number, each in in_turns(enumerate(sent), self.clock):
             try:
                 records.append(self._new(each, owner, ids[number]))

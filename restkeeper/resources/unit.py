@@ -8,7 +8,7 @@ from weakref import ref
 
 from flask import has_request_context
 
-from restkeeper.clock import Clock, rfc3339, time_after, uuid7
+from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
@@ -74,7 +74,7 @@ class Unit:
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         given = {"id": item["id"]} if stored.resource.ids == "client" and "id" in item else {}
         with as_conflict(collection):
-            (id,) = next_ids(stored.resource, self._transaction)
+            (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id)
             record = stored.restore(without_server_fields(item) | given, id=id, now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
@@ -140,10 +140,12 @@ def last_id(resource: Resource, store: ItemStore | ItemTransaction) -> int:
         return 0
 
 
-def next_ids(resource: Resource, store: ItemStore | ItemTransaction, count: int = 1) -> list[str]:
+def next_ids(
+    resource: Resource, store: ItemStore | ItemTransaction, new_id: Callable[[], str], count: int = 1
+) -> list[str]:
     """The ids of new items; integers are to be used by `use_ids`."""
     if resource.ids != "integer":
-        return [uuid7() for _ in range(count)]
+        return [new_id() for _ in range(count)]
     if (last := last_id(resource, store)) + count > LARGEST_ID:
         raise Conflict(f"{resource.name}: all ids have been given")
     return [resource.key(last + number) for number in range(1, count + 1)]

@@ -58,7 +58,7 @@ from gevent import monkey  # noqa: E402
 monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too late
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.config import OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
+from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.limits import shared_tables  # noqa: E402
 from restkeeper.features.limits.counters import CounterTable  # noqa: E402
@@ -188,6 +188,8 @@ def when_ready(server: Any) -> None:
     """Refuse open access from other machines; print the addresses, and warnings about the configuration."""
     addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
     reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
+    if _config.harness and reached:
+        sys.exit(f"restkeeper: --bind {reached[0]}: {HARNESS_IS_LOCAL}")
     if _config.auth == "open" and reached:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
     if lifeline := os.environ.get("RESTKEEPER_LIFELINE"):
@@ -215,13 +217,16 @@ def _end_with_parent(server: Any, lifeline: int) -> None:
 
 
 def _welcome(addresses: list[str], collections: list[str]) -> None:
-    """Print the collections and addresses; for `restkeeper serve` also the next steps."""
+    """Print the collections and addresses; for `restkeeper serve` also the next steps; of a harness just addresses."""
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
     lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, stored in {_location.name}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
         lines += [f"\n  docs        {addresses[0]}/docs"] if _found["docs"] else []
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []
         lines += ["\nStop it with Ctrl-C."]
+    if _config.harness:
+        below = f"{addresses[0]}/__harness__"
+        lines = [json.dumps({"url": addresses[0], "spaces": f"{below}/spaces", "openapi": f"{below}/openapi.json"})]
     with suppress(OSError):  # closed, or a file on a full disk
         print("\n".join(lines), flush=True)
 

@@ -169,7 +169,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 # Without this, a fast client, which never waits in recv, would delay the others.
                 gevent.sleep(YIELD_SECONDS if self.is_late() else 0)
         except Exception as error:
-            if not isinstance(error, StopIteration):
+            if not isinstance(error, StopIteration | ConnectionAbortedError):  # the harness aborts connections
                 self.handle_error(parser.mesg, client, addr, error)
         finally:
             if client in self.connections.open and not client.idle and not client.lost:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import Enum, StrEnum
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.outbox import OutboxStore, OutboxTransaction
@@ -453,3 +453,13 @@ class Store(ItemStore, OutboxStore, Protocol):
 
     def close(self) -> None:
         """Close every connection."""
+
+
+class MemoryStore(Store, Protocol):
+    """A store in memory, which can return to an earlier state."""
+
+    def saved(self) -> Any:
+        """Return all that it holds at this moment."""
+
+    def load(self, saved: Any) -> None:
+        """Hold what was `saved`, of a store of the same collections, and nothing else. All change tokens are new."""

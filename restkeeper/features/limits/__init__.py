@@ -20,6 +20,7 @@ from restkeeper.web.application import Application
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
 from restkeeper.web.operations import Contribution, texts_in
 
+HARNESS_SLOTS = 1024  # keys of callers and windows, in a test
 CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
 SITE_QUOTAS = 16  # a site's quota, in quotas of one of its networks
 KNOWN_SECONDS = 24 * 3600  # for which a success is stored, or up to twice as long
@@ -44,7 +45,10 @@ shared_tables: list[CounterTable] = []
 def install(app: Application, service: Service) -> None:
     """Count requests and failures, as configured."""
     config, now = service.config, service.clock.time
-    table = shared_tables[0] if shared_tables else CounterTable()
+    if config.harness:  # each test counts for itself
+        table = CounterTable(HARNESS_SLOTS)
+    else:
+        table = shared_tables[0] if shared_tables else CounterTable()
     counters = open_counters(app, table, config.redis_url, clock=service.clock)
     if config.failure_limit != "off":
         failures = Quota("failures", config.failure_limit, counters, now=now)

@@ -12,7 +12,7 @@ from restkeeper.features.events.types import (
     event_schema,
     event_types,
 )
-from restkeeper.features.webhooks.deliverer import Deliverer
+from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
@@ -36,11 +36,11 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(Contribution(about=texts["about"], tags=tags, build=build))
 
 
-def deliverer_of(service: Service) -> Deliverer:
-    """The deliverer of a service, as configured."""
+def deliverer_of(service: Service, send: Send | None = None) -> Deliverer:
+    """The deliverer of a service, as configured; it sends over the network, or by `send`."""
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
-    send = Sender(allow_private=config.webhook_allow_private, timeout=timeout)
+    send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
     representations = {each.name: EventRepresentations(service, each.name) for each in service.served}
     previews = {each.name for each in service.served if each.preview}
 

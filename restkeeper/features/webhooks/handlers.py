@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from flask import Blueprint, request
 
-from restkeeper.clock import rfc3339, uuid7
+from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
 from restkeeper.features.events.handlers import one_of
 from restkeeper.features.events.types import DISABLED, known_types
@@ -259,7 +259,7 @@ class WebhookHandlers(SecretItemHandlers):
         return write_together(self._store, self.items.hooks.idempotency(None), work, self._clock)
 
     def _make(self, sent: JsonObject) -> tuple[Record, str]:
-        record = WEBHOOKS.create(self.items.defaults | sent, id=uuid7(), now=self.items.now())
+        record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.hooks.new_id(), now=self.items.now())
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":

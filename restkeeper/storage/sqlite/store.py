@@ -289,6 +289,17 @@ class SqliteStore(BaseStore[_Opened]):
         finally:
             partial.unlink(missing_ok=True)
 
+    def saved(self) -> sqlite3.Connection:
+        """See `interface.MemoryStore`."""
+        copy = sqlite3.connect(":memory:", check_same_thread=False)
+        self._read(lambda connection: connection.backup(copy))
+        return copy
+
+    def load(self, saved: sqlite3.Connection) -> None:
+        """See `interface.MemoryStore`. The backup API leaves it without an epoch, and the next use gives it another."""
+        with self._writer.exclusively():
+            saved.backup(self._writer.connection)
+
     def check(self) -> None:
         if file := self._parts.file:
             file.require()

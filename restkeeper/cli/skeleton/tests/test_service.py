@@ -4,7 +4,7 @@ import json
 from urllib.request import urlopen
 
 from app import create_app
-from restkeeper import Config, LiveServer
+from restkeeper import Config, Space
 
 
 def test_a_lamp_is_stored() -> None:
@@ -14,7 +14,8 @@ def test_a_lamp_is_stored() -> None:
     assert client.get(made.headers["Location"]).json == made.json
 
 
-def test_it_is_served(restkeeper_server: LiveServer) -> None:
-    """A running service responds over HTTP."""
-    with urlopen(f"{restkeeper_server.url}/products") as response:
-        assert json.load(response) == []
+def test_it_is_served(api: Space) -> None:
+    """A running service responds over HTTP: one of its own for each test."""
+    api.seed({"products": [{"name": "Lamp", "price": 49.9}]})
+    with urlopen(f"{api.url}/products") as response:
+        assert [each["name"] for each in json.load(response)] == ["Lamp"]

@@ -1,0 +1,263 @@
+"""The routes that control spaces: below /__harness__, with an OpenAPI document of their own."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from flask import Blueprint, request
+from marshmallow import Schema, fields
+from marshmallow.validate import Length, OneOf, Range
+
+from restkeeper.errors import Conflict, NotFound
+from restkeeper.features.harness.faults import KINDS
+from restkeeper.features.harness.seeding import seed
+from restkeeper.features.harness.spaces import PREFIX, Space, Spaces
+from restkeeper.web.auth import PUBLIC
+from restkeeper.web.operations import returns, takes
+
+LONGEST_WAIT = 30.0  # seconds for a delivery
+FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
+MOST_LISTED = 500
+
+
+def _text(about: str = "", **options: Any) -> fields.String:
+    return fields.String(validate=Length(1, 2000), metadata={"description": about}, **options)
+
+
+def _number(low: float, high: float, about: str = "", kind: Any = fields.Integer, **options: Any) -> Any:
+    options |= {"strict": True} if kind is fields.Integer else {}
+    return kind(validate=Range(low, high), metadata={"description": about}, **options)
+
+
+def _texts(**options: Any) -> fields.Dict:
+    return fields.Dict(keys=fields.String(), values=fields.String(), **options)
+
+
+class SeedSchema(Schema):
+    """What a space begins with, or gets."""
+
+    seed = fields.Dict(
+        keys=fields.String(),
+        load_default=dict,
+        metadata={"description": 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'},
+    )
+
+
+class NewSpaceSchema(SeedSchema):
+    """What a space begins with."""
+
+    random = _number(
+        0,
+        2**53,
+        "Ids, times and faults follow from it; the clock stands at 2026-01-01.",
+        load_default=None,
+        allow_none=True,
+    )
+
+
+class SpaceSchema(Schema):
+    """A space: `url` is its service, `control` is where it is controlled."""
+
+    id, url, control = fields.String(), fields.String(), fields.String()
+
+
+class SnapshotSchema(Schema):
+    """A snapshot."""
+
+    name = _text("Its name.", required=True)
+
+
+class ClockSchema(Schema):
+    """The time of a space: to change it, the time or the seconds to `advance`, and whether it stands still."""
+
+    now = fields.AwareDateTime()
+    advance = _number(0, FARTHEST, "Seconds.", fields.Float, load_only=True, load_default=0.0)
+    frozen = fields.Boolean()
+
+
+class FaultSchema(Schema):
+    """A fault and its requests: the first `skip` are left alone, then `times` have it, each with a `probability`."""
+
+    kind = fields.String(
+        required=True,
+        validate=OneOf(list(KINDS)),
+        metadata={"description": "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())},
+    )
+    method = _text("A pattern with `*`.", load_default="*")
+    path = _text("A pattern with `*`: a path of the service, in any version.", load_default="*")
+    headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
+    skip = _number(0, 10**6, load_default=0)
+    times = _number(1, 10**6, "null: always.", load_default=None, allow_none=True)
+    probability = _number(0, 1, kind=fields.Float, load_default=1.0)
+    status = _number(200, 599, load_default=503)
+    detail = _text("Of the problem.", load_default="a fault of the test harness")
+    body = fields.String(load_default=None, allow_none=True, validate=Length(0, 64 * 1024))
+    retry_after = _number(0, 86400, "Seconds.", load_default=None, allow_none=True)
+    seconds = _number(0, 60, "Of a delay.", fields.Float, load_default=1.0)
+    seconds_most = _number(
+        0, 60, "A delay is from `seconds` to this.", fields.Float, load_default=None, allow_none=True
+    )
+    committed = fields.Boolean(load_default=False)
+
+
+class RequestQuery(Schema):
+    """Which requests: patterns with `*`."""
+
+    method, path = _text(load_default="*"), _text(load_default="*")
+    unmatched = fields.Boolean(load_default=False, metadata={"description": "Only those that no route is for."})
+    limit = fields.Integer(load_default=MOST_LISTED, validate=Range(1, MOST_LISTED))
+
+
+class RequestSchema(Schema):
+    """A request and its response; without a `status` there was none."""
+
+    number, at, ms = fields.Integer(), fields.String(), fields.Float()
+    method, path, query, headers, body = fields.String(), fields.String(), fields.String(), _texts(), fields.String()
+    status, response_headers, response = fields.Integer(allow_none=True), _texts(), fields.String()
+    matched, fault = fields.Boolean(), fields.String(allow_none=True)
+
+
+class DeliveryQuery(Schema):
+    """Which deliveries, and how many seconds to wait for the first."""
+
+    type = _text(load_default="*")
+    within = _number(0, LONGEST_WAIT, kind=fields.Float, load_default=0.0)
+
+
+class DeliverySchema(Schema):
+    """A message to a webhook; `verified` is whether it has a valid signature."""
+
+    type, url, headers, body = fields.String(), fields.String(), _texts(), fields.Raw()
+    verified, status = fields.Boolean(), fields.Integer(allow_none=True)
+
+
+class ResponsesSchema(Schema):
+    """The statuses of the next responses to deliveries; after them it is 200 again."""
+
+    statuses = fields.List(_number(200, 599), required=True)
+
+
+class Control:
+    """The handlers. Whoever reaches the server may call them."""
+
+    needs = PUBLIC
+
+    def __init__(self, spaces: Spaces) -> None:
+        self._spaces = spaces
+
+    def blueprint(self) -> Blueprint:
+        """The routes."""
+        routes = Blueprint("spaces", __name__, url_prefix="/spaces")
+        for rule, method, view in (
+            ("", "POST", self.create_space),
+            ("/<id>", "DELETE", self.drop_space),
+            ("/<id>/reset", "POST", self.reset_space),
+            ("/<id>/seed", "POST", self.seed_space),
+            ("/<id>/snapshots", "POST", self.take_snapshot),
+            ("/<id>/restore", "POST", self.restore_snapshot),
+            ("/<id>/clock", "PATCH", self.set_clock),
+            ("/<id>/faults", "POST", self.add_fault),
+            ("/<id>/faults", "DELETE", self.clear_faults),
+            ("/<id>/requests", "GET", self.list_requests),
+            ("/<id>/deliveries", "GET", self.list_deliveries),
+            ("/<id>/responses", "PUT", self.set_responses),
+        ):
+            routes.add_url_rule(rule, view_func=view, methods=[method])
+        return routes
+
+    def _space(self, id: str) -> Space:
+        if (space := self._spaces.find(id)) is None:
+            raise NotFound("there is no such space: it was dropped, or is of another server")
+        return space
+
+    @takes(body=NewSpaceSchema)
+    @returns(SpaceSchema, Conflict, NotFound, status=201)
+    def create_space(self, body: dict[str, Any]) -> dict[str, str]:
+        """Create a space: a service of its own."""
+        space = self._spaces.create(body["random"])
+        try:
+            self._seed(space, body["seed"])
+        except BaseException:
+            self._spaces.drop(space)
+            raise
+        url = request.host_url.rstrip("/") + PREFIX + space.id
+        return {"id": space.id, "url": url, "control": f"{request.root_url}spaces/{space.id}"}
+
+    @returns(NotFound)
+    def drop_space(self, id: str) -> dict[str, Any]:
+        """End a space."""
+        self._spaces.drop(self._space(id))
+        return {}
+
+    @returns(NotFound)
+    def reset_space(self, id: str) -> dict[str, Any]:
+        """Make a space as new, and empty. Snapshots stay."""
+        self._spaces.renew(self._space(id))
+        return {}
+
+    @takes(body=SeedSchema)
+    @returns(NotFound, Conflict)
+    def seed_space(self, id: str, body: dict[str, Any]) -> dict[str, int]:
+        """Add items, all or none. The response has how many of each collection."""
+        return self._seed(self._space(id), body["seed"])
+
+    def _seed(self, space: Space, data: dict[str, Any]) -> dict[str, int]:
+        with self._spaces.using(space) as instance:
+            return seed(instance.service, data)
+
+    @returns(SnapshotSchema, NotFound, Conflict, status=201)
+    def take_snapshot(self, id: str) -> dict[str, str]:
+        """Keep the data of a space as they are."""
+        return {"name": self._space(id).snapshot()}
+
+    @takes(body=SnapshotSchema)
+    @returns(SnapshotSchema, NotFound)
+    def restore_snapshot(self, id: str, body: dict[str, Any]) -> dict[str, str]:
+        """Have the data of a snapshot again; the clock, faults and requests stay."""
+        self._space(id).restore(body["name"])
+        return body
+
+    @takes(body=ClockSchema)
+    @returns(ClockSchema, NotFound)
+    def set_clock(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Read, set, freeze or advance the time of a space. What webhooks get until then is sent."""
+        space = self._space(id)
+        with self._spaces.using(space) as instance:
+            clock = instance.clock
+            moment = body["now"].timestamp() if "now" in body else clock.time()
+            space.catcher.move_clock(moment + body["advance"], frozen=body.get("frozen"))
+            return {"now": datetime.fromtimestamp(clock.time(), UTC), "frozen": clock.frozen is not None}
+
+    @takes(body=FaultSchema)
+    @returns(NotFound, Conflict)
+    def add_fault(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Add a fault. A request meets all of its delays until the first fault of another kind."""
+        self._space(id).faults.add(body)
+        return {}
+
+    @returns(NotFound)
+    def clear_faults(self, id: str) -> dict[str, Any]:
+        """Have no faults any more."""
+        self._space(id).faults.clear()
+        return {}
+
+    @takes(query=RequestQuery)
+    @returns(RequestSchema(many=True), NotFound)
+    def list_requests(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
+        """The last requests to a space, the oldest first."""
+        limit = query.pop("limit")
+        return list(self._space(id).journal.find(**query))[-limit:]
+
+    @takes(query=DeliveryQuery)
+    @returns(DeliverySchema(many=True), NotFound)
+    def list_deliveries(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
+        """Send what webhooks are to get, and return what they got, as soon as there is one."""
+        space = self._space(id)
+        with self._spaces.using(space):
+            return space.catcher.wait(query["type"], query["within"])
+
+    @takes(body=ResponsesSchema)
+    @returns(ResponsesSchema, NotFound)
+    def set_responses(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What endpoints that are not on this machine respond to the next deliveries."""
+        self._space(id).catcher.statuses[:] = body["statuses"]
+        return body

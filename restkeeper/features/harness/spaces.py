@@ -1,0 +1,214 @@
+"""Spaces: each is the whole service of one test, with data, limits, webhooks, faults, clock and journal of its own.
+
+A space uses an application until it is dropped; then that is emptied, and another space can have it: this takes a
+hundredth of the time of making one.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from threading import Lock
+from typing import Any, cast
+
+from flask import Request, Response
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response as WsgiResponse
+
+from restkeeper.clock import rfc3339, uuid7
+from restkeeper.errors import Conflict, NotFound
+from restkeeper.features.harness.clock import SpaceClock
+from restkeeper.features.harness.faults import Fault, Faults
+from restkeeper.features.harness.journal import Journal, Kept
+from restkeeper.features.harness.webhooks import Catcher
+from restkeeper.service import service_of
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import MemoryStore
+from restkeeper.web.application import Application
+
+FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
+ROUTES = "restkeeper.routes"  # there: the route of a request, or None
+PREFIX = "/__spaces__/"
+MOST_SPACES = 200
+MOST_SNAPSHOTS = 20  # of a space
+SPARE = 2  # applications that are made ahead
+MOST_SPARE = 8  # that wait for another space
+
+EARLIEST = 1_767_225_600.0  # 2026-01-01T00:00:00Z: where the clock of a space stands that has a seed
+ID_NANOSECONDS = 1000  # that each id is later than the one before, also while the clock stands
+
+
+class Instance:
+    """An application with a clock, for one space at a time. `busy` is the number of its requests at present."""
+
+    def __init__(self, make: Callable[..., Application]) -> None:
+        self.clock = SpaceClock()
+        self.app = make(self.clock)
+        self.service = service_of(self.app)
+        self.store = cast(MemoryStore, self.service.store)
+        self.app.before.insert(self.app.before.index(self.service.guard.identify), _fail)
+        self.app.after.append(_note_route)
+        self._empty = self.store.saved()
+        self.busy = 0
+
+    def clear(self) -> None:
+        """Empty the store and the counters, and let the clock run."""
+        self.clock.run()
+        self.store.load(self._empty)
+        for limiter in self.app.extensions.get("limiter", ()):
+            limiter.reset()
+
+
+class Space:
+    """The service of one test, a WSGI application. With a `seed`, ids, times and faults are always the same."""
+
+    def __init__(self, id: str, spaces: "Spaces", seed: int | None, instance: Instance) -> None:
+        self.id = id
+        self._spaces = spaces
+        self._seed = seed
+        self._snapshots: dict[str, Any] = {}
+        self.begin(instance)
+
+    def begin(self, instance: Instance) -> None:
+        """Be as it was at first, with this instance, which is empty. Snapshots stay."""
+        self.instance = instance
+        self.faults, self.journal, self.catcher = Faults(self._seed), Journal(), Catcher(instance.service)
+        self._random, self._ids = Random(self._seed), 0  # noqa: S311 - no secret
+        instance.service.hooks.new_id = self._new_id
+        if self._seed is not None:
+            instance.clock.set(EARLIEST, frozen=True)
+
+    def snapshot(self) -> str:
+        """Keep the data as they are, and return the name of that. Raises Conflict for more than MOST_SNAPSHOTS."""
+        if len(self._snapshots) >= MOST_SNAPSHOTS:
+            raise Conflict(f"a space has at most {MOST_SNAPSHOTS} snapshots")
+        name = str(len(self._snapshots) + 1)
+        self._snapshots[name] = self.instance.store.saved()
+        return name
+
+    def restore(self, name: str) -> None:
+        """Have the data of a snapshot again. Clock, faults and journal stay. Raises NotFound."""
+        if name not in self._snapshots:
+            raise NotFound("there is no such snapshot")
+        self.instance.store.load(self._snapshots[name])
+
+    def _new_id(self) -> str:
+        """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
+        self._ids += 1
+        now = int(self.instance.clock.time() * 1e6) * 1000 + self._ids * ID_NANOSECONDS
+        return uuid7(now, self._random.getrandbits(62))
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        with self._spaces.using(self) as instance:
+            if self._seed is not None:
+                environ.setdefault("HTTP_X_REQUEST_ID", f"{self._random.getrandbits(128):032x}")
+            seconds, fault = self.faults.chosen(environ)
+            kind = fault.kind if fault else "delay" if seconds else None
+            environ |= {"wsgi.input": Kept(environ["wsgi.input"]), FAULT: fault, ROUTES: []}
+            began, at, reply = time.perf_counter(), rfc3339(instance.clock.time()), None
+            try:
+                time.sleep(seconds)
+                reply = _reply(instance.app, environ, fault)
+            finally:
+                ms = round((time.perf_counter() - began) * 1000, 3)
+                self.journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
+            return reply(environ, start_response)
+
+
+class Spaces:
+    """The spaces of a process, and the applications that wait for one."""
+
+    def __init__(self, make: Callable[..., Application]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._spaces: dict[str, Space] = {}
+        self._spare = [Instance(make) for _ in range(SPARE)]
+
+    def find(self, id: str) -> Space | None:
+        """The space with this id."""
+        return self._spaces.get(id)
+
+    def create(self, seed: int | None = None) -> Space:
+        """A new, empty space. Raises Conflict for more than MOST_SPACES."""
+        if len(self._spaces) >= MOST_SPACES:
+            raise Conflict(f"there are at most {MOST_SPACES} spaces: drop those that are not needed any more")
+        space = Space(secrets.token_hex(4), self, seed, self._take())
+        self._spaces[space.id] = space
+        return space
+
+    def drop(self, space: Space) -> None:
+        """End a space. A request that found it before is aborted."""
+        if self._spaces.pop(space.id, None):
+            self._give_back(space.instance)
+
+    def renew(self, space: Space) -> None:
+        """Make a space as new, and empty. Requests under way keep the instance that it had."""
+        if space.instance.busy:
+            return space.begin(self._take())
+        space.instance.clear()
+        space.begin(space.instance)
+
+    @contextmanager
+    def using(self, space: Space) -> Iterator[Instance]:
+        """The instance of a space, which no other space gets meanwhile."""
+        with self._lock:
+            instance = space.instance
+            instance.busy += 1
+        try:
+            if self.find(space.id) is not space:
+                raise ConnectionAbortedError("the space was dropped")
+            yield instance
+        finally:
+            with self._lock:
+                instance.busy -= 1
+
+    def _take(self) -> Instance:
+        with self._lock:
+            if self._spare:
+                return self._spare.pop()
+        return Instance(self._make)
+
+    def _give_back(self, instance: Instance) -> None:
+        """Keep an instance for another space, unless a request still uses it, which would write to that."""
+        with self._lock:
+            if instance.busy or len(self._spare) >= MOST_SPARE:
+                return
+        instance.clear()
+        with self._lock:
+            self._spare.append(instance)
+
+
+def _reply(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
+    """The response to a request. Raises ConnectionAbortedError where there is none."""
+    if fault is None:
+        return WsgiResponse.from_app(app, environ, buffered=True)
+    if fault.kind == "close":
+        raise ConnectionAbortedError("the connection is closed: a fault of the test harness")
+    if fault.kind == "respond" and (fault.body is not None or fault.status < 400):
+        return WsgiResponse(fault.body, fault.status, mimetype="application/json")
+    if fault.kind == "fail_store" and fault.committed:
+        WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
+    reply = WsgiResponse.from_app(app, environ, buffered=True)
+    if fault.kind == "drop_response":
+        raise ConnectionAbortedError("the response is dropped: a fault of the test harness")
+    if fault.kind == "cut_response":
+        reply.response = [reply.get_data()[: (reply.content_length or 0) // 2]]
+    if fault.kind == "respond" and fault.retry_after is not None:
+        reply.headers["Retry-After"] = str(fault.retry_after)
+    return reply
+
+
+def _fail(request: Request) -> None:
+    """Raise what a fault wants, in the place of everything that follows."""
+    fault: Fault | None = request.environ[FAULT]
+    if fault and fault.kind == "fail_store":
+        raise StoreUnavailable("the store is away: a fault of the test harness")
+    if fault and fault.kind == "respond":
+        error = HTTPException(fault.detail)
+        error.code = fault.status
+        raise error
+
+
+def _note_route(request: Request, response: Response) -> None:
+    request.environ[ROUTES].append(request.url_rule)

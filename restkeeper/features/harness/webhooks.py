@@ -1,0 +1,118 @@
+"""The webhooks of a space: what the service sends is caught, and its signatures are verified."""
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import closing
+from itertools import chain
+from math import inf
+from typing import Any
+from urllib.parse import urlsplit
+
+from restkeeper.clock import rfc3339
+from restkeeper.errors import Conflict
+from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
+from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
+from restkeeper.net import is_loopback
+from restkeeper.service import Service
+from restkeeper.storage.interface import Query, Transaction
+from restkeeper.storage.outbox import EventFilter, Secret
+from restkeeper.web import exactjson
+
+CATCHER = "https://webhooks.test/"  # of the webhook that a space has for a test that waits without one
+MOST_CAUGHT = 1000
+MOST_WEBHOOKS = 100
+MOST_PENDING = 100  # deliveries of a webhook whose next attempts are known
+MOST_EVENTS = 1000  # before the first wait, that are sent
+MOST_STEPS = 1000  # attempts while the clock moves
+LOOK_SECONDS = 0.02
+
+
+class Catcher:
+    """Catches the deliveries of a space. An endpoint on this machine gets them, too; all others respond as told.
+
+    They are sent when a test waits for them or moves the clock: nothing runs beside a test.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._is_open = "webhooks" in service.features
+        self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
+        self.statuses: list[int] = []  # of the next responses; then 200
+
+    def wait(self, type: str = "*", within: float = 0.0) -> list[dict[str, Any]]:
+        """All deliveries of a type of event, as soon as there is one, or after so many seconds."""
+        if not self._is_open:
+            raise Conflict("the service has no webhooks: that feature is closed")
+        self._catch_all()
+        until = time.monotonic() + within
+        while True:
+            self.deliver()
+            found = [each for each in self._caught if type in ("*", each["type"])]
+            if found or time.monotonic() >= until:
+                return found
+            time.sleep(LOOK_SECONDS)
+
+    def deliver(self) -> None:
+        """Send what is due."""
+        if not self._is_open or not self._service.store.count(WEBHOOKS.name):
+            return
+        with closing(deliverer_of(self._service, self._send)) as deliverer:
+            while deliverer.deliver_once():
+                pass
+
+    def move_clock(self, moment: float, *, frozen: bool | None = None) -> None:
+        """Set the space's clock. What is due before is sent at its time, one attempt after another."""
+        clock: Any = self._service.clock
+        for _ in range(MOST_STEPS):
+            self.deliver()
+            if (due := self._next_due()) > moment:
+                break
+            clock.set(max(due, clock.time()))
+        clock.set(moment, frozen=frozen)
+        self.deliver()
+
+    def _next_due(self) -> float:
+        """When the next attempt is."""
+        webhooks = self._webhooks() if self._is_open else []
+        pending = [self._service.store.deliveries(each, None, MOST_PENDING, "pending") for each in webhooks]
+        return min((each.due for each in chain(*pending) if each.due is not None), default=inf)
+
+    def _webhooks(self) -> list[str]:
+        page = self._service.store.page(WEBHOOKS.name, Query(limit=MOST_WEBHOOKS))
+        return [exactjson.stored(body)["id"] for body in WEBHOOKS.bodies(page)]
+
+    def _catch_all(self) -> None:
+        """Have a webhook for all events, with those before, unless the test has its own."""
+        service = self._service
+        if service.store.count(WEBHOOKS.name):
+            return
+        names = tuple(each.name for each in service.resources if each.events)
+        past = service.store.events("", EventFilter(names), MOST_EVENTS).events
+
+        def subscribe(transaction: Transaction) -> None:
+            record = WEBHOOKS.create({"url": CATCHER}, id=service.hooks.new_id(), now=rfc3339(service.clock.time()))
+            transaction.insert(WEBHOOKS.name, record)
+            transaction.subscribe(record.id, [Secret(new_secret())])
+            for event in past:
+                transaction.queue_manually(record.id, event.id)
+
+        service.store.write(subscribe)
+
+    def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
+        if is_loopback(urlsplit(url).hostname or ""):
+            with closing(Sender(allow_private=True, timeout=float(self._service.config.webhook_timeout))) as send:
+                result = send(url, headers, body)
+        else:
+            result = DeliveryResult(self.statuses.pop(0) if self.statuses else 200, "", None)
+        caught = {"url": url, "headers": dict(headers), "body": exactjson.loads(body), "status": result.status}
+        self._caught.append(caught | {"type": caught["body"]["type"], "verified": self._is_signed(headers, body)})
+        return result
+
+    def _is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
+        """Whether a message has the signature of a webhook of the space."""
+        id, at, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        own = self._service.store.write(lambda transaction: [*map(transaction.secrets, self._webhooks())])
+        expected = [signed(id, body, [each.value], now=float(at))["webhook-signature"] for each in chain(*own)]
+        return not set(expected).isdisjoint(given.split())

@@ -1,0 +1,200 @@
+"""A running service for tests, in Python or in any language that has HTTP."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from restkeeper.app import create_app
+from restkeeper.cli.main import load_application, python_path
+from restkeeper.config import Config
+from restkeeper.resources.resource import Resource
+from restkeeper.testing.space import Space
+from restkeeper.web.application import Application
+
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+LOG_BYTES = 64 * 1024
+MEMORY = "memory://"
+
+
+class _Handler(WSGIRequestHandler):
+    protocol_version = "HTTP/1.0"  # so that no thread waits for a client's next request
+
+    def log_request(self, *_: Any) -> None:
+        """Spaces note their requests."""
+
+
+class LiveServer:
+    """A service for tests, with a new store in memory. A context manager; `url` is its address.
+
+    It is that of a folder under gunicorn, on a free port of this machine; or, in a thread of this process, one with
+    these `resources`. With `in_process` there is no server, and what is in the folder is imported here. `settings` are
+    environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open and has no rate
+    limits. It ends with the process that started it, also if that is killed. If the server does not start, entering
+    raises RuntimeError with its output.
+    """
+
+    url: str
+
+    def __init__(
+        self,
+        folder: Path | str = ".",
+        *,
+        resources: Sequence[Resource] | None = None,
+        in_process: bool = False,
+        **settings: str,
+    ) -> None:
+        self._folder = Path(folder).resolve()
+        self._resources = resources
+        self._in_process = in_process
+        self._settings = {"DATABASE_URL": MEMORY, "RATE_LIMIT": "off"} | settings
+        if self._settings["DATABASE_URL"] == MEMORY:
+            self._settings = {"HARNESS": "1", "WEBHOOK_ALLOW_PRIVATE": "1"} | self._settings
+        self._running = ExitStack()
+        self._app: Application | None = None  # if it is in this process
+        self._output: int | None = None  # a file
+        self._log = ""
+
+    def space(self, *, seed: Any = None, random: int | None = None) -> Space:
+        """A service of its own in this server, for one test: with these items, see `Space.seed`.
+
+        With `random`, ids, times and faults are always the same. Raises ValueError for what cannot be.
+        """
+        return Space(self._send, self._app, seed, random)
+
+    @property
+    def log(self) -> str:
+        """What the server has printed and logged, or the last 64 KiB of it; also after its end."""
+        if self._output is not None:  # by `pread`: `seek` would move where the server writes
+            start = max(0, os.fstat(self._output).st_size - LOG_BYTES)
+            self._log = os.pread(self._output, LOG_BYTES, start).decode(errors="replace")
+        return self._log
+
+    def __enter__(self) -> "LiveServer":
+        if self._in_process or self._resources is not None:
+            self._serve_here()
+        else:
+            self._start()
+        return self
+
+    def _serve_here(self) -> None:
+        config = Config.from_env({"LOG_LEVEL": "error"} | self._settings)
+        if self._resources is not None:
+            self._app = create_app(config, self._resources)
+        else:
+            self._app = load_application(self._folder, lambda create: create(config))
+        self.url = "http://localhost"
+        if not self._in_process:
+            server = make_server("127.0.0.1", 0, self._app, threaded=True, request_handler=_Handler)
+            serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+            for end in (server.server_close, serving.join, server.shutdown):
+                self._running.callback(end)
+            serving.start()
+            self.url = f"http://127.0.0.1:{server.port}"
+
+    def _send(self, method: str, path: str, value: Any) -> Any:
+        """The JSON value of the response to a request. Raises ValueError for a problem."""
+        body, fields = json.dumps(value), {"Content-Type": "application/json"}
+        if self._app:
+            reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)
+            status, text = reply.status_code, reply.get_data()
+        else:
+            with closing(HTTPConnection(urlsplit(self.url).netloc, timeout=START_SECONDS + STOP_SECONDS)) as connection:
+                connection.request(method, path, body, fields)
+                response = connection.getresponse()
+                status, text = response.status, response.read()
+        found = json.loads(text)
+        if status >= 400:
+            raise ValueError(f"{found['title']}: {found.get('detail', '')} {found.get('errors', '')}".strip())
+        return found
+
+    def _start(self) -> None:
+        environ = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        environ |= {"PYTHONPATH": python_path(), "WEB_CONCURRENCY": "1", "PORT": "0"} | self._settings
+        with ExitStack() as starting:
+            log = starting.enter_context(tempfile.TemporaryFile())
+            self._output = log.fileno()
+            starting.callback(self._end_log)
+            lifeline, own_lifeline = os.pipe()
+            starting.callback(os.close, own_lifeline)
+            own_ready, ready = os.pipe()
+            reading = starting.enter_context(os.fdopen(own_ready))
+            try:
+                process = subprocess.Popen(  # noqa: S603 - our own program
+                    [sys.executable, "-P", "-m", "restkeeper", "serve", str(self._folder)],
+                    env=environ | {"RESTKEEPER_LIFELINE": str(lifeline), "RESTKEEPER_READY": str(ready)},
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[lifeline, ready],
+                    start_new_session=True,  # `_kill` ends its group
+                )
+            finally:
+                os.close(lifeline)
+                os.close(ready)
+            starting.callback(_kill, process, own_lifeline)
+            is_ready, _, _ = select.select([reading], [], [], START_SECONDS)
+            self.url = reading.readline().strip() if is_ready else ""
+            if not self.url:
+                starting.close()
+                raise RuntimeError(f"the service did not start: {self.log.strip()}")
+            starting.callback(_wait_until_refused, self.url)
+            starting.callback(shutil.rmtree, reading.readline().strip(), ignore_errors=True)  # a killed one cannot
+            end = _kill if environ["DATABASE_URL"] == MEMORY else _stop
+            starting.callback(end, process, own_lifeline)
+            self._running = starting.pop_all()
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the server: at once, as its store ends too, or with a `DATABASE_URL` after the requests under way."""
+        self._running.close()
+
+    def _end_log(self) -> None:
+        self._log, self._output = self.log, None
+
+
+def _stop(process: "subprocess.Popen[bytes]", lifeline: int) -> None:
+    process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=STOP_SECONDS)
+    _kill(process, lifeline)
+
+
+def _kill(process: "subprocess.Popen[bytes]", lifeline: int) -> None:
+    """Kill all of its processes, and wait until none is left: each has the other end of the lifeline."""
+    if process.returncode is None:  # else its number may be that of another one
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    ended = select.poll()
+    ended.register(lifeline, select.POLLERR)
+    ended.poll(STOP_SECONDS * 1000)
+
+
+def _wait_until_refused(url: str) -> None:
+    """A process that ends closes its files in any order."""
+    address = urlsplit(url)
+    with suppress(OSError):
+        for _ in range(100):
+            socket.create_connection((address.hostname, address.port), timeout=1).close()
+            time.sleep(0.001)

@@ -1,0 +1,201 @@
+"""A space: the service of one test. docs/testing.md says what can be done with it."""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import Flask
+from flask.testing import FlaskClient
+
+Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response
+
+
+class Space:
+    """A service of its own in a server: data, keys, limits, webhooks, faults, clock and requests.
+
+    A context manager, which drops it. `url` is its address; `client` is a Flask test client of it, if the service is
+    in this process, and `wsgi` the application for other clients.
+    """
+
+    def __init__(self, send: Send, app: Flask | None, seed: Any = None, random: int | None = None) -> None:
+        made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), "random": random})
+        self.id, self.url = made["id"], made["url"]
+        self._send: Send = lambda method, path, value: send(method, f"/__harness__/spaces/{self.id}{path}", value)
+        self._app = app
+        self.clock, self.faults, self.webhooks = Clock(self._send), Faults(self._send), Webhooks(self._send)
+
+    def __enter__(self) -> "Space":
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """End it; its address is not found any more."""
+        self._send("DELETE", "", None)
+
+    def seed(self, data: Mapping[str, Any] | Path | str) -> dict[str, int]:
+        """Add items, all or none: {"users": [{…}], "settings": {…}}, or a JSON file of that; returns how many."""
+        return dict(self._send("POST", "/seed", {"seed": _data(data)}))
+
+    def reset(self) -> None:
+        """Be as new, and empty. Snapshots stay."""
+        self._send("POST", "/reset", None)
+
+    def snapshot(self) -> str:
+        """Keep the data as they are; returns a name for `restore`."""
+        return str(self._send("POST", "/snapshots", None)["name"])
+
+    def restore(self, name: str) -> None:
+        """Have the data of a snapshot again."""
+        self._send("POST", "/restore", {"name": name})
+
+    def requests(self, *, method: str = "*", path: str = "*", **query: Any) -> list[Any]:
+        """The last requests, the oldest first; the texts are patterns with `*`.
+
+        Each has method, path, query, headers, body, status (None if there was no response), response_headers, response,
+        fault, matched (by a route), at and ms.
+        """
+        found = self._send("GET", "/requests?" + urlencode({"method": method, "path": path, **query}), None)
+        return [SimpleNamespace(**each) for each in found]
+
+    @property
+    def unmatched(self) -> list[Any]:
+        """The last requests that no route was for."""
+        return self.requests(unmatched="true")
+
+    @property
+    def client(self) -> FlaskClient:
+        """A Flask test client, whose paths begin in the space."""
+        client = _Client(self.app, self.app.response_class)
+        client.base = self.url.removeprefix("http://localhost")
+        return client
+
+    @property
+    def app(self) -> Flask:
+        """The WSGI application that has the space below `url`. Raises RuntimeError unless it is in this process."""
+        if self._app is None:
+            raise RuntimeError("the service is in another process: use in_process=True")
+        return self._app
+
+
+class _Client(FlaskClient):
+    base = ""
+
+    def open(self, path: Any = "/", *arguments: Any, **options: Any) -> Any:
+        if isinstance(path, str) and path.startswith("/") and not path.startswith(f"{self.base}/"):
+            path = self.base + path
+        return super().open(path, *arguments, **options)
+
+
+class Clock:
+    """The clock of a space. Each method returns its time."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def _change(self, **change: Any) -> datetime:
+        return datetime.fromisoformat(self._send("PATCH", "/clock", change)["now"])
+
+    @property
+    def now(self) -> datetime:
+        return self._change()
+
+    def freeze(self, moment: datetime | str | None = None) -> datetime:
+        """Stand still: now, or at a moment with an offset (RFC 3339)."""
+        return self._change(**_now(moment), frozen=True)
+
+    def run(self) -> datetime:
+        """Go on from the present time."""
+        return self._change(frozen=False)
+
+    def set(self, moment: datetime | str) -> datetime:
+        """Show a moment with an offset (RFC 3339), and run or stand still as before."""
+        return self._change(**_now(moment))
+
+    def advance(self, **amount: float) -> datetime:
+        """Move forward, by what timedelta takes: hours=75. What webhooks get until then is sent at its time."""
+        return self._change(advance=timedelta(**amount).total_seconds())
+
+
+class Faults:
+    """The faults of a space, each for requests with a method and a path, patterns with `*`.
+
+    `headers` are patterns, too. The first `skip` such requests are left alone, then `times` (None: all) have the fault,
+    each with a `probability`.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def _add(self, kind: str, method: str, path: str, **options: Any) -> None:
+        self._send("POST", "/faults", {"kind": kind, "method": method, "path": path, **options})
+
+    def respond(self, method: str, path: str, status: int, **options: Any) -> None:
+        """Respond with the problem of a status, with a `detail` and `retry_after` seconds; or with a text as `body`."""
+        self._add("respond", method, path, status=status, **options)
+
+    def delay(self, method: str, path: str, seconds: float, most: float | None = None, **options: Any) -> None:
+        """Respond later, by some seconds or by a random number up to `most`."""
+        self._add("delay", method, path, seconds=seconds, seconds_most=most, **options)
+
+    def close(self, method: str, path: str, **options: Any) -> None:
+        """Close the connection before the service does anything."""
+        self._add("close", method, path, **options)
+
+    def drop_response(self, method: str, path: str, **options: Any) -> None:
+        """Close the connection when the service has done its work: the client cannot know that."""
+        self._add("drop_response", method, path, **options)
+
+    def cut_response(self, method: str, path: str, **options: Any) -> None:
+        """Send half of the content."""
+        self._add("cut_response", method, path, **options)
+
+    def fail_store(self, method: str, path: str, *, committed: bool = False, **options: Any) -> None:
+        """503, as while the store is away: before the work, or after it is `committed`."""
+        self._add("fail_store", method, path, committed=committed, **options)
+
+    def clear(self) -> None:
+        """Have no faults any more."""
+        self._send("DELETE", "/faults", None)
+
+
+class Webhooks:
+    """What the webhooks of a space get. Nothing is sent to other machines; endpoints on this one get it, too."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def wait(self, type: str, within: float = 0.0) -> Any:
+        """The last delivery of a type of event, after up to so many seconds: url, headers, body and status.
+
+        A space without a webhook gets one for all events. Raises AssertionError without such a delivery, and for one
+        whose signature is not valid.
+        """
+        found = self.deliveries(type, within)
+        assert found, f"no delivery of {type} in {within} s; there are: {[each.type for each in self.deliveries()]}"  # noqa: S101 - for tests
+        assert found[-1].verified, f"the signature of {type} is not valid"  # noqa: S101
+        return found[-1]
+
+    def deliveries(self, type: str = "*", within: float = 0.0) -> list[Any]:
+        """All deliveries of a type of event."""
+        found = self._send("GET", "/deliveries?" + urlencode({"type": type, "within": within}), None)
+        return [SimpleNamespace(**each) for each in found]
+
+    def respond(self, *statuses: int) -> None:
+        """What endpoints on other machines respond to the next deliveries; then it is 200 again."""
+        self._send("PUT", "/responses", {"statuses": statuses})
+
+
+def _now(moment: datetime | str | None) -> dict[str, str]:
+    return {} if moment is None else {"now": moment if isinstance(moment, str) else moment.isoformat()}
+
+
+def _data(data: Any) -> Any:
+    return json.loads(Path(data).read_bytes()) if isinstance(data, str | Path) else data

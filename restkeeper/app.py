@@ -145,7 +145,8 @@ def create_app(
         app = make(clock, START_SECONDS if is_program else 0.0)
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
-            harness.install(app, make, partial(create_app, Config(max_body=harness.MOST_BODY), []))
+            seeds = Config(max_body=harness.MOST_BODY, max_nodes=harness.MOST_VALUES)
+            harness.install(app, make, partial(create_app, seeds, []))
         return app
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
@@ -252,7 +253,7 @@ def _require_possible(
     if "webhooks" in features and "events" not in features:
         raise ConfigError("features: 'webhooks' is built on 'events', which is closed; close both")
     for name, feature in _FEATURES.items():
-        for setting in feature.settings if name not in features else ():
+        for setting in feature.settings if name not in features and not config.harness else ():
             if getattr(config, setting) not in (getattr(Config, setting), "off"):
                 raise ConfigError(f"{setting.upper()}: is set, and has no effect while the feature {name!r} is closed")
     if config.auth == "required" and "keys" not in features and not ("jwt" in features and config.jwt_jwks):

@@ -1,6 +1,7 @@
 """The pytest plugin: a service for tests, which the tests of a process share, and a space of it for each test."""
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,5 +52,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
             lines = value.log.splitlines()[-LOG_LINES:]
             report.sections.append((f"restkeeper log of {name}", "\n".join(lines)))
         if isinstance(value, restkeeper.Space) and report.when == "call":
-            lines = [f"{r.method} {r.path} {r.status} {r.fault or ''}" for r in value.requests()[-REQUESTS:]]
-            report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))
+            with suppress(ValueError, OSError):  # the test has dropped it, or the server has ended
+                lines = [f"{r.method} {r.path} {r.status} {r.fault or ''}" for r in value.requests()[-REQUESTS:]]
+                report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))

@@ -25,7 +25,7 @@ class Space:
         made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), "random": random})
         self.id, self.url = made["id"], made["url"]
         self._send: Send = lambda method, path, value: send(method, f"/__harness__/spaces/{self.id}{path}", value)
-        self._app = app
+        self._app, self._is_dropped = app, False
         self.clock, self.faults, self.webhooks = Clock(self._send), Faults(self._send), Webhooks(self._send)
 
     def __enter__(self) -> "Space":
@@ -37,8 +37,10 @@ class Space:
         self.drop()
 
     def drop(self) -> None:
-        """End it; its address is not found any more."""
-        self._send("DELETE", "", None)
+        """End it; its address is not found any more. A second call has no effect."""
+        if not self._is_dropped:
+            self._is_dropped = True
+            self._send("DELETE", "", None)
 
     def seed(self, data: Mapping[str, Any] | Path | str) -> dict[str, int]:
         """Add items, all or none: {"users": [{…}], "settings": {…}}, or a JSON file of that; returns how many."""

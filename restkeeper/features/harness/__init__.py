@@ -5,14 +5,17 @@ service as it always is. All of it is for this machine, and for stores in memory
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from restkeeper.errors import NotFound
 from restkeeper.features.harness.control import Control
 from restkeeper.features.harness.spaces import PREFIX, Spaces
 from restkeeper.web.application import Application
 
 CONTROL = "/__harness__"
-MOST_BODY = 64 * 1024 * 1024  # bytes of what a space is seeded with
+MOST_BODY = 64 * 1024 * 1024  # bytes of what a space is seeded with, and
+MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 
 
 def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
@@ -23,7 +26,8 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
     def dispatch(environ: Any, start_response: Any) -> Any:
         path = environ.get("PATH_INFO", "")
         if path.startswith(PREFIX) and (space := spaces.find(path.removeprefix(PREFIX).partition("/")[0])):
-            return space(_below(environ, f"{PREFIX}{space.id}"), start_response)
+            with suppress(NotFound):  # it was dropped at this moment
+                return space(_below(environ, f"{PREFIX}{space.id}"), start_response)
         if f"{path}/".startswith(f"{CONTROL}/"):
             return control(_below(environ, CONTROL), start_response)
         return service(environ, start_response)

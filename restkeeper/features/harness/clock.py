@@ -10,15 +10,17 @@ LATEST = 253_402_300_799.0  # the end of the year 9999
 class SpaceClock:
     """A `clock.Clock` that runs from any time on, or stands still, while `frozen` has a time.
 
-    Elapsed time is real, so that what waits does not wait for ever, and jumps when a test moves the time forward.
+    Elapsed time is real, so that what waits does not wait for ever, and jumps when a test moves the time forward; it
+    never goes back.
     """
 
     def __init__(self) -> None:
+        self._passed = 0.0
         self.run()
 
     def run(self) -> None:
         """Show the real time from now on."""
-        self._ahead = self._passed = 0.0
+        self._ahead = 0.0
         self.frozen: float | None = None
 
     def time(self) -> float:

@@ -74,7 +74,7 @@ class ClockSchema(Schema):
     frozen = fields.Boolean()
 
 
-class FaultSchema(Schema):
+class NewFaultSchema(Schema):
     """A fault and its requests: the first `skip` are left alone, then `times` have it, each with a `probability`."""
 
     kind = fields.String(
@@ -227,7 +227,7 @@ class Control:
             space.catcher.move_clock(moment + body["advance"], frozen=body.get("frozen"))
             return {"now": datetime.fromtimestamp(clock.time(), UTC), "frozen": clock.frozen is not None}
 
-    @takes(body=FaultSchema)
+    @takes(body=NewFaultSchema)
     @returns(NotFound, Conflict)
     def add_fault(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """Add a fault. A request meets all of its delays until the first fault of another kind."""

@@ -22,7 +22,7 @@ KINDS = {
 MOST_FAULTS = 100
 _VERSION = re.compile(r"/api/v\d+(?=/)")
 
-Fault = SimpleNamespace  # with the fields of control.FaultSchema
+Fault = SimpleNamespace  # with the fields of control.NewFaultSchema
 
 
 class Faults:
@@ -34,7 +34,7 @@ class Faults:
         self._faults: list[Fault] = []
 
     def add(self, declared: Mapping[str, Any]) -> None:
-        """Add a fault, with the fields of control.FaultSchema. Raises Conflict for more than MOST_FAULTS."""
+        """Add a fault, with the fields of control.NewFaultSchema. Raises Conflict for more than MOST_FAULTS."""
         if len(self._faults) >= MOST_FAULTS:
             raise Conflict(f"a space has at most {MOST_FAULTS} faults")
         self._faults.append(Fault(**declared, met=0))

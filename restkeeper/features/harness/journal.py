@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from werkzeug.datastructures import EnvironHeaders
 from werkzeug.wrappers import Response
+from werkzeug.wsgi import get_content_length
 
 MOST_REQUESTS = 500
 MOST_CONTENT = (
@@ -32,6 +33,11 @@ class Kept(io.RawIOBase):
         buffer[: len(data)] = data
         self.content += data[: MOST_CONTENT - len(self.content)]
         return len(data)
+
+    def keep_rest(self, environ: dict[str, Any]) -> None:
+        """Keep the beginning also if the service has not read it, unless the client waits to be asked for it."""
+        if "HTTP_EXPECT" not in environ:
+            self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT) - len(self.content)))
 
 
 class Journal:

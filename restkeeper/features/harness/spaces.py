@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from threading import Lock
 from typing import Any, cast
@@ -68,6 +69,7 @@ class Space:
         self._spaces = spaces
         self._seed = seed
         self._snapshots: dict[str, Any] = {}
+        self.instance: Instance | None  # None after its end
         self.begin(instance)
 
     def begin(self, instance: Instance) -> None:
@@ -75,7 +77,7 @@ class Space:
         self.instance = instance
         self.faults, self.journal, self.catcher = Faults(self._seed), Journal(), Catcher(instance.service)
         self._random, self._ids = Random(self._seed), 0  # noqa: S311 - no secret
-        instance.service.hooks.new_id = self._new_id
+        instance.service.hooks.new_id = partial(self._new_id, instance.clock)
         if self._seed is not None:
             instance.clock.set(EARLIEST, frozen=True)
 
@@ -84,19 +86,21 @@ class Space:
         if len(self._snapshots) >= MOST_SNAPSHOTS:
             raise Conflict(f"a space has at most {MOST_SNAPSHOTS} snapshots")
         name = str(len(self._snapshots) + 1)
-        self._snapshots[name] = self.instance.store.saved()
+        with self._spaces.using(self) as instance:
+            self._snapshots[name] = instance.store.saved()
         return name
 
     def restore(self, name: str) -> None:
         """Have the data of a snapshot again. Clock, faults and journal stay. Raises NotFound."""
         if name not in self._snapshots:
             raise NotFound("there is no such snapshot")
-        self.instance.store.load(self._snapshots[name])
+        with self._spaces.using(self) as instance:
+            instance.store.load(self._snapshots[name])
 
-    def _new_id(self) -> str:
+    def _new_id(self, clock: SpaceClock) -> str:
         """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
         self._ids += 1
-        now = int(self.instance.clock.time() * 1e6) * 1000 + self._ids * ID_NANOSECONDS
+        now = int(clock.time() * 1e6) * 1000 + self._ids * ID_NANOSECONDS
         return uuid7(now, self._random.getrandbits(62))
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -111,6 +115,7 @@ class Space:
                 time.sleep(seconds)
                 reply = _reply(instance.app, environ, fault)
             finally:
+                environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
                 self.journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
             return reply(environ, start_response)
@@ -138,26 +143,33 @@ class Spaces:
         return space
 
     def drop(self, space: Space) -> None:
-        """End a space. A request that found it before is aborted."""
-        if self._spaces.pop(space.id, None):
-            self._give_back(space.instance)
+        """End a space."""
+        with self._lock:
+            self._spaces.pop(space.id, None)
+            former, space.instance = space.instance, None
+        if former:
+            self._give_back(former)
 
     def renew(self, space: Space) -> None:
-        """Make a space as new, and empty. Requests under way keep the instance that it had."""
-        if space.instance.busy:
-            return space.begin(self._take())
-        space.instance.clear()
-        space.begin(space.instance)
+        """Make a space as new, and empty. Requests under way keep the instance that it had. Raises as `using`."""
+        with self.using(space) as instance:
+            if instance.busy == 1:
+                instance.clear()
+                return space.begin(instance)
+        other = self._take()
+        with self._lock:
+            if space.instance:
+                return space.begin(other)
+        self._give_back(other)
 
     @contextmanager
     def using(self, space: Space) -> Iterator[Instance]:
-        """The instance of a space, which no other space gets meanwhile."""
+        """The instance of a space, which no other space gets meanwhile. Raises NotFound if the space has ended."""
         with self._lock:
-            instance = space.instance
+            if (instance := space.instance) is None:
+                raise NotFound("the space was dropped")
             instance.busy += 1
         try:
-            if self.find(space.id) is not space:
-                raise ConnectionAbortedError("the space was dropped")
             yield instance
         finally:
             with self._lock:
@@ -185,11 +197,12 @@ def _reply(app: Application, environ: dict[str, Any], fault: Fault | None) -> Ws
         return WsgiResponse.from_app(app, environ, buffered=True)
     if fault.kind == "close":
         raise ConnectionAbortedError("the connection is closed: a fault of the test harness")
-    if fault.kind == "respond" and (fault.body is not None or fault.status < 400):
-        return WsgiResponse(fault.body, fault.status, mimetype="application/json")
     if fault.kind == "fail_store" and fault.committed:
         WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
-    reply = WsgiResponse.from_app(app, environ, buffered=True)
+    if fault.kind == "respond" and (fault.body is not None or fault.status < 400):
+        reply = WsgiResponse(fault.body, fault.status, mimetype="application/json")
+    else:
+        reply = WsgiResponse.from_app(app, environ, buffered=True)
     if fault.kind == "drop_response":
         raise ConnectionAbortedError("the response is dropped: a fault of the test harness")
     if fault.kind == "cut_response":

@@ -17,6 +17,9 @@ from restkeeper.web.operations import returns, takes
 LONGEST_WAIT = 30.0  # seconds for a delivery
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
+_SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
+_KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
+_OPTIONAL: dict[str, Any] = {"load_default": None, "allow_none": True}
 
 
 def _text(about: str = "", **options: Any) -> fields.String:
@@ -35,23 +38,13 @@ def _texts(**options: Any) -> fields.Dict:
 class SeedSchema(Schema):
     """What a space begins with, or gets."""
 
-    seed = fields.Dict(
-        keys=fields.String(),
-        load_default=dict,
-        metadata={"description": 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'},
-    )
+    seed = fields.Dict(keys=fields.String(), load_default=dict, metadata={"description": _SEED})
 
 
 class NewSpaceSchema(SeedSchema):
     """What a space begins with."""
 
-    random = _number(
-        0,
-        2**53,
-        "Ids, times and faults follow from it; the clock stands at 2026-01-01.",
-        load_default=None,
-        allow_none=True,
-    )
+    random = _number(0, 2**53, "Ids, times and faults follow from it; the clock stands at 2026-01-01.", **_OPTIONAL)
 
 
 class SpaceSchema(Schema):
@@ -77,25 +70,19 @@ class ClockSchema(Schema):
 class NewFaultSchema(Schema):
     """A fault and its requests: the first `skip` are left alone, then `times` have it, each with a `probability`."""
 
-    kind = fields.String(
-        required=True,
-        validate=OneOf(list(KINDS)),
-        metadata={"description": "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())},
-    )
+    kind = fields.String(required=True, validate=OneOf(list(KINDS)), metadata={"description": _KINDS})
     method = _text("A pattern with `*`.", load_default="*")
     path = _text("A pattern with `*`: a path of the service, in any version.", load_default="*")
     headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
     skip = _number(0, 10**6, load_default=0)
-    times = _number(1, 10**6, "null: always.", load_default=None, allow_none=True)
+    times = _number(1, 10**6, "null: always.", **_OPTIONAL)
     probability = _number(0, 1, kind=fields.Float, load_default=1.0)
     status = _number(200, 599, load_default=503)
     detail = _text("Of the problem.", load_default="a fault of the test harness")
-    body = fields.String(load_default=None, allow_none=True, validate=Length(0, 64 * 1024))
-    retry_after = _number(0, 86400, "Seconds.", load_default=None, allow_none=True)
+    body = fields.String(validate=Length(0, 64 * 1024), **_OPTIONAL)
+    retry_after = _number(0, 86400, "Seconds.", **_OPTIONAL)
     seconds = _number(0, 60, "Of a delay.", fields.Float, load_default=1.0)
-    seconds_most = _number(
-        0, 60, "A delay is from `seconds` to this.", fields.Float, load_default=None, allow_none=True
-    )
+    seconds_most = _number(0, 60, "A delay is from `seconds` to this.", fields.Float, **_OPTIONAL)
     committed = fields.Boolean(load_default=False)
 
 

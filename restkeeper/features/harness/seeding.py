@@ -1,16 +1,16 @@
 """The data that a test begins with."""
 
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
-from restkeeper.resources.resource import references_in
 from restkeeper.resources.unit import next_ids, use_ids
 from restkeeper.service import Service
-from restkeeper.storage.errors import DuplicateValue
+from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
 from restkeeper.storage.interface import Transaction
 
 
@@ -19,7 +19,8 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
 
     They are validated as those that are imported: an id, times, a version and read-only fields are taken as they are,
     and no function of the service changes them. Items may refer to others of `data`. Raises ValidationFailed with
-    pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or unique value that exists.
+    pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or unique value that
+    exists, and a reference to nothing.
     """
     now, limits = rfc3339(service.clock.time()), ItemLimits(*service.config.item_limits)
     if unknown := [name for name in data if name not in service.representations]:
@@ -34,7 +35,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
             record = stored.restore(sent, id=stored.name if stored.resource.singleton else id, now=now, limits=limits)
             use_ids(stored.resource, "", record.id, transaction)
             service.hooks.apply(transaction, Change("created", stored, None, record, now))
-        except DuplicateValue as error:
+        except (DuplicateValue, ReferenceMissing) as error:
             raise Conflict(f"{pointer}: {error}") from None
         except Problem as problem:
             for each in problem.members.get("errors", ()):
@@ -42,28 +43,23 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
             raise
 
     def work(transaction: Transaction) -> None:
-        for stored in _referred_first(service.representations):
-            if stored.name in data:
-                sent = data[stored.name]
-                for number, each in enumerate(sent if isinstance(sent, list) else [sent]):
-                    place = f"#/seed/{stored.name}" + (f"/{number}" if isinstance(sent, list) else "")
-                    add(stored, each, place, transaction)
+        for name in filter(data.__contains__, _referred_first(service.representations)):
+            sent = data[name]
+            for number, each in enumerate(sent if isinstance(sent, list) else [sent]):
+                place = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
+                add(service.representations[name], each, place, transaction)
 
     service.store.write(work)
     return {name: len(items) if isinstance(items, list) else 1 for name, items in data.items()}
 
 
-def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list[StoredRepresentation]:
-    """The collections, each after those that its items refer to, as far as that can be."""
-    ordered: dict[str, StoredRepresentation] = {}
-
-    def place(name: str, around: tuple[str, ...]) -> None:
-        if name in ordered or name in around:
-            return
-        for _, field in references_in(representations[name].schema()):
-            place(field.to, (*around, name))
-        ordered[name] = representations[name]
-
-    for name in representations:
-        place(name, ())
-    return list(ordered.values())
+def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list[str]:
+    """The collections, each after those that its items refer to; as declared, if they refer to each other."""
+    graph = {
+        name: {field.to for field in stored.revision.references.values()} - {name}
+        for name, stored in representations.items()
+    }
+    try:
+        return [*TopologicalSorter(graph).static_order()]
+    except CycleError:
+        return [*representations]

@@ -1,0 +1,38 @@
+// Node's own test runner and fetch: `node --test shop.test.mjs`. `restkeeper harness` prints where it is.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { after, before, beforeEach, describe, it } from "node:test";
+
+const cwd = new URL(".", import.meta.url);
+const seed = JSON.parse(readFileSync(new URL("data.json", cwd)));
+const order = { customer: seed.users[0].id, lines: [{ product: seed.products[0].id }] };
+const send = (method, url, body) =>
+  fetch(url, { method, body: body && JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+const read = async (url) => (await fetch(url)).json();
+
+describe("an order", () => {
+  let harness, spaces, api;
+  before(async () => {
+    harness = spawn("restkeeper", ["harness", "../shop", "--port", "0"], { cwd, stdio: ["pipe", "pipe", "inherit"] });
+    const { value } = await createInterface(harness.stdout)[Symbol.asyncIterator]().next();
+    ({ spaces } = JSON.parse(value));
+  });
+  after(() => harness.kill());
+  beforeEach(async () => {
+    api = await (await send("POST", spaces, { seed })).json(); // a service of its own
+  });
+
+  it("is returned as it was made", async () => {
+    const made = await (await send("POST", `${api.url}/orders`, order)).json();
+    assert.deepEqual(await read(`${api.url}/orders/${made.id}`), made);
+  });
+
+  it("is there when its response was lost", async () => {
+    await send("POST", `${api.control}/faults`, { kind: "drop_response", method: "POST", times: 1 });
+    await assert.rejects(send("POST", `${api.url}/orders`, order), TypeError);
+    assert.equal((await read(`${api.url}/orders`)).length, 1);
+    assert.equal((await read(`${api.control}/requests?method=POST`))[0].fault, "drop_response");
+  });
+});

@@ -169,12 +169,28 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
         run_block(block.text, service, environ)
 
 
-def test_the_tests_of_the_readme_pass(tmp_path: Path) -> None:
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", [README, "testing.md"])
+def test_the_tests_of_a_page_pass(page: str, tmp_path: Path) -> None:
     """Run by pytest in the folder of the service."""
-    service = service_of(README, tmp_path)
-    tests = [block.note for block in blocks(README, "python") if block.note.startswith("tests/")]
-    assert len(tests) >= 2
-    run_pytest(service, environ_of(tmp_path), *tests)
+    service = service_of(page, tmp_path)
+    tests = [block.note for block in blocks(page, "python") if block.note.startswith("tests/test_")]
+    assert " passed" in run_pytest(service, environ_of(tmp_path), *tests)
+
+
+def test_the_harness_runs_beside_any_language(tmp_path: Path) -> None:
+    """The page's commands, on the command that it starts with."""
+    page, environ = "testing.md", environ_of(tmp_path)
+    command = ["restkeeper", "harness", str(service_of(page, tmp_path))]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        stop = threading.Timer(SECONDS, running.kill)  # then its output ends
+        stop.start()
+        environ["BASE"] = json.loads(running.stdout.readline())["url"]
+        for block in blocks(page, "sh", "harness"):
+            run_block(block.text.replace(BASE, environ["BASE"]), tmp_path, environ)
+        stop.cancel()
+        running.terminate()
 
 
 def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:
@@ -190,7 +206,7 @@ def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:
 def test_every_block_is_tested(page: str) -> None:
     """The language of a block says whether this module runs it; the other blocks are run by other tests."""
     assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "log"}
-    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step"}
+    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step", "harness"}
     for block in blocks(page, "text"):
         lines = block.text.replace("\\\n", "").splitlines()
         assert {line.split()[0] for line in lines if line} <= set(RUN_ELSEWHERE)

@@ -146,7 +146,7 @@ def create_app(
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
             seeds = Config(max_body=harness.MOST_BODY, max_nodes=harness.MOST_VALUES)
-            harness.install(app, make, partial(create_app, seeds, []))
+            harness.install(app, make, partial(create_app, seeds, [], features={"cors", "openapi", "pages"}))
         return app
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:

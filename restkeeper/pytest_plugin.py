@@ -38,7 +38,10 @@ def restkeeper_server(pytestconfig: pytest.Config) -> "Iterator[LiveServer]":
 def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Iterator[Space]":
     """A service of its own for this test. See `Space`."""
     marker = request.node.get_closest_marker("restkeeper")
-    with restkeeper_server.space(**(marker.kwargs if marker else {})) as space:
+    options = dict(marker.kwargs) if marker else {}
+    if isinstance(options.get("seed"), str):
+        options["seed"] = request.config.rootpath / options["seed"]
+    with restkeeper_server.space(**options) as space:
         yield space
 
 

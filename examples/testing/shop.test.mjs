@@ -15,7 +15,7 @@ const read = async (url) => (await fetch(url)).json();
 describe("an order", () => {
   let harness, spaces, api;
   before(async () => {
-    harness = spawn("restkeeper", ["harness", "../shop", "--port", "0"], { cwd, stdio: ["pipe", "pipe", "inherit"] });
+    harness = spawn("restkeeper", ["harness", "../shop", "--until-eof"], { cwd, stdio: ["pipe", "pipe", "inherit"] });
     const { value } = await createInterface(harness.stdout)[Symbol.asyncIterator]().next();
     ({ spaces } = JSON.parse(value));
   });

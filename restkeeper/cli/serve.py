@@ -57,11 +57,14 @@ def serve_folder(folder: Path) -> None:
 @click.command("harness")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=".")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0, the default: any free port.")
-def serve_harness(folder: Path, port: int) -> None:
+@click.option("--until-eof", is_flag=True, help="End with standard input, so with the program that started it.")
+def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
     """Serve the test harness of the service in FOLDER, by default the present folder: see docs/testing.md.
 
     It prints one line with its addresses, in JSON, and ends with Ctrl-C or SIGTERM. Nothing of it stays.
     """
+    if until_eof:
+        os.environ["RESTKEEPER_LIFELINE"] = str(sys.stdin.fileno())
     os.environ |= {"PORT": str(port), "HARNESS": "1", "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1"}
     for name, value in {"RATE_LIMIT": "off", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}.items():
         os.environ.setdefault(name, value)

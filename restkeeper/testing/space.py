@@ -191,7 +191,10 @@ class Webhooks:
         return [SimpleNamespace(**each) for each in found]
 
     def respond(self, *statuses: int) -> None:
-        """What endpoints on other machines respond to the next deliveries; then it is 200 again."""
+        """What endpoints on other machines respond to the next deliveries; then it is 200 again.
+
+        As `wait`, it gives a space without a webhook one for all events.
+        """
         self._send("PUT", "/responses", {"statuses": statuses})
 
 

@@ -246,5 +246,7 @@ class Control:
     @returns(ResponsesSchema, NotFound)
     def set_responses(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """What endpoints that are not on this machine respond to the next deliveries."""
-        self._space(id).catcher.statuses[:] = body["statuses"]
+        space = self._space(id)
+        with self._spaces.using(space):
+            space.catcher.respond(body["statuses"])
         return body

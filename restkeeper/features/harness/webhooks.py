@@ -39,12 +39,10 @@ class Catcher:
         self._service = service
         self._is_open = "webhooks" in service.features
         self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
-        self.statuses: list[int] = []  # of the next responses; then 200
+        self._statuses: list[int] = []  # of the next responses; then 200
 
     def wait(self, type: str = "*", within: float = 0.0) -> list[dict[str, Any]]:
         """All deliveries of a type of event, as soon as there is one, or after so many seconds."""
-        if not self._is_open:
-            raise Conflict("the service has no webhooks: that feature is closed")
         self._catch_all()
         until = time.monotonic() + within
         while True:
@@ -54,11 +52,16 @@ class Catcher:
                 return found
             time.sleep(LOOK_SECONDS)
 
+    def respond(self, statuses: list[int]) -> None:
+        """Let endpoints that are not on this machine respond so to the next deliveries."""
+        self._catch_all()
+        self._statuses[:] = statuses
+
     def deliver(self) -> None:
         """Send what is due."""
         if not self._is_open or not self._service.store.count(WEBHOOKS.name):
             return
-        with closing(deliverer_of(self._service, self._send)) as deliverer:
+        with closing(deliverer_of(self._service, self._send, at_once=1)) as deliverer:
             while deliverer.deliver_once():
                 pass
 
@@ -86,6 +89,8 @@ class Catcher:
     def _catch_all(self) -> None:
         """Have a webhook for all events, with those before, unless the test has its own."""
         service = self._service
+        if not self._is_open:
+            raise Conflict("the service has no webhooks: that feature is closed")
         if service.store.count(WEBHOOKS.name):
             return
         names = tuple(each.name for each in service.resources if each.events)
@@ -105,7 +110,7 @@ class Catcher:
             with closing(Sender(allow_private=True, timeout=float(self._service.config.webhook_timeout))) as send:
                 result = send(url, headers, body)
         else:
-            result = DeliveryResult(self.statuses.pop(0) if self.statuses else 200, "", None)
+            result = DeliveryResult(self._statuses.pop(0) if self._statuses else 200, "", None)
         caught = {"url": url, "headers": dict(headers), "body": exactjson.loads(body), "status": result.status}
         self._caught.append(caught | {"type": caught["body"]["type"], "verified": self._is_signed(headers, body)})
         return result

@@ -55,7 +55,7 @@ class _Job(NamedTuple):
 
 
 class Deliverer:
-    """Sends events with `send`, which takes up to `timeout` seconds for each attempt.
+    """Sends events with `send`, `at_once` at most, which takes up to `timeout` seconds for each attempt.
 
     `collections` are those that the type `*` includes. `retries` are the seconds from each failure of a delivery to its
     next attempt; after the last one, or 410, the webhook is disabled. Many deliverers may use one store, in any
@@ -70,6 +70,7 @@ class Deliverer:
         *,
         timeout: float,
         retries: Sequence[float],
+        at_once: int = AT_ONCE,
         convert: Callable[[StoredEvent, str], StoredEvent] = lambda event, version: event,
         now: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
@@ -84,7 +85,8 @@ class Deliverer:
         self._now = now
         self._elapsed = elapsed
         self._chance = chance
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="deliver")
+        self._at_once = at_once
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="deliver")
         self._under_way: dict[tuple[int, int], str] = {}  # the webhook of each job
         self._returned: deque[tuple[_Job, Attempt | None]] = deque()  # by the threads
         self._tried: list[Attempt] = []  # not yet settled
@@ -173,7 +175,7 @@ class Deliverer:
             self._change_token = change_token
         found = self._store.subscriptions(self._active, now)
         under_way = Counter(self._under_way.values())
-        left = min(LEASED, AT_ONCE - under_way.total())
+        left = min(LEASED, self._at_once - under_way.total())
         waiting = []
         for subscription in sorted(found, key=lambda _: self._chance()):
             room = min(ENDPOINT_AT_ONCE - under_way[subscription.webhook], left)

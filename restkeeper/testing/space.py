@@ -91,8 +91,8 @@ class _Client(FlaskClient):
     base = ""
 
     def open(self, path: Any = "/", *arguments: Any, **options: Any) -> Any:
-        if isinstance(path, str) and path.startswith("/") and not path.startswith(f"{self.base}/"):
-            path = self.base + path
+        if isinstance(path, str) and "://" not in path and not path.startswith(f"{self.base}/"):
+            path = f"{self.base}/{path.removeprefix('/')}"
         return super().open(path, *arguments, **options)
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from random import Random
 from threading import Lock
 from typing import Any, cast
@@ -76,8 +77,8 @@ class Space:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
         self.faults, self.journal, self.catcher = Faults(self._seed), Journal(), Catcher(instance.service)
-        self._random, self._ids = Random(self._seed), 0  # noqa: S311 - no secret
-        instance.service.hooks.new_id = partial(self._new_id, instance.clock)
+        self._random = Random(self._seed)  # noqa: S311 - no secret
+        instance.service.hooks.new_id = partial(_new_id, instance.clock, self._random, count(1))
         if self._seed is not None:
             instance.clock.set(EARLIEST, frozen=True)
 
@@ -97,16 +98,11 @@ class Space:
         with self._spaces.using(self) as instance:
             instance.store.load(self._snapshots[name])
 
-    def _new_id(self, clock: SpaceClock) -> str:
-        """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
-        self._ids += 1
-        now = int(clock.time() * 1e6) * 1000 + self._ids * ID_NANOSECONDS
-        return uuid7(now, self._random.getrandbits(62))
-
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         with self._spaces.using(self) as instance:
             if self._seed is not None:
                 environ.setdefault("HTTP_X_REQUEST_ID", f"{self._random.getrandbits(128):032x}")
+            journal = self.journal  # a reset meanwhile makes another one
             seconds, fault = self.faults.chosen(environ)
             kind = fault.kind if fault else "delay" if seconds else None
             environ |= {"wsgi.input": Kept(environ["wsgi.input"]), FAULT: fault, ROUTES: []}
@@ -117,7 +113,7 @@ class Space:
             finally:
                 environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
-                self.journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
+                journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
             return reply(environ, start_response)
 
 
@@ -191,6 +187,11 @@ class Spaces:
             self._spare.append(instance)
 
 
+def _new_id(clock: SpaceClock, random: Random, numbers: Iterator[int]) -> str:
+    """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
+    return uuid7(int(clock.time() * 1e6) * 1000 + next(numbers) * ID_NANOSECONDS, random.getrandbits(62))
+
+
 def _reply(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
     """The response to a request. Raises ConnectionAbortedError where there is none."""
     if fault is None:
@@ -199,7 +200,7 @@ def _reply(app: Application, environ: dict[str, Any], fault: Fault | None) -> Ws
         raise ConnectionAbortedError("the connection is closed: a fault of the test harness")
     if fault.kind == "fail_store" and fault.committed:
         WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
-    if fault.kind == "respond" and (fault.body is not None or fault.status < 400):
+    if fault.kind == "respond" and fault.body is not None:
         reply = WsgiResponse(fault.body, fault.status, mimetype="application/json")
     else:
         reply = WsgiResponse.from_app(app, environ, buffered=True)

@@ -1,0 +1,492 @@
+"""The test harness, without a server: spaces, their data, clocks, faults, journals and webhooks."""
+
+import io
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import jsonschema
+import pytest
+from flask.testing import FlaskClient
+from openapi_spec_validator import validate
+
+from restkeeper import Index, ItemSchema, LiveServer, Reference, Resource, Space, Text, create_app
+from restkeeper.config import Config
+from restkeeper.errors import NotFound
+from restkeeper.features.harness import spaces as harness_spaces
+from restkeeper.features.harness.clock import LATEST, SpaceClock
+from restkeeper.features.harness.spaces import Spaces
+from tests.waiting import join, until
+
+ADMIN_KEY = "an-admin-key-of-a-test-0123456789"
+ADMIN = {"Authorization": f"Bearer {ADMIN_KEY}"}
+START = "2026-01-01T00:00:00.000000Z"  # where the clock of a space with `random` stands
+DEPRECATED = """
+from datetime import date
+from restkeeper import Deprecation, Version, Versions, create_app as create
+
+def create_app(config=None):
+    v1 = Deprecation(version="v1", since=date(2026, 10, 1), sunset=date(2027, 6, 1))
+    versions = Versions(Version("v1", successor="v2"), Version("v2"), unversioned="v2", deprecations=[v1])
+    return create(config, [], versions=versions)
+"""
+
+
+class UserSchema(ItemSchema):
+    """A user."""
+
+    name = Text(1, 50, required=True)
+
+
+class OrderSchema(ItemSchema):
+    """An order of a user."""
+
+    user = Reference("users", required=True)
+
+
+USERS = Resource("users", "user", UserSchema, indexes=(Index("name", unique=True),))
+ORDERS = Resource("orders", "order", OrderSchema)
+RESOURCES = [ORDERS, USERS]
+HOOK = "https://example.org/hook"
+KEY = {"Idempotency-Key": "k"}
+ANNA = {"id": "anna", "name": "Anna"}
+SEED = {"users": [ANNA], "orders": [{"id": "o1", "user": "anna"}]}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    with LiveServer(resources=RESOURCES, in_process=True) as running:
+        yield running
+
+
+@pytest.fixture
+def space(server: LiveServer) -> Iterator[Space]:
+    with server.space() as made:
+        yield made
+
+
+@pytest.fixture
+def other(server: LiveServer) -> Iterator[Space]:
+    """Another space, which nothing that a test does to `space` changes."""
+    with server.space() as made:
+        yield made
+
+
+@pytest.fixture
+def client(space: Space) -> FlaskClient:
+    """Of the whole server."""
+    return space.app.test_client()
+
+
+@pytest.fixture
+def spaces() -> Spaces:
+    return Spaces(lambda clock: create_app(Config(harness=True), RESOURCES, clock=clock))
+
+
+@contextmanager
+def two_spaces(**settings: str) -> Iterator[tuple[Space, Space]]:
+    """Of a server with these settings."""
+    with LiveServer(resources=RESOURCES, in_process=True, **settings) as server:
+        with server.space(random=1) as one, server.space(random=1) as other:
+            yield one, other
+
+
+def names(space: Space) -> list[str]:
+    return sorted(each["name"] for each in space.client.get("/users").json)
+
+
+def create(space: Space, name: str, **headers: str) -> Any:
+    return space.client.post("/users", json={"name": name}, headers=headers)
+
+
+def subscribe(space: Space, *types: str) -> None:
+    made = space.client.post("/api/v1/webhooks", json={"url": HOOK, "types": types})
+    assert made.status_code == 200, made.text
+
+
+class TestSpaces:
+    """Each is the whole service of one test."""
+
+    def test_each_has_its_own_data(self, space: Space, other: Space, client: FlaskClient) -> None:
+        """Beside others, and beside the service that has no space; a dropped one is not found."""
+        create(space, "Anna"), create(other, "Bert")
+        assert (names(space), names(other), client.get("/users").json) == (["Anna"], ["Bert"], [])
+        assert client.get(f"{space.url}/users").json == space.client.get("users").json
+        other.drop(), other.drop()
+        assert other.client.get("/users").status_code == 404
+        with pytest.raises(ValueError, match="there is no such space"):
+            other.reset()
+
+    def test_one_after_another_uses_the_same_application(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing of the former one is left: data, counts of limits, keys, clock, faults and requests."""
+        made: list[Any] = []
+        create = harness_spaces.Instance.__init__
+        monkeypatch.setattr(harness_spaces.Instance, "__init__", lambda *given: (made.append(create(*given)), None)[1])
+        settings = {"RATE_LIMIT": "2 per minute", "AUTH": "required", "ADMIN_KEY": ADMIN_KEY}
+        sent = {"json": {"name": "Anna"}, "headers": ADMIN | {"Idempotency-Key": "k"}}
+        with LiveServer(resources=RESOURCES, in_process=True, **settings) as server:
+            for _ in range(20):
+                with server.space() as space:
+                    assert abs(space.clock.now.timestamp() - time.time()) < 60
+                    answers = [space.client.post("/users", **sent) for _ in range(3)]
+                    found = [(each.status_code, each.headers.get("Idempotent-Replayed")) for each in answers]
+                    assert found == [(200, None), (200, "true"), (429, None)]
+                    assert len(space.client.get("/users", headers=ADMIN).json) == 1 and len(space.requests()) == 4
+                    space.clock.advance(hours=20), space.faults.close("GET", "*")
+            assert len(made) == harness_spaces.SPARE
+
+    def test_an_application_in_use_is_not_used_again(self, spaces: Spaces) -> None:
+        """What a request writes after its space was dropped or reset is in no other space, nor after a second end."""
+        space = spaces.create()
+        for end in (spaces.renew, spaces.drop):
+            with spaces.using(space) as instance:
+                end(space)
+                others = [spaces.create() for _ in range(4)]
+                assert instance not in [each.instance for each in others]
+                list(map(spaces.drop, others))
+        spaces.drop(space)
+        with pytest.raises(NotFound):
+            spaces.renew(space)
+        with pytest.raises(NotFound), spaces.using(space):
+            pass
+        assert len({spaces.create().instance for _ in range(4)}) == 4
+
+    def test_two_resets_at_once(self, spaces: Spaces) -> None:
+        """No two spaces have one application afterwards."""
+        space = spaces.create()
+        for _ in range(10):
+            running = [Thread(target=spaces.renew, args=(space,)) for _ in range(4)]
+            for each in running:
+                each.start()
+            join(*running)
+            made = [space, *(spaces.create() for _ in range(4))]
+            assert len({each.instance for each in made}) == 5
+            list(map(spaces.drop, made[1:]))
+
+
+class TestControl:
+    """The documents by which any language controls spaces."""
+
+    @pytest.mark.needs("openapi")
+    def test_its_document(self, server: LiveServer, client: FlaskClient) -> None:
+        """It is valid and complete, and each response fits it; what cannot be is refused."""
+        document = client.get("/__harness__/openapi.json").json
+        validate(document)
+        left = {path for path in document["paths"] if path.startswith("/spaces")}
+        space, users = server.space(), {"seed": {"users": [{"name": "Anna"}]}}
+        snapshot = space.snapshot()
+        for method, path, body, status in [
+            ("POST", "", users, 201), ("POST", "", {"seed": 5}, 422), ("POST", "", {"seed": {"cars": []}}, 404),
+            ("POST", "", {"seed": {"users": [{"name": 5}]}}, 422), ("POST", "", {"seed": {"users": [ANNA, ANNA]}}, 409),
+            ("POST", "", {"colour": "red"}, 422), ("POST", "", [], 422), ("POST", "/{id}/seed", users, 200),
+            ("POST", "/{id}/snapshots", None, 201), ("POST", "/{id}/restore", {"name": snapshot}, 200),
+            ("POST", "/{id}/restore", {}, 422), ("POST", "/{id}/restore", {"name": "9"}, 404),
+            ("PATCH", "/{id}/clock", {"advance": 5.5}, 200), ("PATCH", "/{id}/clock", {"now": START}, 200),
+            ("PATCH", "/{id}/clock", {"now": "1969-12-31T23:59:59Z"}, 400), ("PATCH", "/{id}/clock", {"now": 5}, 422),
+            ("POST", "/{id}/faults", {"kind": "none"}, 422), ("POST", "/{id}/faults", {"kind": "close"}, 200),
+            ("POST", "/{id}/faults", {"kind": "close", "headers": {"X": 5}}, 422),
+            ("DELETE", "/{id}/faults", None, 200), ("GET", "/{id}/requests", None, 200),
+            ("PUT", "/{id}/responses", {"statuses": [500]}, 200), ("PUT", "/{id}/responses", {"statuses": [1]}, 422),
+            ("GET", "/{id}/deliveries", None, 200), ("POST", "/{id}/reset", None, 200), ("DELETE", "/{id}", None, 200),
+        ]:  # fmt: skip
+            target = f"/__harness__/spaces{path.replace('{id}', space.id)}"
+            answer = client.open(target, method=method, json=body)
+            assert answer.status_code == status, (method, path, body, answer.text)
+            operation = document["paths"][f"/spaces{path}"][method.lower()]
+            found = operation["responses"][str(status)]
+            if "$ref" in found:
+                found = document["components"]["responses"][found["$ref"].rpartition("/")[2]]
+            for described in found.get("content", {}).values():
+                jsonschema.validate(answer.json, described["schema"] | {"components": document["components"]})
+            left.discard(f"/spaces{path}")
+        assert left == set()
+
+    def test_pages_of_others_are_refused(self, client: FlaskClient) -> None:
+        """A page that a browser of this machine shows cannot control it, whatever its name points to."""
+        page = "https://evil.example"
+        for headers in ({"Origin": page}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"}):
+            assert client.post("/__harness__/spaces", json={}, headers=headers).status_code in (400, 403)
+
+
+class TestState:
+    """What a test begins with, and how it gets back there."""
+
+    def test_seeds(self, server: LiveServer, tmp_path: Path) -> None:
+        """Of an object or a file, in any order of the collections; a wrong one changes nothing."""
+        (tmp_path / "data.json").write_text(json.dumps(SEED))
+        with server.space(seed=SEED) as one, server.space(seed=tmp_path / "data.json") as two:
+            for space in (one, two):
+                assert space.client.get("/orders/o1").json["user"] == "anna"
+            assert one.seed({"users": [{"name": "Bert"}, {"name": "Carl"}]}) == {"users": 2}
+            for wrong, place in [("", "#/seed/users/1/name"), ("Bert", "#/seed/users/1.*name")]:
+                with pytest.raises(ValueError, match=place):
+                    one.seed({"users": [{"name": "Dora"}, {"name": wrong}]})
+            assert names(one) == ["Anna", "Bert", "Carl"]
+            assert two.seed({"users": [{"name": f"{number}"} for number in range(5500)]}) == {"users": 5500}
+
+    def test_reset(self, server: LiveServer) -> None:
+        """All is as in a new space, also clock, faults and requests; but a snapshot stays."""
+        with server.space(seed=SEED, random=7) as space:
+            name, first = space.snapshot(), space.client.get("/users")
+            created = create(space, "Bert").json["id"]
+            space.clock.advance(hours=1), space.faults.close("GET", "*")
+
+            class Resetting(io.BytesIO):
+                def read(self, *size: Any) -> bytes:
+                    space.reset()
+                    return super().read(*size)
+
+            # The request that is under way ends in the former application.
+            under_way = {"input_stream": Resetting(b'{"name": "Carl"}'), "content_length": 16}
+            assert space.client.post("/users", content_type="application/json", **under_way).status_code == 200
+            assert space.requests() == [] and space.clock.now.isoformat() == "2026-01-01T00:00:00+00:00"
+            assert space.client.get("/users", headers={"If-None-Match": first.headers["ETag"]}).json == []
+            space.seed(SEED)
+            assert create(space, "Bert").json["id"] == created  # as at first
+            space.restore(name)
+            assert names(space) == ["Anna"]
+
+    def test_snapshots(self, space: Space) -> None:
+        """Data come back any number of times; ETags of lists and items, and stored responses, belong to them."""
+        create(space, "Anna")
+        first = space.snapshot()
+        create(space, "Bert", **KEY)
+        second, listed = space.snapshot(), space.client.get("/users")
+        for name, expected in [(first, ["Anna"]), (second, ["Anna", "Bert"]), (first, ["Anna"])]:
+            space.restore(name)
+            answer = space.client.get("/users", headers={"If-None-Match": listed.headers["ETag"]})
+            assert [each["name"] for each in answer.json] == expected
+        assert create(space, "Bert", **KEY).headers.get("Idempotent-Replayed") != "true"
+        assert [each["data"]["name"] for each in space.client.get("/api/v1/events").json] == ["Anna", "Bert"]
+        last = space.client.get("/api/v1/events").json[-1]["id"]
+        space.restore(first)
+        assert space.client.get(f"/api/v1/events?after={last}").status_code == 410  # the feed is another one
+
+    def test_random(self, server: LiveServer) -> None:
+        """Ids, times and the ids of requests are those of every run; other numbers have others."""
+        found = []
+        for number in (7, 7, 8):
+            with server.space(seed={"users": [{"name": "Zoe"}]}, random=number) as space:
+                answer = create(space, "Anna")
+                found.append((answer.json, answer.headers["X-Request-Id"], space.client.get("/users").json))
+                assert [each["name"] for each in found[-1][2]] == ["Zoe", "Anna"]  # ids are in order
+        assert found[0] == found[1] and found[0][0]["created_at"] == START
+        assert found[0][0]["id"] != found[2][0]["id"]
+
+
+class TestClock:
+    """It is the service's only clock of days, for one space."""
+
+    def test_it_stands_runs_and_jumps(self, space: Space, other: Space) -> None:
+        """Forwards and backwards, from 1970 to 9999."""
+        moment = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        before = other.clock.now
+        assert space.clock.freeze(moment) == space.clock.now == moment
+        assert create(space, "Anna").json["created_at"] == "2026-03-01T12:00:00.000000Z"
+        assert space.clock.advance(hours=75) == datetime(2026, 3, 4, 15, tzinfo=UTC)
+        assert space.clock.set("1970-01-01T00:00:00+00:00").year == 1970
+        assert create(space, "Bert").status_code == 200
+        begun = space.clock.run()
+        until(lambda: space.clock.now > begun)
+        assert space.clock.freeze().year == 1970
+        for wrong in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00", "2026-01-01T00:00:00"):
+            with pytest.raises(ValueError, match="1970 to 9999|now"):
+                space.clock.set(wrong)
+        assert (other.clock.now - before).total_seconds() < 60
+
+    @pytest.mark.needs("idempotency")
+    def test_idempotency_keys_expire(self) -> None:
+        """When IDEMPOTENCY_TTL is over."""
+        with two_spaces(IDEMPOTENCY_TTL="3600") as (space, other):
+            create(space, "Anna", **KEY), create(other, "Anna", **KEY)
+            space.clock.advance(seconds=3599)
+            assert create(space, "Anna", **KEY).headers["Idempotent-Replayed"] == "true"
+            space.clock.advance(seconds=10)
+            assert (create(space, "Anna", **KEY).status_code, create(other, "Anna", **KEY).status_code) == (409, 200)
+
+    @pytest.mark.needs("limits")
+    def test_windows_of_limits_end(self) -> None:
+        """At the time of Retry-After."""
+        with two_spaces(RATE_LIMIT="2 per minute") as (space, other):
+            for each in (space, other):
+                answers = [each.client.get("/users") for _ in range(3)]
+                assert [answer.status_code for answer in answers] == [200, 200, 429]
+            space.clock.advance(seconds=int(answers[2].headers["Retry-After"]))
+            assert [each.client.get("/users").status_code for each in (space, other)] == [200, 429]
+
+    @pytest.mark.needs("keys")
+    def test_keys_expire(self) -> None:
+        """API keys that were made with `expires_at`."""
+        wanted = {"name": "x", "scopes": ["users:read"], "expires_at": "2026-02-01T00:00:00Z"}
+        with two_spaces(AUTH="required", ADMIN_KEY=ADMIN_KEY) as (space, other):
+            for each, days, status in [(space, 32, 401), (other, 1, 200)]:
+                made = each.client.post("/api/v1/keys", json=wanted, headers=ADMIN).json
+                key = {"Authorization": f"Bearer {made['secret']}"}
+                assert each.client.get("/users", headers=key).status_code == 200
+                each.clock.advance(days=days)
+                assert each.client.get("/users", headers=key).status_code == status
+
+    @pytest.mark.needs("webhooks")
+    def test_webhooks_are_sent_again(self, space: Space, other: Space) -> None:
+        """Each attempt at its own time, however far the clock moves; nothing beside the test."""
+        for each in (space, other):
+            each.clock.freeze("2026-01-01T00:00:00Z")
+            subscribe(each, "user.created"), each.webhooks.respond(500, 500), create(each, "Anna")
+            assert [sent.status for sent in each.webhooks.deliveries()] == [500]
+        assert space.clock.advance(hours=75) == datetime(2026, 1, 4, 3, tzinfo=UTC)
+        sent = space.webhooks.deliveries()
+        assert [each.status for each in sent] == [500, 500, 200] and all(each.verified for each in sent)
+        assert len({each.headers["webhook-id"] for each in sent}) == 1
+        first, second, third = (int(each.headers["webhook-timestamp"]) for each in sent)
+        assert 5 <= second - first <= 10 and 300 <= third - second <= 600
+        assert len(other.webhooks.deliveries()) == 1
+
+    @pytest.mark.needs("versions")
+    def test_deprecation_and_sunset(self, tmp_path: Path) -> None:
+        """Of a folder's service, with its versions."""
+        (tmp_path / "app.py").write_text(DEPRECATED)
+        with LiveServer(tmp_path, in_process=True) as server, server.space() as space, server.space() as other:
+            found = []
+            for moment in ("2026-11-01", "2027-05-01", "2027-06-02"):
+                space.clock.set(f"{moment}T00:00:00Z"), other.clock.set("2026-11-01T00:00:00Z")
+                answer = space.client.get("/api/v1/events")
+                found.append((answer.status_code, "Sunset" in answer.headers))
+                assert other.client.get("/api/v1/events").status_code == 200
+            assert found == [(200, True), (200, True), (410, True)]
+
+    def test_elapsed_time_never_goes_back(self) -> None:
+        """Also for the next space: what an application did last lies in its past."""
+        clock = SpaceClock()
+        clock.set(LATEST)
+        elapsed = clock.monotonic()
+        clock.set(0), clock.run()
+        assert clock.monotonic() >= elapsed > LATEST - time.time() and clock.time() <= time.time()
+
+
+class TestFaults:
+    """What a service, its store or the network does on a bad day."""
+
+    def test_a_response(self, space: Space, other: Space) -> None:
+        """The problem of a status, with a Retry-After, or any body; the service has done nothing."""
+        space.faults.respond("POST", "/users", 429, times=1, retry_after=7, detail="slowly")
+        answer = create(space, "Anna")
+        assert (answer.status_code, answer.headers["Retry-After"], answer.json["detail"]) == (429, "7", "slowly")
+        assert create(space, "Anna").status_code == create(other, "Anna").status_code == 200
+        space.faults.respond("*", "/users", 503, body='{"a": 1}', retry_after=2)
+        answer = space.client.get("/users")
+        assert (answer.status_code, answer.json, answer.headers["Retry-After"]) == (503, {"a": 1}, "2")
+        assert space.client.head("/users").data == b""
+        for status in (204, 301, 304, 404, 418, 500, 599):
+            for body in (None, "text"):
+                space.faults.clear(), space.faults.respond("GET", "/*", status, body=body)
+                answer = space.client.get("/users")
+                assert answer.status_code == status and bool(answer.data) == (status not in (204, 304))
+        space.faults.clear()
+        assert names(space) == ["Anna"]
+
+    @pytest.mark.needs("idempotency")
+    def test_a_key_has_the_response_of_the_service(self, space: Space) -> None:
+        """Never the fault: whoever tries again gets what the first attempt did."""
+        faults = space.faults
+        faults.respond("POST", "/users", 500, times=1), faults.close("POST", "/users", times=1)
+        faults.fail_store("POST", "/users", times=1)
+        faults.fail_store("POST", "/users", committed=True, times=1), faults.drop_response("POST", "/users", times=1)
+        faults.cut_response("POST", "/users", times=1)
+        found: list[Any] = []
+        for _ in range(7):
+            try:
+                answer = create(space, "Anna", **KEY)
+                found.append((answer.status_code, answer.headers.get("Idempotent-Replayed")))
+            except ConnectionAbortedError:
+                found.append(None)
+        assert found == [(500, None), None, (503, None), (503, None), None, (200, "true"), (200, "true")]
+        assert json.loads(space.requests()[2].response)["type"].endswith("/unavailable")
+        assert names(space) == ["Anna"]
+
+    def test_for_which_requests(self, space: Space) -> None:
+        """By method, path in any version, fields, and number; in order, with all delays before."""
+        faults, get = space.faults, lambda path, **headers: space.client.get(path, headers=headers).status_code
+        faults.respond("get", "/users/*", 500, headers={"X-Client": "b*"}, skip=1, times=2)
+        faults.respond("*", "/orders", 501)
+        assert get("/users/1", **{"X-Client": "a"}) == get("/users/1") == 404
+        for expected, path in [(404, "/users/1"), (500, "/api/v1/users/2"), (500, "/users/3/x"), (404, "/users/1")]:
+            assert get(path, **{"X-Client": "bb"}) == expected
+        assert get("/orders") == get("/api/v1/orders") == 501 and get("/users") == 200
+        faults.clear()
+        faults.delay("*", "*", 0.02, 0.03), faults.delay("*", "/users", 0.02), faults.respond("*", "*", 500)
+        assert get("/users") == 500 and 40 <= space.requests()[-1].ms < 2000
+
+    def test_probabilities_are_replayed(self, server: LiveServer) -> None:
+        """With `random`, the same requests meet the same faults."""
+        found = []
+        for number in (3, 3, 4):
+            with server.space(random=number) as space:
+                space.faults.respond("GET", "*", 500, probability=0.5)
+                found.append([space.client.get("/users").status_code for _ in range(40)])
+        assert found[0] == found[1] != found[2] and {200, 500} == set(found[0])
+
+
+class TestJournal:
+    """What a space was asked for, and what it responded."""
+
+    def test_its_entries(self, space: Space) -> None:
+        """A request with all it had, its response, and the fault that it met."""
+        space.clock.freeze("2026-01-01T00:00:00Z")
+        space.faults.respond("POST", "/users", 500, skip=1, times=1), space.faults.close("DELETE", "*")
+        for name in ("", "Bert"):
+            space.client.post("/users?a=b", json={"name": name}, headers={"X-Client": "x"})
+        with pytest.raises(ConnectionAbortedError):
+            space.client.delete("/users/1")
+        space.client.post("/none", json=[1])
+        one, two, three, four = space.requests()
+        assert (one.number, one.method, one.path, one.query, one.at) == (1, "POST", "/users", "a=b", START)
+        assert one.headers["X-Client"] == "x" and json.loads(one.body) == {"name": ""} and one.ms >= 0
+        assert (one.status, one.fault, one.matched) == (422, None, True)
+        assert one.response_headers["Content-Type"] == "application/problem+json" and json.loads(one.response)
+        assert (two.status, two.fault, json.loads(two.body)) == (500, "respond", {"name": "Bert"})
+        assert (three.status, three.fault, three.response, three.response_headers) == (None, "close", "", {})
+        assert (four.status, four.matched, four.body) == (404, False, "[1]")
+        assert [each.path for each in space.unmatched] == ["/none"]
+        assert [each.number for each in space.requests(method="post", path="/u*")] == [1, 2]
+        assert [each.number for each in space.requests(limit=1)] == [4]
+
+
+@pytest.mark.needs("webhooks")
+class TestWebhooks:
+    """What a space sends is caught, without a server."""
+
+    def test_events_are_caught(self, space: Space, other: Space) -> None:
+        """Also those from before the first wait, and with a signature."""
+        create(space, "Anna")
+        sent = space.webhooks.wait("user.created", within=2)
+        assert (sent.body["data"]["name"], sent.status, sent.verified) == ("Anna", 200, True)
+        with pytest.raises(AssertionError, match="no delivery of order.created in 0.01 s; there are: "):
+            space.webhooks.wait("order.created", within=0.01)
+        assert other.webhooks.deliveries() == []
+
+    def test_webhooks_of_the_test(self, space: Space) -> None:
+        """Endpoints on this machine get them, and their own responses count; others are never called."""
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            url = f"http://127.0.0.1:{closed.getsockname()[1]}/hook"
+        assert space.client.post("/api/v1/webhooks", json={"url": url, "types": ["*"]}).status_code == 200
+        subscribe(space, "order.created"), space.webhooks.respond(500), space.seed(SEED)
+        sent = space.webhooks.deliveries()
+        found = {(each.type, each.url, each.status) for each in sent}
+        assert found == {("user.created", url, None), ("order.created", url, None), ("order.created", HOOK, 500)}
+        assert all(each.verified for each in sent)
+
+    def test_a_service_without_webhooks(self, tmp_path: Path) -> None:
+        """Says so; all else works."""
+        (tmp_path / "app.py").write_text(
+            "import restkeeper\ncreate_app = lambda given=None: restkeeper.create_app(given, [], without={'webhooks'})"
+        )
+        with LiveServer(tmp_path, in_process=True) as server, server.space() as space:
+            with pytest.raises(ValueError, match="has no webhooks"):
+                space.webhooks.deliveries()
+            assert space.clock.advance(hours=1) and space.client.get("/").status_code == 200

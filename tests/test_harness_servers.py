@@ -1,0 +1,222 @@
+"""The test harness with a server, for pytest and for any language; and never in a deployment."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, IncompleteRead
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from restkeeper import LiveServer, Space
+from tests.live import ROOT, HttpResponse, response_of, send
+from tests.processes import children, of_session
+from tests.test_harness import RESOURCES
+from tests.test_procfile import command_of
+from tests.waiting import SECONDS, until
+
+ENVIRON = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+SERVICE = """
+import sys
+import restkeeper
+
+class UserSchema(restkeeper.ItemSchema):
+    \"""A user.\"""
+    name = restkeeper.Text(1, 50, required=True)
+
+def create_app(config=None):
+    made = restkeeper.create_app(config, [restkeeper.Resource("users", "user", UserSchema)])
+    made.before.append(lambda asked: print("modules", [each for each in sys.modules if "harness" in each], flush=True))
+    return made
+"""
+TESTS = """
+from urllib.request import urlopen
+import pytest
+
+@pytest.fixture
+def read(api, pytestconfig):
+    return api.client.get if pytestconfig.getini("restkeeper_in_process") else urlopen
+
+@pytest.mark.restkeeper(seed={"users": [{"name": "Anna"}]}, random=7)
+@pytest.mark.parametrize("number", range(6))
+def test_alone(api, number, read):
+    read(api.url + "/users")
+    api.seed({"users": [{"name": "Bert"}]})
+    assert api.clock.now.year == 2026 and len(api.requests()) == 1
+
+def test_that_fails(api, read):
+    read(api.url + "/users")
+    assert not "this one"
+
+def test_that_fails_without(api):
+    api.drop()
+    assert not "this one"
+"""
+HANGING = """
+import os, time
+def test_that_hangs(api):
+    print(api.url, os.getpid(), flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a service that says which modules of the harness it has."""
+    made: Path = tmp_path_factory.mktemp("service")
+    (made / "app.py").write_text(SERVICE)
+    (made / "gunicorn.conf.py").write_text((ROOT / "gunicorn.conf.py").read_text())
+    return made
+
+
+@pytest.fixture(scope="module", params=["gunicorn", "thread"])
+def server(request: pytest.FixtureRequest, folder: Path) -> Iterator[LiveServer]:
+    with LiveServer(folder, resources=RESOURCES if request.param == "thread" else None) as running:
+        yield running
+
+
+@pytest.fixture
+def space(server: LiveServer) -> Iterator[Space]:
+    with server.space() as made:
+        yield made
+
+
+def call(space: Space, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+    address = urlsplit(space.url)
+    return send(int(address.port or 0), method, address.path + path, body, headers)
+
+
+def names(space: Space) -> list[str]:
+    return [each["name"] for each in call(space, "GET", "/users").json()]
+
+
+def run_tests(folder: Path, *options: str, **settings: str) -> subprocess.Popen[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen([*command, *options], cwd=folder, env=environ, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_client_that_tries_again(space: Space) -> None:
+    """By connections that really end: with a key nothing is done twice, and what ends early is seen as such."""
+    space.faults.close("POST", "/users", times=1), space.faults.drop_response("POST", "/users", times=1)
+    space.faults.cut_response("POST", "/users", times=1)
+    found: list[Any] = []
+    for _ in range(4):
+        try:
+            found.append(call(space, "POST", "/users", {"name": "Anna"}, **{"Idempotency-Key": "k"}).status)
+        except (HTTPException, ConnectionError) as error:
+            found.append(isinstance(error, IncompleteRead))
+    assert found == [False, False, True, 200] and names(space) == ["Anna"]
+    faults = [each.fault for each in space.requests(method="POST")]
+    assert faults == ["close", "drop_response", "cut_response", None]
+    assert call(space, "POST", "/none", {"a": 1}).status == 404 and space.unmatched[0].body == '{"a": 1}'
+
+
+def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
+    """During a delay, in this space and in others; a wait ends with the first delivery."""
+    address = urlsplit(space.url)
+    space.faults.delay("POST", "/users", 2)
+    with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as slow, server.space() as other:
+        slow.request("POST", f"{address.path}/users", '{"name": "Anna"}', {"Content-Type": "application/json"})
+        assert names(other) == names(space) == [] and not space.requests(method="POST")
+        assert space.webhooks.wait("user.created", within=20).verified
+        assert response_of(slow).status == 200
+
+
+def test_the_command(folder: Path) -> None:
+    """It prints a line of JSON, and serves until it ends; nothing remains."""
+    command = [sys.executable, "-m", "restkeeper", "harness", str(folder), "--port", "0"]
+    with subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stdout
+        line = json.loads(running.stdout.readline())
+        port, path = urlsplit(line["url"]).port, urlsplit(line["spaces"]).path
+        assert port and line.keys() == {"url", "spaces", "openapi"}
+        assert send(port, "GET", urlsplit(line["openapi"]).path).json()["openapi"].startswith("3.1")
+        made = send(port, "POST", path, {"seed": {"users": [{"name": "Anna"}]}}).json()
+        assert made.keys() == {"id", "url", "control"} and made["url"].startswith(line["url"])
+        assert b'"name":"Anna"' in send(port, "GET", urlsplit(made["url"]).path + "/users").body
+        control = urlsplit(made["control"]).path
+        assert send(port, "PATCH", f"{control}/clock", {"frozen": True}).json()["frozen"] is True
+        assert send(port, "DELETE", control).status == 200 and send(port, "DELETE", control).status == 404
+        running.terminate()
+        running.communicate(timeout=SECONDS)
+    assert running.returncode == 0 and of_session(running.pid) == []
+
+
+@pytest.mark.parametrize(("in_process", "workers"), [("false", "2"), ("true", "0")])
+def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str) -> None:
+    """In any project, in parallel, with the marker; a failed test shows its last requests."""
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.pytest.ini_options]\nrestkeeper = "{os.path.relpath(folder, tmp_path)}"\n'
+        f"restkeeper_in_process = {in_process}\naddopts = '--strict-markers'\n"
+    )
+    (tmp_path / "test_it.py").write_text(TESTS)
+    running = run_tests(tmp_path, "-n", workers)
+    output, _ = running.communicate(timeout=SECONDS)
+    assert "2 failed, 6 passed" in output and "error" not in output.lower().replace("assertionerror", ""), output
+    assert output.count("restkeeper requests of api") == 1 and "GET /users 200" in output
+    assert of_session(running.pid) == []
+
+
+def test_a_killed_run_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    """No process, no port and no file."""
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nrestkeeper = {folder}\n")
+    (tmp_path / "test_it.py").write_text(HANGING)
+    shared, before = Path("/dev/shm"), set(Path("/dev/shm").glob("*"))  # noqa: S108
+    with run_tests(tmp_path, "-s") as running:
+        assert running.stdout
+        url, pid = running.stdout.readline().split()
+        servers = children(int(pid))
+        made = set(shared.glob("*")) - before
+        os.kill(int(pid), signal.SIGKILL)
+    until(lambda: not any(of_session(each) for each in servers))
+    with pytest.raises(ConnectionRefusedError):
+        send(int(urlsplit(url).port or 0), "GET", "/")
+    assert servers and not [each for each in made if each.exists()]
+
+
+def test_it_is_not_imported(folder: Path) -> None:
+    """In a deployment by the Procfile's command: no route, and no module in a worker."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    environ = ENVIRON | {"DATABASE_URL": f"sqlite:///{folder}/a.db"}
+    with listener, (folder / "log").open("w") as log:
+        fd = listener.fileno()
+        command = [*command_of("web"), "--bind", f"fd://{fd}"]
+        running = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log, pass_fds=[fd])
+    try:
+        for path in ("/__harness__/spaces", "/__harness__/openapi.json", "/__spaces__/1/users", "/__harness__"):
+            assert send(port, "GET", path).status == send(port, "POST", path, {}).status == 404
+        lines = (folder / "log").read_text().splitlines()
+        assert {each for each in lines if each.startswith("modules")} == {"modules []"}
+    finally:
+        running.terminate()
+        running.wait(SECONDS)
+
+
+LASTING = "needs DATABASE_URL=memory://"
+
+
+@pytest.mark.parametrize(
+    ("settings", "option", "message"),
+    [
+        ({"HOST": "0.0.0.0"}, "--no-sendfile", "listen"),  # noqa: S104
+        ({}, "--bind=0.0.0.0:0", "--bind 0.0.0.0: the test harness listens on 127.0.0.1"),
+        ({"DATABASE_URL": "sqlite:///a.db"}, "--no-sendfile", LASTING),
+        ({"DATABASE_URL": "postgresql://localhost/a"}, "--no-sendfile", LASTING),
+    ],
+)
+def test_others_cannot_reach_it(folder: Path, settings: dict[str, str], option: str, message: str) -> None:
+    """The start refuses other hosts and lasting stores."""
+    environ = {"HARNESS": "1", "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", "AUTH": "open-to-all"}
+    command, environ = [*command_of("web"), option], ENVIRON | environ | settings
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode and message in done.stderr, done.stdout + done.stderr

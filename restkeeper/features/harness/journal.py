@@ -3,6 +3,7 @@
 import io
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
@@ -37,7 +38,8 @@ class Kept(io.RawIOBase):
     def keep_rest(self, environ: dict[str, Any]) -> None:
         """Keep the beginning also if the service has not read it, unless the client waits to be asked for it."""
         if "HTTP_EXPECT" not in environ:
-            self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT) - len(self.content)))
+            with suppress(Exception):  # the client has left
+                self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT) - len(self.content)))
 
 
 class Journal:

@@ -131,6 +131,15 @@ def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
         assert response_of(slow).status == 200
 
 
+def test_a_client_that_leaves(space: Space) -> None:
+    """In the middle of its content: the journal has the request."""
+    address = urlsplit(space.url)
+    with socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as client:
+        client.sendall(f"POST {address.path}/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n[1".encode())
+    until(space.requests)
+    assert [(each.path, each.status) for each in space.unmatched] == [("/x", 404)]
+
+
 def test_the_command(folder: Path) -> None:
     """It prints a line of JSON, and serves until it ends; nothing remains."""
     command = [sys.executable, "-m", "restkeeper", "harness", str(folder), "--port", "0"]

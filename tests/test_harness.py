@@ -157,6 +157,15 @@ class TestSpaces:
             pass
         assert len({spaces.create().instance for _ in range(4)}) == 4
 
+    def test_routes_that_spaces_lack_are_refused(self, tmp_path: Path) -> None:
+        """What is tested against would not be what is deployed."""
+        (tmp_path / "app.py").write_text(
+            "import restkeeper\n\n\ndef create_app(given=None):\n    app = restkeeper.create_app(given, [])\n"
+            "    app.add_url_rule('/hello', view_func=restkeeper.needs('public')(lambda: 'hello'))\n    return app\n"
+        )
+        with LiveServer(tmp_path, in_process=True) as server, pytest.raises(ValueError, match="blueprints="):
+            server.space()
+
     def test_two_resets_at_once(self, spaces: Spaces) -> None:
         """No two spaces have one application afterwards."""
         space = spaces.create()
@@ -468,6 +477,31 @@ class TestWebhooks:
         with pytest.raises(AssertionError, match="no delivery of order.created in 0.01 s; there are: "):
             space.webhooks.wait("order.created", within=0.01)
         assert other.webhooks.deliveries() == []
+
+    def test_seeds_are_no_news(self, space: Space) -> None:
+        """A test waits for what it did: not for seeds, nor for what was before a snapshot is restored."""
+        space.seed(SEED)
+        create(space, "Bert"), space.webhooks.respond(500)
+        assert [sent.body["data"]["name"] for sent in space.webhooks.deliveries()] == ["Bert"]
+        space.reset(), create(space, "Carl"), space.restore(space.snapshot())
+        assert space.webhooks.deliveries() == []
+
+    def test_deliveries_come_in_order(self) -> None:
+        """One after another, and again at the same times in each run."""
+        with two_spaces() as runs:
+            for space in runs:
+                subscribe(space, "user.*")
+                for name in "abcdef":
+                    create(space, name)
+                space.webhooks.respond(200, 500), space.clock.advance(hours=1)
+            one, other = (
+                [
+                    (s.body["data"]["name"], s.headers["webhook-timestamp"], s.status)
+                    for s in each.webhooks.deliveries("user.*")
+                ]
+                for each in runs
+            )
+        assert one == other and "".join(name for name, *_ in one) == "abcdefb"
 
     def test_webhooks_of_the_test(self, space: Space) -> None:
         """Endpoints on this machine get them, and their own responses count; others are never called."""

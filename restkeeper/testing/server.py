@@ -111,7 +111,7 @@ class LiveServer:
 
     def _send(self, method: str, path: str, value: Any) -> Any:
         """The JSON value of the response to a request. Raises ValueError for a problem."""
-        body, fields = json.dumps(value), {"Content-Type": "application/json"}
+        body, fields = json.dumps(value, default=str), {"Content-Type": "application/json"}
         if self._app:
             reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)
             status, text = reply.status_code, reply.get_data()

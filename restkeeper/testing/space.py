@@ -18,7 +18,7 @@ class Space:
     """A service of its own in a server: data, keys, limits, webhooks, faults, clock and requests.
 
     A context manager, which drops it. `url` is its address; `client` is a Flask test client of it, if the service is
-    in this process, and `wsgi` the application for other clients.
+    in this process, and `app` the application for other clients.
     """
 
     def __init__(self, send: Send, app: Flask | None, seed: Any = None, random: int | None = None) -> None:

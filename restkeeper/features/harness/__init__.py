@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from restkeeper.errors import NotFound
+from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.control import Control
 from restkeeper.features.harness.spaces import PREFIX, Spaces
 from restkeeper.web.application import Application
@@ -20,7 +20,15 @@ MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 
 def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
     """Serve spaces beside `app`; `make` returns another such application with a clock of its own."""
-    spaces = Spaces(make)
+
+    def require_whole() -> None:
+        if len([*app.url_map.iter_rules()]) != routes:
+            raise Conflict(
+                "app.py adds routes to the application that create_app returned, and a space is without them: give "
+                "create_app(…, blueprints=[…])"
+            )
+
+    spaces, routes = Spaces(make, require_whole), len([*app.url_map.iter_rules()])
     control, service = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness"), app.wsgi_app
 
     def dispatch(environ: Any, start_response: Any) -> Any:

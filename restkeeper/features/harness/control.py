@@ -189,7 +189,10 @@ class Control:
 
     def _seed(self, space: Space, data: dict[str, Any]) -> dict[str, int]:
         with self._spaces.using(space) as instance:
-            return seed(instance.service, data)
+            before, done = instance.store.last_event(), seed(instance.service, data)
+            if space.catcher.since == before:
+                space.catcher.since = instance.store.last_event()
+            return done
 
     @returns(SnapshotSchema, NotFound, Conflict, status=201)
     def take_snapshot(self, id: str) -> dict[str, str]:

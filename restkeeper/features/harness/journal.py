@@ -13,9 +13,7 @@ from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_content_length
 
 MOST_REQUESTS = 500
-MOST_CONTENT = (
-    16 * 1024
-)  # bytes that are kept of the content of a request, of its fields, and of the content of a response
+MOST_CONTENT = 16 * 1024  # bytes that are kept of a request's content, of its fields, and of a response's content
 MOST_BYTES = 4 * 1024 * 1024  # of all that is kept in a space
 
 

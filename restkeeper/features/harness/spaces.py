@@ -33,6 +33,7 @@ FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
 ROUTES = "restkeeper.routes"  # there: the route of a request, or None
 PREFIX = "/__spaces__/"
 MOST_SPACES = 200
+LONGEST_DELAY = 60.0  # seconds, of all delays of a request
 MOST_SNAPSHOTS = 20  # of a space
 SPARE = 2  # applications that are made ahead
 MOST_SPARE = 8  # that wait for another space
@@ -97,6 +98,7 @@ class Space:
             raise NotFound("there is no such snapshot")
         with self._spaces.using(self) as instance:
             instance.store.load(self._snapshots[name])
+            self.catcher.since = instance.store.last_event()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         with self._spaces.using(self) as instance:
@@ -108,7 +110,7 @@ class Space:
             environ |= {"wsgi.input": Kept(environ["wsgi.input"]), FAULT: fault, ROUTES: []}
             began, at, reply = time.perf_counter(), rfc3339(instance.clock.time()), None
             try:
-                time.sleep(seconds)
+                time.sleep(min(seconds, LONGEST_DELAY))
                 reply = _reply(instance.app, environ, fault)
             finally:
                 environ["wsgi.input"].keep_rest(environ)
@@ -120,8 +122,9 @@ class Space:
 class Spaces:
     """The spaces of a process, and the applications that wait for one."""
 
-    def __init__(self, make: Callable[..., Application]) -> None:
+    def __init__(self, make: Callable[..., Application], require_whole: Callable[[], None] = lambda: None) -> None:
         self._make = make
+        self._require_whole = require_whole
         self._lock = Lock()
         self._spaces: dict[str, Space] = {}
         self._spare = [Instance(make) for _ in range(SPARE)]
@@ -131,7 +134,8 @@ class Spaces:
         return self._spaces.get(id)
 
     def create(self, seed: int | None = None) -> Space:
-        """A new, empty space. Raises Conflict for more than MOST_SPACES."""
+        """A new, empty space. Raises Conflict for more than MOST_SPACES, and as `require_whole`."""
+        self._require_whole()
         if len(self._spaces) >= MOST_SPACES:
             raise Conflict(f"there are at most {MOST_SPACES} spaces: drop those that are not needed any more")
         space = Space(secrets.token_hex(4), self, seed, self._take())

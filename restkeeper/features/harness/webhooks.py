@@ -4,6 +4,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
+from fnmatch import fnmatchcase
 from itertools import chain
 from math import inf
 from typing import Any
@@ -25,7 +26,7 @@ MOST_CAUGHT = 1000
 MOST_WEBHOOKS = 100
 MOST_PENDING = 100  # deliveries of a webhook whose next attempts are known
 MOST_EVENTS = 1000  # before the first wait, that are sent
-MOST_STEPS = 1000  # attempts while the clock moves
+LONGEST_SECONDS = 20.0  # that one move of the clock, or one wait, sends
 LOOK_SECONDS = 0.02
 
 
@@ -39,15 +40,16 @@ class Catcher:
         self._service = service
         self._is_open = "webhooks" in service.features
         self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
+        self.since = service.store.last_event()  # events up to this one were there before the test acted
         self._statuses: list[int] = []  # of the next responses; then 200
 
     def wait(self, type: str = "*", within: float = 0.0) -> list[dict[str, Any]]:
-        """All deliveries of a type of event, as soon as there is one, or after so many seconds."""
+        """All deliveries of a type of event (a pattern with `*`), as soon as there is one, or after so many seconds."""
         self._catch_all()
         until = time.monotonic() + within
         while True:
             self.deliver()
-            found = [each for each in self._caught if type in ("*", each["type"])]
+            found = [each for each in self._caught if fnmatchcase(each["type"], type)]
             if found or time.monotonic() >= until:
                 return found
             time.sleep(LOOK_SECONDS)
@@ -61,18 +63,19 @@ class Catcher:
         """Send what is due."""
         if not self._is_open or not self._service.store.count(WEBHOOKS.name):
             return
-        with closing(deliverer_of(self._service, self._send, at_once=1)) as deliverer:
-            while deliverer.deliver_once():
+        with closing(deliverer_of(self._service, self._send, at_once=1, chance=lambda: 0.0)) as deliverer:
+            until = time.monotonic() + LONGEST_SECONDS
+            while deliverer.deliver_once() and time.monotonic() < until:
                 pass
 
     def move_clock(self, moment: float, *, frozen: bool | None = None) -> None:
         """Set the space's clock. What is due before is sent at its time, one attempt after another."""
         clock: Any = self._service.clock
-        for _ in range(MOST_STEPS):
-            self.deliver()
-            if (due := self._next_due()) > moment:
-                break
+        until = time.monotonic() + LONGEST_SECONDS
+        self.deliver()
+        while (due := self._next_due()) <= moment and time.monotonic() < until:
             clock.set(max(due, clock.time()))
+            self.deliver()
         clock.set(moment, frozen=frozen)
         self.deliver()
 
@@ -94,7 +97,7 @@ class Catcher:
         if service.store.count(WEBHOOKS.name):
             return
         names = tuple(each.name for each in service.resources if each.events)
-        past = service.store.events("", EventFilter(names), MOST_EVENTS).events
+        past = service.store.events(self.since, EventFilter(names), MOST_EVENTS).events
 
         def subscribe(transaction: Transaction) -> None:
             record = WEBHOOKS.create({"url": CATCHER}, id=service.hooks.new_id(), now=rfc3339(service.clock.time()))

@@ -12,7 +12,7 @@ from restkeeper.features.events.types import (
     event_schema,
     event_types,
 )
-from restkeeper.features.webhooks.deliverer import AT_ONCE, Deliverer, Send
+from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
@@ -36,8 +36,8 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(Contribution(about=texts["about"], tags=tags, build=build))
 
 
-def deliverer_of(service: Service, send: Send | None = None, at_once: int = AT_ONCE) -> Deliverer:
-    """The deliverer of a service, as configured; it sends over the network, or by `send`."""
+def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> Deliverer:
+    """The deliverer of a service, as configured, and with `options`; it sends over the network, or by `send`."""
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
@@ -56,7 +56,7 @@ def deliverer_of(service: Service, send: Send | None = None, at_once: int = AT_O
         event_collections(service.resources),
         timeout=timeout,
         retries=config.webhook_retries,
-        at_once=at_once,
+        **options,
         convert=convert,
         now=clock.time,
         elapsed=clock.monotonic,

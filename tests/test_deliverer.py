@@ -64,7 +64,7 @@ class Shop:
         self.endpoints, self.clock = Endpoints(), SetClock(1_800_000_000.0)
         self.worker = self.another_worker()
 
-    def another_worker(self) -> Deliverer:
+    def another_worker(self, **options: Any) -> Deliverer:
         """A worker; close it at the end."""
         return Deliverer(
             self.store,
@@ -75,6 +75,7 @@ class Shop:
             now=self.clock.time,
             elapsed=self.clock.monotonic,
             chance=lambda: 0.0,
+            **options,
         )
 
     def deliver_all(self) -> None:
@@ -401,15 +402,15 @@ def test_one_endpoint_does_not_delay_another(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("at_once", "sent"), [(AT_ONCE, 2 * ENDPOINT_AT_ONCE), (12, 12)])
-def test_each_endpoint_has_a_fixed_share(shop: Shop, monkeypatch: pytest.MonkeyPatch, at_once: int, sent: int) -> None:
+def test_each_endpoint_has_a_fixed_share(shop: Shop, at_once: int, sent: int) -> None:
     """At most so many deliveries are under way to one endpoint, and to all of them together: a batch has no more."""
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
     for url in ("https://a.example/", "https://b.example/"):
         shop.subscribe(url)
         shop.endpoints.responses[url] = BROKEN
     for n in range(20):
         shop.make(str(n))
-    assert shop.worker.deliver_once() == len(shop.endpoints.got) == sent
+    with closing(shop.another_worker(at_once=at_once)) as worker:
+        assert worker.deliver_once() == len(shop.endpoints.got) == sent
 
 
 # Manual deliveries

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import NamedTuple
@@ -32,7 +32,6 @@ from restkeeper.features import (
 from restkeeper.features import versions as versioning
 from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.handlers import CollectionHandlers
-from restkeeper.resources.items import Items
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
@@ -194,9 +193,15 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     references = References(service.representations, service.hooks, service.clock)
     service.hooks.before_change.append(references.check)
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
-    items = {version.name: _items_in(service, version.name) for version in service.served}
+    for version in service.served:
+        service.items[version.name] = found = {
+            name: service.items_of(stored, representation=service.hooks.represent(stored, version.name))
+            for name, stored in service.representations.items()
+        }
+        for each in found.values():
+            each.relations = relations_of(each, found.values())
     for name in service.representations:
-        mount(app, service, partial(_routes_of, items, name), unversioned=True)
+        mount(app, service, partial(_routes_of, service, name), unversioned=True)
     install("batch", "webhooks", "health", "pages", "openapi")  # the last one documents what there is
     serve_blueprints(app, service, blueprints)
     guard.register(app)
@@ -208,20 +213,9 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     return app
 
 
-def _items_in(service: Service, version: str) -> dict[str, Items]:
-    """The items of all collections in a version."""
-    found, parts = dict[str, Items](), (service.store, service.config, service.hooks)
-    for name, stored in service.representations.items():
-        shown = service.hooks.represent(stored, version)
-        found[name] = Items(stored, *parts, representation=shown, clock=service.clock)
-    for each in found.values():
-        each.relations = relations_of(each, found.values())
-    return found
-
-
-def _routes_of(items: Mapping[str, Mapping[str, Items]], name: str, version: str) -> Blueprint:
+def _routes_of(service: Service, name: str, version: str) -> Blueprint:
     """The routes of a collection in a version: load, store, represent."""
-    return CollectionHandlers(items[version][name]).blueprint()
+    return CollectionHandlers(service.items[version][name]).blueprint()
 
 
 def stored_collections(

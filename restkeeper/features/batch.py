@@ -103,17 +103,7 @@ class BatchHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
         self._locks = ItemLocks(service.clock)
-        self._items: Mapping[str, Items] = {
-            name: Items(
-                stored,
-                service.store,
-                service.config,
-                service.hooks,
-                representation=service.hooks.represent(stored, version),
-                clock=service.clock,
-            )
-            for name, stored in service.representations.items()
-        }
+        self._items = service.items[version]
 
     def blueprint(self) -> Blueprint:
         """The route."""

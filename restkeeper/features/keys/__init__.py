@@ -13,7 +13,7 @@ from flask import Blueprint
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.features.keys.credentials import CREDENTIALS, Credential, KeyResolver, basic_token, new_id, new_token
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
-from restkeeper.resources.items import UNCACHED, Items
+from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
@@ -67,7 +67,13 @@ class KeySchema(ItemSchema):
 
 KEYS = StoredRepresentation(
     Resource(
-        name="keys", singular="key", schema=KeySchema, indexes=(Index("created_at"),), search=("name",), events=False
+        name="keys",
+        singular="key",
+        schema=KeySchema,
+        indexes=(Index("created_at"),),
+        search=("name",),
+        events=False,
+        methods=("GET", "POST", "DELETE"),
     )
 )
 COLLECTIONS = (KEYS.collection, CREDENTIALS)
@@ -172,25 +178,13 @@ class KeyHandlers(SecretItemHandlers):
 
     def __init__(self, service: Service) -> None:
         self._scopes = service.guard.scopes  # of routes that are added later, too
-        items = Items(
-            KEYS,
-            service.store,
-            service.config,
-            service.hooks,
-            clock=service.clock,
-            caching=UNCACHED,
-            choices={"scopes": self._scopes},
-        )
+        items = service.items_of(KEYS, caching=UNCACHED, choices={"scopes": self._scopes})
         items.apply = lambda transaction, change: revoke_key(transaction, change.record.id)
         super().__init__(items)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted."""
-        routes = Blueprint(self.name, __name__)
-        routes.add_url_rule("", view_func=self.list_items, methods=["GET"])
-        routes.add_url_rule("", view_func=self.create_item, methods=["POST"])
-        routes.add_url_rule("/<id>", view_func=self.read_item, methods=["GET"])
-        routes.add_url_rule("/<id>", view_func=self.delete_item, methods=["DELETE"])
+        routes = super().blueprint()
         routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
         return routes
 

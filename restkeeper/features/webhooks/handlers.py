@@ -21,7 +21,7 @@ from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Change
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
-from restkeeper.resources.items import UNCACHED, Items, write_together
+from restkeeper.resources.items import UNCACHED, write_together
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
@@ -137,16 +137,8 @@ class WebhookHandlers(SecretItemHandlers):
         self._store = service.store
         self._config = service.config
         self._clock = service.clock
-        items = Items(
-            WEBHOOKS,
-            service.store,
-            service.config,
-            service.hooks,
-            clock=service.clock,
-            caching=UNCACHED,
-            choices={"types": self._types, "api_version": self._versions},
-            defaults={"api_version": version},
-        )
+        choices = {"types": self._types, "api_version": self._versions}
+        items = service.items_of(WEBHOOKS, caching=UNCACHED, choices=choices, defaults={"api_version": version})
         items.apply = self._apply
         super().__init__(items)
 

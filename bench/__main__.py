@@ -38,7 +38,7 @@ from resources.products import RESOURCE
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
-from restkeeper.storage.interface import Transaction
+from restkeeper.storage.base import Transaction
 from restkeeper.web import exactjson
 from tests.live import Gunicorn
 

@@ -16,7 +16,7 @@ from bench.database import Server, cpu_of
 from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
-from restkeeper.storage.interface import Transaction
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.outbox import Event
 from tests.live import ROOT, Gunicorn
 

@@ -21,8 +21,9 @@ from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import Unit
 from restkeeper.storage import Location, Options, Store, locate
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
-from restkeeper.storage.interface import Collection, Transaction
+from restkeeper.storage.interface import Collection
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application

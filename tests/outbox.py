@@ -1,6 +1,6 @@
 """Common operations of tests on events and deliveries."""
 
-from restkeeper.storage.interface import Store
+from restkeeper.storage.base import Store
 from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, Secret
 
 THINGS = EventFilter(("things",))

@@ -21,8 +21,9 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordChanged, StoreContended
-from restkeeper.storage.interface import Found, Key, Record, Store, Transaction
+from restkeeper.storage.interface import Found, Key, Record
 from restkeeper.web.lookup import Lookup
 from tests import stores
 from tests.clock import SetClock

@@ -19,7 +19,8 @@ from restkeeper.cli.running import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
-from restkeeper.storage.interface import Record, StoredResponse, Transaction
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores

@@ -8,7 +8,8 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.interface import Collection, StoredResponse, Transaction
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Collection, StoredResponse
 from restkeeper.storage.outbox import (
     LONGEST_DELAY,
     LONGEST_LEASE,

@@ -22,9 +22,10 @@ from restkeeper.cli import upkeep as command
 from restkeeper.config import Config
 from restkeeper.service import Service, service_of
 from restkeeper.storage import Options, locate, open_store
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.copying import Table
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection, Record, StoredSchema, Transaction
+from restkeeper.storage.interface import Collection, Record, StoredSchema
 from restkeeper.storage.outbox import Attempt, Event, EventFilter, LogEntry
 from restkeeper.storage.postgresql import copying as postgresql_copying
 from restkeeper.storage.postgresql.copying import PostgresCopy, PostgresCopyable

@@ -13,7 +13,7 @@ from restkeeper.features.events.handlers import SHARED_SECONDS, Newest, Waiters
 from restkeeper.features.events.types import enveloped
 from restkeeper.features.keys.credentials import CREDENTIALS
 from restkeeper.service import service_of
-from restkeeper.storage.interface import Store, Transaction
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.outbox import MOST_EXAMINED, Event, StoredEvent
 from restkeeper.web.application import Application
 from tests import issuer

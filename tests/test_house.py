@@ -38,7 +38,7 @@ SERVICE = [
 
 
 # What these parts may import from storage.
-OPEN = {"resources": {"interface", "errors"}, "web": {"interface", "errors", "shares"}}
+OPEN = {"resources": {"base", "interface", "errors"}, "web": {"base", "interface", "errors", "shares"}}
 
 
 def tree_of(path: Path) -> ast.Module:

@@ -10,7 +10,8 @@ from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
 from restkeeper.features.idempotency import Idempotency
-from restkeeper.storage.interface import Key, Record, Store, StoredResponse
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import Key, Record, StoredResponse
 from restkeeper.web.application import Application
 from tests import stores
 from tests.clock import SetClock

@@ -19,8 +19,8 @@ from restkeeper import Remove, Resource, Text, Version, Versions
 from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Store, Transaction
 from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.shop import create_app

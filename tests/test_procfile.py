@@ -14,8 +14,8 @@ from click.testing import Result
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import locate, open_store
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests import stores

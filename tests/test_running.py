@@ -22,7 +22,8 @@ from restkeeper import __version__
 from restkeeper.clock import rfc3339
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Store, locate, open_store
-from restkeeper.storage.interface import Record, Transaction
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Record
 from tests import stores
 from tests.live import Gunicorn, HttpResponse, read_all
 from tests.recorder import next_of

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.storage.interface import Store
+from restkeeper.storage.base import Store
 from restkeeper.web.application import Application
 from tests.shop import create_app
 

@@ -3,7 +3,8 @@
 from decimal import Decimal
 from typing import Any
 
-from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Record, Sort, Store, Transaction
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Record, Sort
 from restkeeper.web import exactjson
 
 FIELDS = {

@@ -13,8 +13,8 @@ from flask import current_app
 from restkeeper.errors import Problem
 from restkeeper.resources.representation import Representation
 from restkeeper.service import Service, service_of
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import StoreError
-from restkeeper.storage.interface import Store, Transaction
 from restkeeper.web.errors import problem_of
 
 T = TypeVar("T")

@@ -39,8 +39,9 @@ from restkeeper.resources.representation import ItemLimits, Representation, Stor
 from restkeeper.resources.unit import use_ids
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from restkeeper.storage.interface import Record, Transaction
+from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 
 Item = tuple[int, list[str], tuple[Any, ...]]  # its position in the input, the fields that it did not have, its record

@@ -6,7 +6,8 @@ from flask.cli import with_appcontext
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.keys import KEYS, insert_key, make_key, renewed_key, revoke_key, update_key
-from restkeeper.storage.interface import Query, Sort, Transaction
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Query, Sort
 from restkeeper.web import exactjson
 
 DAY = 24 * 3600

@@ -13,8 +13,8 @@ from restkeeper.clock import rfc3339
 from restkeeper.features.idempotency import Idempotency
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.service import Service
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Transaction
 from restkeeper.web.observe import configure_logging
 
 GIVE_UP_SECONDS = 60.0  # for which the store may be missing at the start

@@ -11,8 +11,8 @@ from restkeeper.cli.common import MOST_FAILURES, Command, Refused, in_batches, p
 from restkeeper.errors import NotConvertible
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from restkeeper.storage.interface import Store, Transaction
 
 
 @click.command(cls=Command)

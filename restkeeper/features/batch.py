@@ -17,8 +17,8 @@ from restkeeper.resources.resource import Action
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.service import Service, mount
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Transaction
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs

@@ -24,7 +24,8 @@ from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord
 from restkeeper.service import Service
-from restkeeper.storage.interface import Store, StoredResponse, Transaction
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.interface import StoredResponse
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import caller_in

@@ -14,8 +14,9 @@ from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged
-from restkeeper.storage.interface import ItemStore, ItemTransaction, Query, Record, Store, Transaction, root_of
+from restkeeper.storage.interface import Query, Record, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 
@@ -123,7 +124,7 @@ class Hooks:
             listen(transaction, change)
 
 
-def omitted_by(store: ItemStore, *lists: tuple[StoredRepresentation, Query, Sequence[str]]) -> list[Record]:
+def omitted_by(store: Store, *lists: tuple[StoredRepresentation, Query, Sequence[str]]) -> list[Record]:
     """The items that lists leave out: the query uses a field that has changed, and they are NotConvertible.
 
     Raises Unavailable if such a field has another form in further items of the `others` of a list, its third part, see
@@ -145,14 +146,14 @@ def omitted_by(store: ItemStore, *lists: tuple[StoredRepresentation, Query, Sequ
     return omitted
 
 
-def require_found(representation: StoredRepresentation, field: str, transaction: ItemTransaction) -> None:
+def require_found(representation: StoredRepresentation, field: str, transaction: Transaction) -> None:
     """Raises Unavailable if a query by this field would miss an older item, or one of a newer program."""
     if _differing(representation, {field}, transaction.other_fingerprints(representation.name)):
         raise _unconverted(representation, ())
 
 
 def _require_unique(
-    representation: StoredRepresentation, before: Record | None, after: Record, transaction: ItemTransaction
+    representation: StoredRepresentation, before: Record | None, after: Record, transaction: Transaction
 ) -> None:
     """Raises DuplicateValue if a unique value is new, and an older item has it; Unavailable if that is unknown."""
     resource = representation.resource

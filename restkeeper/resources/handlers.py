@@ -22,7 +22,8 @@ from restkeeper.errors import (
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import UNCACHED, Items, Prepared
 from restkeeper.resources.resource import Action
-from restkeeper.storage.interface import Filter, Op, Record, Transaction
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply, address_of
 from restkeeper.web.auth import ADMIN, caller, lacking, needs

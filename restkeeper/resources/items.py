@@ -20,6 +20,7 @@ from restkeeper.resources.representation import ItemLimits, JsonObject, Represen
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import as_conflict, item_of, next_ids, run_before, use_ids, without_server_fields
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -29,7 +30,7 @@ from restkeeper.storage.errors import (
     StoreContended,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Filter, Index, Kind, Op, Page, Query, Record, Sort, Store, Transaction
+from restkeeper.storage.interface import Filter, Index, Kind, Op, Page, Query, Record, Sort
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply, address_of
 from restkeeper.web.auth import caller, lacking

@@ -12,8 +12,9 @@ from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
 from restkeeper.schemas.fields import IntegerReference, Reference, Refers
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Filter, Op, Query, Transaction, root_of
+from restkeeper.storage.interface import Filter, Op, Query, root_of
 from restkeeper.web import exactjson
 
 

@@ -15,8 +15,9 @@ from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untrans
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Collection, ItemStore, ItemTransaction, Page, Query, Record
+from restkeeper.storage.interface import Collection, Page, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.preconditions import digest
@@ -157,7 +158,7 @@ class StoredRepresentation(Representation):
         """The declaration of the collection for a store, which lets `known` know of newer schemas."""
         return replace(self.resource.collection, on_schemas=self.known.add)
 
-    def read(self, source: ItemStore | ItemTransaction, id: str | int) -> Record:
+    def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
         try:
             return source.read(self.name, self.resource.key(id))

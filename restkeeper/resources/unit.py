@@ -14,8 +14,9 @@ from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import LARGEST_ID, READ_ONLY
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
-from restkeeper.storage.interface import Collection, ItemStore, ItemTransaction, Record, Transaction
+from restkeeper.storage.interface import Collection, Record
 from restkeeper.web import exactjson
 
 LAST_IDS = Collection("_ids", {})  # of the collections with ids="integer": the version is the last id
@@ -132,7 +133,7 @@ class Unit:
         return stored
 
 
-def last_id(resource: Resource, store: ItemStore | ItemTransaction) -> int:
+def last_id(resource: Resource, store: Store | Transaction) -> int:
     """The last id that an item of a collection with ids="integer" was given."""
     try:
         return store.read(LAST_IDS.name, resource.name).version
@@ -140,9 +141,7 @@ def last_id(resource: Resource, store: ItemStore | ItemTransaction) -> int:
         return 0
 
 
-def next_ids(
-    resource: Resource, store: ItemStore | ItemTransaction, new_id: Callable[[], str], count: int = 1
-) -> list[str]:
+def next_ids(resource: Resource, store: Store | Transaction, new_id: Callable[[], str], count: int = 1) -> list[str]:
     """The ids of new items; integers are to be used by `use_ids`."""
     if resource.ids != "integer":
         return [new_id() for _ in range(count)]

@@ -6,7 +6,8 @@ No module outside this package knows a backend, or SQL.
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from restkeeper.storage.interface import Collection, Store
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import DEFAULTS, Location, Options
 from restkeeper.storage.postgresql.location import PostgresLocation
 from restkeeper.storage.sqlite.location import SqliteFile, SqliteMemory

@@ -1,17 +1,36 @@
-"""What stores do in the same way in all databases: what they read by short statements, and how they change items."""
+"""A store, and a transaction in it: what callers can do with them, and what is the same in all databases.
+
+They know records and queries, and no requests. `storage.errors` has their exceptions.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from math import inf
+from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
 from restkeeper.storage.deliveries import Deliveries, read_log
-from restkeeper.storage.interface import ALL, Collection, Found, Key, Query, Record, Related, Scalar, StoredSchema
+from restkeeper.storage.errors import ReferenceMissing
+from restkeeper.storage.interface import (
+    ALL,
+    Collection,
+    Found,
+    Key,
+    Page,
+    Query,
+    Record,
+    Related,
+    Scalar,
+    StoredResponse,
+    StoredSchema,
+)
 from restkeeper.storage.opening import Opening
-from restkeeper.storage.outbox import LogEntry
+from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.queries import count_groups, count_items, find_ids
 from restkeeper.storage.records import (
     Registry,
@@ -26,7 +45,6 @@ from restkeeper.storage.sql import Database, is_search, literal, select_other_fi
 
 T = TypeVar("T")
 P = ParamSpec("P")
-O = TypeVar("O")  # noqa: E741 - a type
 
 SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
@@ -51,29 +69,134 @@ _OTHERS = "SELECT {number}, '\"\"', '', 0, '', fingerprint, '', NULL, NULL FROM 
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 
-class BaseStore(ABC, Generic[O]):
-    """The part of `interface.Store` that needs nothing but a `sql.Database`. `O` is what a process has open of it."""
+class Transaction(Deliveries):
+    """The operations inside `Store.write`: all are committed, or none.
+
+    An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
+    it. That of a change is raised by that call, by a later one, or by `write`, so that a backend can send several
+    changes to its server together.
+    """
+
+    @abstractmethod
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
+        """Change an item, which has to be there unless this `adds` it, and count the change."""
+
+    def find(self, collection: str, query: Query, limit: int) -> list[str]:
+        """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
+        return find_ids(self._database, self._registry.collections[collection], query, limit)
+
+    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
+        """As `Store.of_fingerprints`, with the changes of this transaction."""
+        return find_others(self._database, self._registry.collections, wanted, limit)
+
+    def insert(self, collection: str, record: Record) -> None:
+        """Add a record. Raises DuplicateValue if its id or a unique value exists."""
+        self._change(_INSERT, values_of(collection, record), adds=1)
+
+    def update(self, collection: str, record: Record) -> None:
+        """Replace the record with this id. Raises DuplicateValue and RecordNotFound."""
+        self._change(_UPDATE, values_of(collection, record))
+
+    def delete(self, collection: str, id: str) -> None:
+        """Delete the record. Raises RecordNotFound."""
+        self._change(_DELETE, {"collection": collection, "id": id}, adds=-1)
+
+    @abstractmethod
+    def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
+        """Return a record; with `lock` it is locked until this transaction ends.
+
+        Raises RecordNotFound, after which the transaction continues.
+        """
+
+    @abstractmethod
+    def require(self, collection: str, record: Record) -> None:
+        """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
+
+    @abstractmethod
+    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
+        """Lock records against deletion until this transaction ends; raises what the first has that does not exist."""
+
+    @abstractmethod
+    def lock(self, items: set[tuple[str, str]]) -> None:
+        """Lock records, each a collection and an id, in one order; those that are locked later are added to the set.
+
+        After this, `read` raises StoreContended where it would wait for a record out of that order, or where another
+        transaction, which has read it too, may create it. The set then has this record, so that the next transaction
+        locks it in the order: no two transactions wait for each other.
+        """
+
+    @abstractmethod
+    def change_token(self, collection: str) -> str:
+        """As `Store.change_token`, with the changes of this transaction.
+
+        The collection is locked until this transaction ends, so a precondition on a list can compare it.
+        """
+
+    @abstractmethod
+    def other_fingerprints(self, collection: str) -> list[str]:
+        """Return the fingerprints of the items of another revision than the collection's.
+
+        The cost does not depend on the number of items.
+        """
+
+    @abstractmethod
+    def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
+        """Store the response to the request with this id; one that was stored before `expired_before` is replaced.
+
+        Raises ResponseStored if there is another one. If another transaction stores a response to the same request, it
+        waits until that has ended. So it comes before all changes that a repeated request could be refused for, such
+        as a unique value: the repetition then finds the first response, and no conflict.
+        """
+
+    @abstractmethod
+    def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
+        """Delete at most `limit` responses that were stored before a time, the oldest first; return how many.
+
+        One that was stored after the time `latest` is deleted too: a clock was wrong. The cost does not depend on
+        the number of stored responses.
+        """
+
+    @abstractmethod
+    def savepoint(self) -> AbstractContextManager[None]:
+        """A context: an exception inside undoes the changes made inside, and the transaction continues.
+
+        Exceptions of the changes inside are raised in it, or at its end. It can be nested.
+        """
+
+
+class Store(ABC):
+    """The store of some collections. Safe for threads and greenlets; several processes may share one.
+
+    A process opens it when it first uses it; a process that is forked after that cannot use it. Every method raises
+    StoreUnavailable if the store does not respond in time, cannot be opened, or was written by a newer program
+    that this one cannot work with. Each that reads sees one moment.
+    """
 
     _opening: Opening
+    _opened: Any = None  # what the process has open of it
 
     def __init__(self, collections: Iterable[Collection]) -> None:
-        self._opened: O | None = None
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
 
     def open(self, *, alone: bool = False) -> None:
+        """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
+
+        If that needs space that a disk has not, a process that soon ends can open it `alone`: no other one can then.
+        Raises StoreUnavailable for a schema that cannot follow those that are registered.
+        """
         with self._opening.lock():
             self._opened = self._opened or self._open(alone)
 
     @property
-    def _parts(self) -> O:
+    def _parts(self) -> Any:
         """What is open of the store. Raises StoreUnavailable."""
         while (opened := self._opened) is None:
             self.open()
         return opened
 
     @abstractmethod
-    def _open(self, alone: bool) -> O: ...
+    def _open(self, alone: bool) -> Any: ...
 
     @abstractmethod
     def _read(self, read: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -92,22 +215,40 @@ class BaseStore(ABC, Generic[O]):
         return self._read(require_epoch)
 
     def read(self, collection: str, id: str) -> Record:
+        """Return a record. Raises RecordNotFound."""
         return self._read(read_item, self._registry, collection, id)
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
+        """Return what has these keys, and None for each that does not exist, at one moment.
+
+        A database with a server is asked once.
+        """
         return self._read(look_up, keys, self._registry)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
+        """Count the records of a query, at most so many.
+
+        The cost depends on the number of those that are counted, but not for a query that selects all.
+        """
         if not query.narrows:  # the order does not matter
             return self._read(state_of, collection)[1]
         declared = self._collections[collection]
         return self._search(partial(count_items, collection=declared, query=query, most=most), declared, query)
 
     def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
+        """Return the values of the field that the query is sorted by, and how many of its records have each.
+
+        They are at most so many, the most frequent first.
+        """
         declared = self._collections[collection]
         return self._search(partial(count_groups, collection=declared, query=query, most=most), declared, query)
 
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
+        """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
+
+        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it. If
+        not, a part whose field is not the id has a record of version 0 for each fingerprint as of `Page.others`.
+        """
         queries = [(self._collections[each.collection], each.query) for each in wanted]
         slowest = max(queries, key=lambda each: is_search(*each))
         return self._search(partial(self._find_related, wanted, max_bytes), *slowest)
@@ -139,45 +280,117 @@ class BaseStore(ABC, Generic[O]):
         return found
 
     def change_token(self, collection: str) -> str:
+        """Return a token that changes with each change of the collection. Two stores never have the same token.
+
+        This holds also for copies of a store, and after a restore into a store that is in use.
+        """
         return self._read(state_of, collection)[0]
 
     def schemas(self, collection: str) -> list[StoredSchema]:
+        """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
         return self._read(read_schemas, collection)
 
     def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
+        """Return the items of each of some collections with its fingerprints, of `Page.others`, at most so many.
+
+        One statement finds all of them.
+        """
         return self._read(find_others, self._collections, wanted, limit)
 
     def scan(self, collection: str) -> Iterator[Record]:
+        """Yield every record in order of id. A slow reader blocks no other caller."""
+
         def load_schemas(fingerprint: str) -> None:
             self._read(self._registry.load_schemas, collection, fingerprint)
 
         yield from records_in(self._spooled(collection), load_schemas)
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
+        """Return the log of a webhook, the newest first, from before the delivery with that id."""
         return self._read(read_log, webhook, before, limit, state)
 
+    @abstractmethod
+    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
+        """Return the page of a query.
 
-class BaseTransaction(Deliveries):
-    """The part of `interface.Transaction` that changes items."""
+        Its bodies and what is stored as `removed` have at most `max_bytes` together, except that it has at least one
+        item. A backward query has the items nearest to its start.
+        """
 
     @abstractmethod
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
-        """Change an item, which has to be there unless this `adds` it, and count the change."""
+    def last_event(self) -> str:
+        """Return the id of the newest event; without events, the id before the first. It is cheap."""
 
-    def find(self, collection: str, query: Query, limit: int) -> list[str]:
-        return find_ids(self._database, self._registry.collections[collection], query, limit)
+    @abstractmethod
+    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
+        """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
 
-    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
-        return find_others(self._database, self._registry.collections, wanted, limit)
+        It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
+        EventsExpired if this store does not have that event, or the one after it (any more).
+        """
 
-    def insert(self, collection: str, record: Record) -> None:
-        self._change(_INSERT, values_of(collection, record), adds=1)
+    @abstractmethod
+    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
+        """Return the subscriptions that have work; of webhooks that are not `active`, manual deliveries only.
 
-    def update(self, collection: str, record: Record) -> None:
-        self._change(_UPDATE, values_of(collection, record))
+        A pause that an endpoint requested ends after LONGEST_PAUSE at most.
+        """
 
-    def delete(self, collection: str, id: str) -> None:
-        self._change(_DELETE, {"collection": collection, "id": id}, adds=-1)
+    @abstractmethod
+    def write(
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        wait: bool = True,
+        use_reserve: bool = False,
+        deadline: float | None = None,
+    ) -> T:
+        """Run `work` in one transaction, and return its result once it is durable.
+
+        If other callers write, it waits until `deadline` (of time.monotonic), by default some seconds, or without
+        `wait` not at all; then it raises StoreUnavailable. Raises StoreFull if the disk has no space, or less than is
+        reserved; work that deletes, or that the service depends on, may `use_reserve`.
+
+        An exception of `work` rolls back its changes and is raised here. `work` runs at most once, because it may have
+        other effects: if it cannot be committed, as after a deadlock, StoreUnavailable is raised. It runs in a copy of
+        the caller's context (contextvars), possibly on another thread: several callers can share one commit.
+        See also `Transaction`.
+        """
+
+    @abstractmethod
+    def tidy(self) -> list[str]:
+        """Delete the indexes of these collections that are not declared (any more), and return their names.
+
+        Until then they serve older programs that use the same store, and unique ones refuse duplicates. After it such a
+        program can have StoreUnavailable for filters of a field with several values.
+        """
+
+    @abstractmethod
+    def backup(self, target: Path) -> None:
+        """Write a consistent copy to a new file, while other callers read and write.
+
+        Raises FileExistsError, and StoreUnavailable if the database needs a tool of its own, which it names.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises StoreUnavailable if the store cannot be used, or this program cannot work with its migrations."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection."""
+
+
+class MemoryStore(Store):
+    """A store in memory, which can return to an earlier state."""
+
+    @abstractmethod
+    def saved(self) -> Any:
+        """Return all that it holds at this moment."""
+
+    @abstractmethod
+    def load(self, saved: Any) -> None:
+        """Hold what was `saved`, of a store of the same collections, and nothing else. All change tokens are new."""
 
 
 def values_of(collection: str, record: Record) -> dict[str, Any]:

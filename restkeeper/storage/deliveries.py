@@ -258,7 +258,7 @@ class Stretch(NamedTuple):
 
 
 def newest_id(database: Database, number: Callable[[], None] = lambda: None) -> str:
-    """See `outbox.OutboxStore.last_event`. `number` gives committed events that have no position theirs."""
+    """See `base.Store.last_event`. `number` gives committed events that have no position theirs."""
     ((is_unnumbered, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
     if is_unnumbered:
         number()
@@ -269,7 +269,7 @@ def newest_id(database: Database, number: Callable[[], None] = lambda: None) -> 
 
 
 def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], None]) -> Events:
-    """See `outbox.OutboxStore.events`. `load_schemas` gets the collection and the fingerprint of each event."""
+    """See `base.Store.events`. `load_schemas` gets the collection and the fingerprint of each event."""
     position, origin = parse_id(after)
     oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
     if not epoch:
@@ -291,7 +291,7 @@ def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
 
 
 class Deliveries(ABC):
-    """See `outbox.OutboxTransaction`."""
+    """The part of a `base.Transaction` with events and deliveries."""
 
     _database: Database
     _registry: Registry
@@ -305,6 +305,11 @@ class Deliveries(ABC):
         """Give all committed events their positions."""
 
     def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
+        """Delete at most `limit` events from before a time, with their deliveries; return how many.
+
+        The oldest are deleted, up to the first that is not expired; the newest event is always left. An event from
+        after the time `latest` counts as expired: a clock was wrong.
+        """
         expired = {"before": before, "latest": latest, "limit": limit}
         ((last,),) = self._database.rows(_EXPIRED, expired)
         if last is None:
@@ -314,29 +319,40 @@ class Deliveries(ABC):
         return len(self._database.rows(_SWEEP, {"last": last}))
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        """Subscribe a webhook to all events from now on."""
         self._number_all()  # what is committed before is not sent
         self._database.change(_SUBSCRIBE, {"webhook": webhook, "secrets": _dump_secrets(secrets)})
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
+        """Set the secrets that deliveries are signed with."""
         statement = "UPDATE subscriptions SET secrets = :secrets WHERE webhook = :webhook"
         self._database.change(statement, {"webhook": webhook, "secrets": _dump_secrets(secrets)})
 
     def secrets(self, webhook: str) -> tuple[Secret, ...]:
+        """Return the secrets that deliveries are signed with. Raises RecordNotFound."""
         statement = "SELECT secrets FROM subscriptions WHERE webhook = :webhook"
         for (secrets,) in self._database.rows(statement, {"webhook": webhook}):
             return _load_secrets(secrets)
         raise RecordNotFound("there is no such webhook")
 
     def resume(self, webhook: str, now: float) -> None:
+        """End the pause of the endpoint: all deliveries that wait for another attempt are due now.
+
+        Those that are leased stay leased, for LONGEST_LEASE at most.
+        """
         self._database.change(_END_PAUSE, {"webhook": webhook})
         self._free(webhook, now)
         self._database.change(_RESUME, {"webhook": webhook, "now": now})
 
     def unsubscribe(self, webhook: str) -> None:
+        """Delete the subscription of a webhook. Its log is deleted with the events."""
         self._database.change("DELETE FROM subscriptions WHERE webhook = :webhook", {"webhook": webhook})
 
     def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
-        """See `outbox.OutboxTransaction`. While another worker queues or settles, it examines nothing."""
+        """Examine at most `limit` further events, and queue those that match; return how many were examined.
+
+        The events of one item are delivered in order. While another worker queues or settles, it examines nothing.
+        """
         if not self._database.rows(_TRY_LOCK, {"webhook": webhook}):
             return 0  # or it was deleted meanwhile
         ((position, oldest, newest),) = self._database.rows(_STRETCH, {"webhook": webhook})
@@ -348,6 +364,10 @@ class Deliveries(ABC):
         return int(end - start)
 
     def lease(self, webhook: str, now: float, until: float, limit: int, *, manual_only: bool = False) -> list[Delivery]:
+        """Lease at most `limit` deliveries that are due, the earliest first, until a time; at most one of each item.
+
+        A delivery whose time is beyond LONGEST_LEASE or LONGEST_DELAY from now is due too: a clock was wrong.
+        """
         self._free(webhook, now)
         wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
@@ -361,7 +381,10 @@ class Deliveries(ABC):
             self._database.change(statement, {"webhook": webhook, "now": now, **_LONGEST})
 
     def settle(self, attempt: Attempt) -> bool:
-        """See `outbox.OutboxTransaction`. It waits for a worker that queues, which could miss what it releases."""
+        """Store the result of an attempt. Returns False if the lease had ended, and stores nothing.
+
+        It waits for a worker that queues, which could miss what it releases.
+        """
         id, lease, webhook, *_ = attempt.delivery
         state = "delivered" if attempt.succeeded else "failed" if attempt.is_final else "pending"
         row = {**attempt._asdict(), "id": id, "lease": lease, "webhook": webhook, "state": state}
@@ -378,6 +401,10 @@ class Deliveries(ABC):
         return True
 
     def queue_manually(self, webhook: str, event: str | Event) -> int:
+        """Queue one event for one attempt now; return the delivery's id.
+
+        It is a stored one by its id, or a new one, which is recorded. Raises RecordNotFound.
+        """
         position, origin = self._record_now(event) if isinstance(event, Event) else parse_id(event)
         queued = {"webhook": webhook, "position": position, "origin": origin}
         for (id,) in self._database.rows(_QUEUE_MANUALLY, queued):
@@ -385,19 +412,24 @@ class Deliveries(ABC):
         raise RecordNotFound("there is no such event (any more)")
 
     def find_delivery(self, webhook: str, id: int) -> LogEntry:
+        """Return a delivery of this webhook. Raises RecordNotFound."""
         for row in self._database.rows(_FIND, {"webhook": webhook, "id": id}):
             return _log_entry(*row)
         raise RecordNotFound("there is no such delivery")
 
+    @abstractmethod
+    def record(self, event: Event) -> None:
+        """Record an event after all others."""
+
 
 def find_subscriptions(database: Database, active: Sequence[str], now: float) -> list[Subscription]:
-    """See `outbox.OutboxStore.subscriptions`."""
+    """See `base.Store.subscriptions`."""
     rows = database.rows(_SUBSCRIPTIONS, {"active": list(active), "now": now, **_LONGEST})
     return [Subscription(webhook, _load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
 
 def read_log(database: Database, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
-    """See `outbox.OutboxStore.deliveries`."""
+    """See `base.Store.deliveries`."""
     statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
     rows = database.rows(statement, {"webhook": webhook, "before": before, "state": state, "limit": limit})
     return [_log_entry(*row) for row in rows]

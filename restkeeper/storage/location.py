@@ -10,9 +10,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import orjson
 
 from restkeeper.clock import Clock
+from restkeeper.storage.base import Store
 from restkeeper.storage.copying import TABLES, Copy, Copyable, Table
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection, Store
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.sql import Row
 
 STEP = 1000  # rows of a copy, after which its progress is shown

@@ -5,9 +5,8 @@ for each webhook that subscribes to them, and each delivery is leased to one wor
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 
@@ -160,82 +159,3 @@ class LogEntry(NamedTuple):
     status: int | None
     seconds: float | None
     excerpt: str | None
-
-
-class OutboxTransaction(Protocol):
-    """Events and deliveries inside `Store.write`."""
-
-    def record(self, event: Event) -> None:
-        """Record an event after all others."""
-
-    def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
-        """Delete at most `limit` events from before a time, with their deliveries; return how many.
-
-        The oldest are deleted, up to the first that is not expired; the newest event is always left. An event from
-        after the time `latest` counts as expired: a clock was wrong.
-        """
-
-    def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
-        """Subscribe a webhook to all events from now on."""
-
-    def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
-        """Set the secrets that deliveries are signed with."""
-
-    def secrets(self, webhook: str) -> tuple[Secret, ...]:
-        """Return the secrets that deliveries are signed with. Raises RecordNotFound."""
-
-    def resume(self, webhook: str, now: float) -> None:
-        """End the pause of the endpoint: all deliveries that wait for another attempt are due now.
-
-        Those that are leased stay leased, for LONGEST_LEASE at most.
-        """
-
-    def unsubscribe(self, webhook: str) -> None:
-        """Delete the subscription of a webhook. Its log is deleted with the events."""
-
-    def queue(self, webhook: str, filter: EventFilter, now: float, limit: int) -> int:
-        """Examine at most `limit` further events, and queue those that match; return how many were examined.
-
-        The events of one item are delivered in order.
-        """
-
-    def lease(self, webhook: str, now: float, until: float, limit: int, *, manual_only: bool = False) -> list[Delivery]:
-        """Lease at most `limit` deliveries that are due, the earliest first, until a time; at most one of each item.
-
-        A delivery whose time is beyond LONGEST_LEASE or LONGEST_DELAY from now is due too: a clock was wrong.
-        """
-
-    def settle(self, attempt: Attempt) -> bool:
-        """Store the result of an attempt. Returns False if the lease had ended, and stores nothing."""
-
-    def queue_manually(self, webhook: str, event: str | Event) -> int:
-        """Queue one event for one attempt now; return the delivery's id.
-
-        It is a stored one by its id, or a new one, which is recorded. Raises RecordNotFound.
-        """
-
-    def find_delivery(self, webhook: str, id: int) -> LogEntry:
-        """Return a delivery of this webhook. Raises RecordNotFound."""
-
-
-class OutboxStore(Protocol):
-    """Events and deliveries for reading. Each method sees one moment."""
-
-    def last_event(self) -> str:
-        """Return the id of the newest event; without events, the id before the first. It is cheap."""
-
-    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
-
-        It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
-        EventsExpired if this store does not have that event, or the one after it (any more).
-        """
-
-    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        """Return the subscriptions that have work; of webhooks that are not `active`, manual deliveries only.
-
-        A pause that an endpoint requested ends after LONGEST_PAUSE at most.
-        """
-
-    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        """Return the log of a webhook, the newest first, from before the delivery with that id."""

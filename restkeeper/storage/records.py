@@ -124,14 +124,14 @@ class Registry:
 
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
-    """See `interface.ItemStore.schemas`."""
+    """See `base.Store.schemas`."""
     return list(map(StoredSchema._make, database.rows(_SCHEMAS, {"collection": collection})))
 
 
 def find_others(
     database: Database, collections: Mapping[str, Collection], wanted: Sequence[tuple[str, Sequence[str]]], limit: int
 ) -> list[list[Record]]:
-    """See `interface.ItemStore.of_fingerprints`."""
+    """See `base.Store.of_fingerprints`."""
     parts, values = list[str](), dict[str, Any](limit=limit)
     for n, (name, fingerprints) in enumerate(wanted):
         values |= (given := {f"given{n}_{m}": each for m, each in enumerate(fingerprints)})
@@ -167,7 +167,7 @@ def register(database: Database, collection: Collection) -> None:
 def read_item(
     database: Database, registry: Registry, collection: str, id: str, *, lock: bool = False, waits: bool = True
 ) -> Record:
-    """See `interface.ItemStore.read`."""
+    """See `base.Store.read`."""
     statement = _READ if not lock else _READ_LOCKED if waits else _READ_LOCKED_NOW
     rows = database.rows(statement, {"collection": collection, "id": id})
     if not rows:
@@ -198,7 +198,7 @@ def state_of(database: Database, collection: str) -> tuple[str, int]:
 
 
 def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list[Found]:
-    """See `interface.Store.look_up`."""
+    """See `base.Store.look_up`."""
     parameters: dict[str, Any] = {}
     for n, key in enumerate(keys):
         if isinstance(key, tuple):

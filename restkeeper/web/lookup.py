@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from flask import Flask, Request, has_request_context, request
 
 from restkeeper.clock import Clock
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Found, Key, Record, Store
+from restkeeper.storage.interface import Found, Key, Record
 
 _READ = "restkeeper.read"  # in the WSGI environment: the _Read of the request
 _READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the change token of the list

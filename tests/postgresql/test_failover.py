@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from restkeeper.storage import Options, open_store
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
-from restkeeper.storage.interface import Store
 from restkeeper.storage.postgresql import limits
 from tests.clock import SetClock
 from tests.outbox import THINGS as FILTER

@@ -14,7 +14,8 @@ from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.features.keys.credentials import USE_SECONDS
 from restkeeper.service import service_of
-from restkeeper.storage.interface import Related, Store
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import Related
 from restkeeper.storage.postgresql import store
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted

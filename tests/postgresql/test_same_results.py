@@ -14,7 +14,8 @@ import pytest
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
-from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Page, Query, Sort, Store
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Page, Query, Sort
 from restkeeper.storage.postgresql.queries import select_page
 from tests.shop import create_app
 from tests.things import FIELDS, THINGS, insert, record

@@ -15,8 +15,9 @@ import psycopg
 import pytest
 
 from restkeeper.storage import Options, open_store
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Sort, Store, StoredSchema
+from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Sort, StoredSchema
 from restkeeper.storage.postgresql import limits, migrations
 from restkeeper.storage.postgresql.migrations import locks
 from tests.clock import SetClock

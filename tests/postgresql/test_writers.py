@@ -14,8 +14,9 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import open_store
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreContended, StoreUnavailable
-from restkeeper.storage.interface import Store, StoredResponse, Transaction
+from restkeeper.storage.interface import StoredResponse
 from restkeeper.storage.postgresql.items import MOST_LOCKED_NAMES
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel

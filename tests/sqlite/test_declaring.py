@@ -9,19 +9,9 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.interface import (
-    MOST_SCHEMAS,
-    Collection,
-    Field,
-    Filter,
-    Index,
-    Kind,
-    Op,
-    Record,
-    Store,
-    StoredSchema,
-)
+from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Field, Filter, Index, Kind, Op, Record, StoredSchema
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.sql import select_other_fingerprints
 from tests.things import FIELDS, ids, insert, record

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
-from restkeeper.storage.interface import Collection, Index, StoredSchema, Transaction
+from restkeeper.storage.interface import Collection, Index, StoredSchema
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
 from tests.sqlite.helpers import Clock, opened

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from restkeeper.storage import open_store
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Filter, Op, Page, Query, Sort, Store
+from restkeeper.storage.interface import Filter, Op, Page, Query, Sort
 from restkeeper.storage.sqlite.queries import find_page
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.things import SORTS, THINGS, fill, ids, insert, record

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from restkeeper.clock import YIELD_SECONDS
-from restkeeper.storage.interface import Transaction
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
 from tests.live import ROOT

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Transaction
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS

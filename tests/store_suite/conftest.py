@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import open_store
-from restkeeper.storage.interface import Collection, Store
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import Collection
 from tests.postgresql_reuse import Reused
 from tests.postgresql_server import Databases
 from tests.things import OTHERS, THINGS

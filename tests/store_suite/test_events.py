@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.interface import Store, Transaction
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter
 from tests.outbox import THINGS, all_of, event, lease, queue, record, subscribe
 from tests.waiting import join

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Record, Store, Transaction
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import value_of
 from tests.store_suite.conftest import KINDS, stores

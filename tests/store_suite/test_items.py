@@ -5,20 +5,9 @@ from decimal import Decimal
 
 import pytest
 
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from restkeeper.storage.interface import (
-    Collection,
-    Field,
-    Filter,
-    Index,
-    Kind,
-    Op,
-    Query,
-    Sort,
-    Store,
-    StoredSchema,
-    Transaction,
-)
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Sort, StoredSchema
 from restkeeper.storage.outbox import Event, EventFilter
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 

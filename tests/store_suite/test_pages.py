@@ -10,7 +10,8 @@ from itertools import chain, pairwise, product
 
 import pytest
 
-from restkeeper.storage.interface import Filter, Op, Page, Position, Query, Sort, Store, Transaction
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.interface import Filter, Op, Page, Position, Query, Sort
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from restkeeper.storage.interface import Collection, Related, Store, StoredSchema
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import Collection, Related, StoredSchema
 from tests.things import FIELDS, OTHERS, SAMPLE, insert, record
 
 

@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import ResponseStored
-from restkeeper.storage.interface import Store, StoredResponse, Transaction
+from restkeeper.storage.interface import StoredResponse
 from tests.things import ids, record
 
 

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
-from restkeeper.storage.interface import Key, Record, Store, StoredResponse, Transaction
+from restkeeper.storage.interface import Key, Record, StoredResponse
 from tests.things import ids, insert, record
 from tests.waiting import join
 

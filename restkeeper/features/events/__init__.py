@@ -4,7 +4,7 @@ from restkeeper.features.events.handlers import EventHandlers
 from restkeeper.features.events.types import contribution_of
 from restkeeper.resources.changes import Change
 from restkeeper.service import Service, mount
-from restkeeper.storage.interface import Transaction
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 

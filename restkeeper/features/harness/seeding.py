@@ -10,8 +10,8 @@ from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.resources.unit import next_ids, use_ids
 from restkeeper.service import Service
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
-from restkeeper.storage.interface import Transaction
 
 
 def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:

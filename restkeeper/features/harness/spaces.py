@@ -25,8 +25,8 @@ from restkeeper.features.harness.faults import Fault, Faults
 from restkeeper.features.harness.journal import Journal, Kept
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import service_of
+from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import MemoryStore
 from restkeeper.web.application import Application
 
 FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets

@@ -17,7 +17,8 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
 from restkeeper.net import is_loopback
 from restkeeper.service import Service
-from restkeeper.storage.interface import Query, Transaction
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Query
 from restkeeper.storage.outbox import EventFilter, Secret
 from restkeeper.web import exactjson
 

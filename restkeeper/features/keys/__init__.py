@@ -19,7 +19,8 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service, mount
-from restkeeper.storage.interface import Index, Record, Store, Transaction
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.interface import Index, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import ADMIN, LONGEST_OWNER, SCOPE, digest_of

@@ -20,8 +20,8 @@ import orjson
 from restkeeper.features.events.types import enveloped
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Store, Transaction
 from restkeeper.storage.outbox import Attempt, Delivery, EventFilter, StoredEvent, Subscription
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread

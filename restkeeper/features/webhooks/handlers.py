@@ -25,8 +25,9 @@ from restkeeper.resources.items import UNCACHED, write_together
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Index, Record, Transaction
+from restkeeper.storage.interface import Index, Record
 from restkeeper.storage.outbox import Event, LogEntry, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply

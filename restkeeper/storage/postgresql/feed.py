@@ -156,7 +156,7 @@ def find_events(
 
 
 class Outbox(Deliveries):
-    """See `outbox.OutboxTransaction`."""
+    """See `Deliveries`."""
 
     def __init__(self, session: Session, registry: Registry) -> None:
         self._session = session

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.base import BaseTransaction, values_of
+from restkeeper.storage.base import Transaction, values_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -96,8 +96,8 @@ ON CONFLICT (collection, shard) DO UPDATE SET
 _LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
 
-class PostgresTransaction(Outbox, BaseTransaction):
-    """See `interface.Transaction`. Changes are made together, before the next read or at the end."""
+class PostgresTransaction(Outbox, Transaction):
+    """See `base.Transaction`. Changes are made together, before the next read or at the end."""
 
     def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
         super().__init__(session, registry)
@@ -174,7 +174,7 @@ class PostgresTransaction(Outbox, BaseTransaction):
         return found
 
     def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
-        """See `BaseTransaction`. An item that this transaction has locked is there."""
+        """See `Transaction`. An item that this transaction has locked is there."""
         values = cleaned(item)
         if "body" in item:
             values["fields"], values["folded"] = fields_of(item["body"])

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlsplit
 
 from restkeeper.clock import Clock
+from restkeeper.storage.base import Store
 from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection, Store
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Options, Restored
 
 

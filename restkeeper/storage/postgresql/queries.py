@@ -18,7 +18,7 @@ _LONG = "x" * BEGINNING
 
 
 def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-    """See `interface.ItemStore.page`: one statement, which reads at most one row more."""
+    """See `base.Store.page`: one statement, which reads at most one row more."""
     statement, values = select_page(collection, query)
     found = session.rows(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, others, *_ = found[0]

@@ -14,10 +14,10 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from restkeeper.storage.base import BaseStore, spool
+from restkeeper.storage.base import Store, Transaction, spool
 from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Collection, Page, Query, Transaction
+from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
@@ -71,8 +71,8 @@ ORDER BY collection"""
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
 
-class PostgresStore(BaseStore[Connections]):
-    """See `interface.Store`. A process has at most `connections` open, and one more that opens or examines it."""
+class PostgresStore(Store):
+    """See `base.Store`. A process has at most `connections` open, and one more that opens or examines it."""
 
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         super().__init__(collections)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import BaseTransaction
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -64,8 +64,8 @@ ORDER BY position
 LIMIT :limit"""  # noqa: S608 - constant conditions
 
 
-class SqliteTransaction(BaseTransaction):
-    """See `interface.Transaction`. The file keeps its `epoch` while the transaction is open.
+class SqliteTransaction(Transaction):
+    """See `base.Transaction`. The file keeps its `epoch` while the transaction is open.
 
     It has the only lock, on the whole file: a record need not be locked.
     """
@@ -170,7 +170,7 @@ class SqliteTransaction(BaseTransaction):
 
 
 def find_other_fingerprints(connection: SqliteConnection, collection: str, registry: Registry) -> list[str]:
-    """See `interface.ItemTransaction.other_fingerprints`."""
+    """See `base.Transaction.other_fingerprints`."""
     if (declared := registry.collections.get(collection)) is None:
         return []
     found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]

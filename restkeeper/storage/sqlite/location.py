@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from restkeeper.clock import Clock
+from restkeeper.storage.base import Store
 from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection, Store
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Options, Restored
 from restkeeper.storage.sqlite import copying
 from restkeeper.storage.sqlite.file import MAGIC, damage_of, log_size, size_of, sync

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
-from restkeeper.storage.base import BaseStore, spool
+from restkeeper.storage.base import Store, Transaction, spool
 from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Collection, Page, Query, Transaction
+from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription
@@ -98,8 +98,8 @@ def _close_stores() -> None:
             store.close()
 
 
-class SqliteStore(BaseStore[_Opened]):
-    """See `interface.Store`. The path ":memory:" means a store in memory, which has no `min_free_space`."""
+class SqliteStore(Store):
+    """The path ":memory:" means a store in memory, which has no `min_free_space`."""
 
     def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -174,7 +174,8 @@ class SqliteStore(BaseStore[_Opened]):
 
     @property
     def _writer(self) -> Writer:
-        return self._parts.writer
+        writer: Writer = self._parts.writer
+        return writer
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
@@ -290,13 +291,13 @@ class SqliteStore(BaseStore[_Opened]):
             partial.unlink(missing_ok=True)
 
     def saved(self) -> sqlite3.Connection:
-        """See `interface.MemoryStore`."""
+        """See `base.MemoryStore`."""
         copy = sqlite3.connect(":memory:", check_same_thread=False)
         self._read(lambda connection: connection.backup(copy))
         return copy
 
     def load(self, saved: sqlite3.Connection) -> None:
-        """See `interface.MemoryStore`. The backup API leaves it without an epoch, and the next use gives it another."""
+        """See `base.MemoryStore`. The backup API leaves it without an epoch, and the next use gives it another."""
         with self._writer.exclusively():
             saved.backup(self._writer.connection)
 

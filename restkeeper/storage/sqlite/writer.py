@@ -134,7 +134,7 @@ class Writer:
         self._was_long = False  # the last commit
 
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
-        """See `interface.Store.write`."""
+        """See `base.Store.write`."""
         if deadline is None:
             deadline = self._clock.monotonic() + (sqlite_connection.BUSY_SECONDS if wait else 0.0)
         queued = _Work(work, deadline)

@@ -48,7 +48,7 @@ NEAR = {  # the tests of a module, by the prefix of its path; the first one that
     "restkeeper/resources/unit": "test_actions test_batch test_references",
     "restkeeper/resources": "test_items test_lists test_changes test_actions test_references test_upgrading",
     "restkeeper/schemas": "test_fields test_schemas test_validation test_openapi",
-    "restkeeper/storage/copying": "test_copying",
+    "restkeeper/storage/location": "test_copying",
     "restkeeper/storage/postgresql": "store_suite/test_* postgresql/test_*",
     "restkeeper/storage/shares": "test_shares",
     "restkeeper/storage": "store_suite/test_* sqlite/test_* test_opening",

@@ -11,7 +11,7 @@ from schemathesis import Case, HookContext
 from schemathesis.generation.meta import TestPhase
 
 from restkeeper.config import Config
-from restkeeper.features.events.handlers import LONGEST
+from restkeeper.features.events import LONGEST
 from restkeeper.web.queries import MAX_VALUES
 
 _keys = count()

@@ -23,15 +23,15 @@ from restkeeper.config import Config
 from restkeeper.service import Service, service_of
 from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.copying import Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, Record, StoredSchema
+from restkeeper.storage.location import Table
 from restkeeper.storage.outbox import Attempt, Event, EventFilter, LogEntry
 from restkeeper.storage.postgresql import copying as postgresql_copying
 from restkeeper.storage.postgresql.copying import PostgresCopy, PostgresCopyable
-from restkeeper.storage.sqlite import copying as sqlite_copying
+from restkeeper.storage.sqlite import location as sqlite_location
 from restkeeper.storage.sqlite import lockfile
-from restkeeper.storage.sqlite.copying import SqliteCopy, SqliteCopyable
+from restkeeper.storage.sqlite.location import SqliteCopy, SqliteCopyable
 from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.postgresql_server import Databases
@@ -56,7 +56,7 @@ STOPPED_COPY = """\
 import sys, threading
 from restkeeper.cli.main import main
 from restkeeper.storage.postgresql.copying import PostgresCopy
-from restkeeper.storage.sqlite.copying import SqliteCopy
+from restkeeper.storage.sqlite.location import SqliteCopy
 
 def stopped(add):
     def begin(rows):
@@ -421,7 +421,7 @@ class TestInterrupted:
         """As on a full disk: the source can be used as before, and the same command copies all later."""
         target, before = url(kind), state(source)
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite_copying, "sync", lambda path: os.open(f"{path}/none", os.O_RDONLY))
+            patch.setattr(sqlite_location, "sync", lambda path: os.open(f"{path}/none", os.O_RDONLY))
             patch.setattr(postgresql_copying, "_NUMBERS", ("SELECT 1 / 0",))
             message = copy(source, target).output
         assert ("Not a directory" if kind == "sqlite" else "division by zero") in message

@@ -9,9 +9,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.features.events.handlers import SHARED_SECONDS, Newest, Waiters
+from restkeeper.features.events import SHARED_SECONDS, Newest, Waiters
 from restkeeper.features.events.types import enveloped
-from restkeeper.features.keys.credentials import CREDENTIALS
+from restkeeper.features.keys import CREDENTIALS
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.outbox import MOST_EXAMINED, Event, StoredEvent

@@ -25,7 +25,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.features.keys import credentials
+from restkeeper.features import keys
 from restkeeper.service import service_of
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
@@ -171,12 +171,12 @@ def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.needs("keys")
 def test_last_uses_of_keys_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a limited number of last uses is stored in memory."""
-    monkeypatch.setattr(credentials, "NOTED", 3)
+    monkeypatch.setattr(keys, "NOTED", 3)
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     for _ in range(10):
         assert client.get("/products", headers=bearer(make_key(client)["secret"])).status_code == 200
     resolver = service_of(client.application).guard.resolvers[0]
-    assert isinstance(resolver, credentials.KeyResolver) and 0 < len(resolver._noted) <= 3
+    assert isinstance(resolver, keys.KeyResolver) and 0 < len(resolver._noted) <= 3
 
 
 @pytest.mark.needs("jwt")

@@ -11,18 +11,14 @@ from restkeeper.web.auth import ADMIN, LONGEST_OWNER, caller
 
 def install(app: Application, service: Service) -> None:
     """Store the owner of each new item, and restrict other callers as the collection declares."""
-
-    def access_to(resource: Resource) -> Access:
-        return Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource.ownership)
-
-    service.hooks.access = access_to
+    service.hooks.access = lambda resource: Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource)
 
 
 class _OwnedAccess(Access):
     """See `Access`. Admins may do everything; other callers see items of others only if changes alone are owned."""
 
-    def __init__(self, ownership: Ownership) -> None:
-        self._sees_others = ownership is Ownership.CHANGES
+    def __init__(self, resource: Resource) -> None:
+        self._sees_others = resource.ownership is Ownership.CHANGES
 
     def owner_of_new(self, named: str | None = None) -> str | None:
         if named is None:

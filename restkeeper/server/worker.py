@@ -24,7 +24,7 @@ from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import YIELD_SECONDS
-from restkeeper.features.events.handlers import IS_CANCELLED
+from restkeeper.features.events import IS_CANCELLED
 from restkeeper.server.connection import Client, ClientConnections, Incomplete
 
 NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"

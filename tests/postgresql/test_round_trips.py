@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.features import idempotency
-from restkeeper.features.keys.credentials import USE_SECONDS
+from restkeeper.features.keys import USE_SECONDS
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Related

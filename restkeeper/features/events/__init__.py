@@ -1,12 +1,94 @@
-"""The feed of events: one for each change, written in the transaction of the change."""
+"""The feed of events: all changes in the order of their commits, read with a cursor.
 
-from restkeeper.features.events.handlers import EventHandlers
-from restkeeper.features.events.types import contribution_of
+A caller sees the events of the collections that it may read; where items are private, only the events of its own.
+
+With long polling (RFC 6202, section 2), a response is delayed until there is an event or the time is over. A waiting
+request costs a greenlet and a regular check; the process serves other requests meanwhile.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import NamedTuple
+
+from flask import Blueprint, request
+from werkzeug.datastructures import Headers
+
+from restkeeper.clock import YIELD_SECONDS, Clock
+from restkeeper.errors import (
+    Forbidden,
+    InvalidQuery,
+    PreconditionFailed,
+    Problem,
+    TooManyRequests,
+    Unavailable,
+    shortened,
+)
+from restkeeper.features.events.types import (
+    OF_SERVICE,
+    EventRepresentations,
+    contribution_of,
+    enveloped,
+    event_collections,
+    known_types,
+)
+from restkeeper.parsing import whole
 from restkeeper.resources.changes import Change
+from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
+from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.outbox import Event
-from restkeeper.web.application import Application
+from restkeeper.storage.errors import EventsExpired
+from restkeeper.storage.outbox import EVENT_ID, Event, EventFilter, Events, is_event_id
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.auth import ADMIN, KNOWN, caller, caller_keys, lacking, needs
+from restkeeper.web.exactjson import JSON, require_acceptable
+from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
+from restkeeper.web.pagination import Cache, link_header, target_with
+from restkeeper.web.preconditions import is_not_modified, require_match
+from restkeeper.web.queries import Reader
+
+LATEST = "latest"
+FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
+LONGEST = 30  # seconds: below the idle time-outs of the usual proxies (60)
+LOOK_SECONDS = 0.1  # between two checks
+SHARED_SECONDS = 0.05  # for which all requests that wait share one look at the store
+MOST = 500  # requests that wait in one process at a time: half of the connections that gunicorn accepts
+
+IS_CANCELLED = "restkeeper.is_cancelled"  # in the WSGI environment: whether the server stops or the client has left
+
+FEED_PARAMETERS = (
+    Parameter(
+        "after",
+        lambda events: {"type": "string", "maxLength": 28, "pattern": f"^({LATEST}|{EVENT_ID})$"},
+        "Id of the last event that the client has, or `latest`: only future events.",
+    ),
+    Parameter(
+        "type",
+        lambda events: several({"type": "string", "enum": list(events._types)}),
+        "Only events of these types: `*` is all, `product.*` all of a kind.",
+    ),
+    Parameter(
+        "collection",
+        lambda events: several({"type": "string", "enum": list(events._known)}),
+        "Only events of these collections.",
+    ),
+    Parameter(
+        "limit",
+        lambda events: {"type": "integer", "minimum": 1, "maximum": events._limit_max, "default": events._limit_max},
+        "Events per page.",
+    ),
+    Parameter(
+        "wait",
+        lambda events: {"type": "integer", "minimum": 0, "maximum": LONGEST, "default": 0},
+        "Seconds, at most, to wait for an event if there is none yet.",
+    ),
+)
+FEED_HEADERS = ("ETag", "Link", "Cache-Control")
+PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, name="EventPage", at_most=0)
+NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 
 def install(app: Application, service: Service) -> None:
@@ -23,3 +105,224 @@ def record_event(transaction: Transaction, change: Change) -> None:
         return
     type, of = f"{resource.singular}.{change.kind}", (record.owner, record.fingerprint, record.removed)
     transaction.record(Event(type, resource.name, record.id, change.at, record.body, *of))
+
+
+class CursorExpired(Problem):
+    status, name, title = 410, "cursor-expired", "Events after this cursor are gone"
+    about = (
+        "The events after this cursor are deleted (`EVENTS_TTL`), or the cursor belongs to another service, such as "
+        "the original of a restored backup. `resume` is the cursor before the oldest event that is stored: read the "
+        "items again, and continue from there."
+    )
+
+
+class _FeedRequest(NamedTuple):
+    after: str
+    types: tuple[str, ...]
+    collections: tuple[str, ...]
+    limit: int
+    wait: int
+
+
+class Waiters:
+    """The requests that wait in this process: at most `most`, and at most `share` of each caller."""
+
+    def __init__(self, share: int, most: int = MOST) -> None:
+        self._share = share
+        self._most = most
+        self._waiting: Counter[str] = Counter()  # requests of each caller
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def slot(self, caller: str) -> Iterator[None]:
+        """A slot for one request. Raises TooManyRequests beyond the caller's share, Unavailable if none is free."""
+        with self._changing:
+            if self._waiting[caller] >= self._share:
+                raise TooManyRequests(
+                    f"{self._share} of your requests already wait; end one, or retry without `wait`",
+                    headers={"Retry-After": "1"},
+                    **{"violated-policies": ["waits"]},
+                )
+            if self._waiting.total() >= self._most:
+                raise Unavailable(f"{self._most} requests already wait; retry without `wait`")
+            self._waiting[caller] += 1
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._waiting[caller] -= 1
+                if not self._waiting[caller]:
+                    del self._waiting[caller]
+
+
+class Newest:
+    """The id of the newest event, for requests that wait: the store is asked for it once for all of them."""
+
+    def __init__(self, look: Callable[[], str], clock: Clock) -> None:
+        self._look = look
+        self._clock = clock
+        self._id = ""
+        self._until = 0.0
+        self._looking = threading.Lock()
+
+    def __call__(self) -> str:
+        """The newest event, some hundredths of a second ago at most, or when the last look that is under way began."""
+        if self._clock.monotonic() >= self._until and self._looking.acquire(blocking=False):
+            try:
+                self._id = self._look()
+                self._until = self._clock.monotonic() + SHARED_SECONDS
+            finally:
+                self._looking.release()
+        return self._id
+
+    def note(self, id: str) -> None:
+        """Note that an event was the newest one just now."""
+        self._id = id
+
+    def wait(self, after: str, deadline: float) -> bool:
+        """Wait for an event after this one until `deadline`; returns whether there is one.
+
+        Ends early if the request is cancelled.
+        """
+        is_cancelled = request.environ.get(IS_CANCELLED, bool)
+        while not (is_there := self() != after) and self._clock.monotonic() < deadline and not is_cancelled():
+            self._clock.sleep(LOOK_SECONDS)
+        return is_there
+
+
+class EventHandlers:
+    """The handlers of /api/VERSION/events: events with their data in the form of that version."""
+
+    name = "events"
+
+    def __init__(self, service: Service, version: str) -> None:
+        self._representations = EventRepresentations(service, version)
+        resources, of_service = service.resources, "webhooks" in service.features
+        self._private = {each.name for each in resources if each.ownership is Ownership.ALL}
+        self._known = (*event_collections(resources), *([OF_SERVICE] if of_service else ()))
+        self._types = known_types(resources, of_service=of_service)
+        self._store = service.store
+        self._limit_max = service.config.page_limit_max
+        self._clock = service.clock
+        self._guard = service.guard
+        self._waiters = Waiters(service.config.waits_per_caller)
+        self._newest = Newest(service.store.last_event, service.clock)
+        self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
+
+    def blueprint(self) -> Blueprint:
+        """The route, relative to the URL prefix."""
+        routes = Blueprint(self.name, __name__)
+        routes.add_url_rule("", view_func=self.list_events)
+        return routes
+
+    @needs(KNOWN)
+    @takes(*FEED_PARAMETERS, *CONDITIONS)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, CursorExpired, PreconditionFailed, TooManyRequests)
+    def list_events(self) -> Reply:
+        """List events in the order of their commits; with `wait`, wait until there are some."""
+        require_acceptable(JSON)
+        params = self._parameters()
+        event_filter = self._filter(params)
+        try:
+            page = self._events(params, event_filter)
+        except EventsExpired as error:
+            link = _link(error.resume)
+            raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
+        # Events never change: the ends of the page, its filter and its representations identify it.
+        first = page.events[0].id if page.events else ""
+        identity = repr((first, page.last, len(page.events), event_filter, self._representations.fingerprint))
+        tag = blake2b(identity.encode(), digest_size=12).hexdigest()
+        require_match(tag)
+        headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last))]
+        if is_not_modified(tag):
+            return Reply(b"", 304, headers=Headers(headers))
+        body = b"[" + b",".join([enveloped(self._representations.converted(event)) for event in page.events]) + b"]"
+        headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
+        return Reply([body], headers=Headers(headers))
+
+    def _events(self, params: _FeedRequest, event_filter: EventFilter) -> Events:
+        """The page after the cursor; if it is empty at the end of the feed and the request waits, the next with events.
+
+        Raises Unauthorized or Forbidden for a caller that may not read it any more after it waited.
+        Before the end a page is empty after MOST_EXAMINED events that do not match: the client continues from there.
+        """
+        after = params.after
+        if after == LATEST:
+            after = self._store.last_event()
+        page = self._store.events(after, event_filter, params.limit)
+        if page.events or page.more or not params.wait:
+            return page
+        deadline = self._clock.monotonic() + params.wait
+        with self._waiters.slot(caller_keys(request.environ)[0]):
+            while not (page.events or page.more) and self._clock.monotonic() < deadline:
+                self._newest.note(page.last)
+                if not self._newest.wait(page.last, deadline):
+                    break
+                self._clock.sleep(YIELD_SECONDS)  # other requests have their turn, however many events are skipped
+                page = self._search(page.last, event_filter, params.limit)
+        if page.events:  # the credential may be void by now, or have other scopes
+            before = caller()
+            self._guard.identify(request)
+            self._guard.authorize(request)
+            if caller() != before:
+                raise Forbidden("your scopes have changed while the request waited; send it again")
+        return page
+
+    def _search(self, after: str, event_filter: EventFilter, limit: int) -> Events:
+        """Requests that wait at one cursor with one filter share a cached page until the next event."""
+        key = (after, event_filter, limit, self._newest())
+        if (page := self._found.get(key)) is None:
+            page = self._store.events(after, event_filter, limit)
+            size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
+            self._found.add(key, page, size)
+        return page
+
+    def _parameters(self) -> _FeedRequest:
+        """The parsed parameters. Raises InvalidQuery with every fault."""
+        reader = Reader(request.args)
+        reader.only([each.name for each in FEED_PARAMETERS], "the feed")
+        params = _FeedRequest(
+            reader.one("after", _cursor, ""),
+            reader.several("type", one_of(self._types), len(self._types)) or ("*",),
+            reader.several("collection", one_of(self._known), len(self._known)),
+            reader.one("limit", whole(1, self._limit_max), self._limit_max),
+            reader.one("wait", whole(0, LONGEST), 0),
+        )
+        reader.finish()
+        _link(params.after)  # a link that is too long is refused before the search
+        return params
+
+    def _filter(self, params: _FeedRequest) -> EventFilter:
+        """The requested events that the caller may read. Raises Forbidden for a named collection that it may not."""
+        who = caller()
+        scopes = {name: ADMIN if name == OF_SERVICE else f"{name}:read" for name in self._known}
+        allowed = [name for name, scope in scopes.items() if who.may(scope)]
+        if forbidden := [name for name in params.collections if name not in allowed]:
+            raise lacking(scopes[forbidden[0]])
+        if not allowed:
+            raise Forbidden("this needs the scope to read a collection")
+        names = [name for name in allowed if name in (params.collections or allowed)]
+        own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
+        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.owner_id)
+
+
+def _link(last: str) -> str:
+    """The link to the next page; always, because more events will follow."""
+    return link_header({"next": target_with("after", last)})
+
+
+def _cursor(text: str) -> str:
+    if text != LATEST and not is_event_id(text):
+        raise ValueError(f"must be the id of an event, as in the Link header, or {LATEST}")
+    return text
+
+
+def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    """Reads one of these words."""
+
+    def parse(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(known)}")
+        return text
+
+    return parse

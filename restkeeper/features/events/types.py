@@ -34,11 +34,6 @@ def event_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
     return tuple(each.name for each in resources if each.events)
 
 
-def feed_collections(resources: Iterable[Resource], *, of_service: bool = True) -> tuple[str, ...]:
-    """The values of the filter `collection`."""
-    return (*event_collections(resources), *([OF_SERVICE] if of_service else ()))
-
-
 def enveloped(event: StoredEvent) -> bytes:
     """The JSON text of an event, in the form of Standard Webhooks 1.0.0 with the id added."""
     head = f'{{"id":"{event.id}","type":"{event.type}","timestamp":"{event.at}","data":'

@@ -1,17 +1,27 @@
-"""API keys: their names, scopes and expiry. Only callers with the scope `admin` read and create them.
+"""API keys: their names, scopes and expiry, and the credentials that they are checked by.
 
-The secret is returned once and never stored. What keys are checked by (`credentials.py`) changes in the transaction in
-which they do, so that a key that is revoked is refused from the very next request on.
+Only callers with the scope `admin` read and create keys. A token is returned once, and its digest is stored. It is sent
+as `Authorization: Bearer` (RFC 6750), `X-API-Key`, or Basic with the key's id as user and the secret as password
+(RFC 7617). Credentials change in the transaction in which their keys do, so that a key that is revoked is refused from
+the very next request on.
 """
 
+import hmac
+import re
+import secrets
+from base64 import b64decode
 from collections.abc import Iterable
-from functools import partial
-from typing import ClassVar
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from math import inf
+from typing import ClassVar, NamedTuple
 
+import orjson
 from flask import Blueprint
 
+from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
-from restkeeper.features.keys.credentials import CREDENTIALS, Credential, KeyResolver, basic_token, new_id, new_token
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
@@ -20,10 +30,11 @@ from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import Index, Record
+from restkeeper.storage.errors import RecordNotFound, StoreError
+from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import ADMIN, LONGEST_OWNER, SCOPE, digest_of
+from restkeeper.web.auth import ADMIN, LONGEST_OWNER, SCOPE, Caller, InvalidCredential, digest_of
 from restkeeper.web.exactjson import require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -35,6 +46,91 @@ from restkeeper.web.operations import (
     returns,
     takes,
 )
+
+# `updated_at` is the time of the last use. No resource can have this name.
+CREDENTIALS = Collection("_credentials", {})
+
+USE_SECONDS = 60  # at least, between two stored uses of a key
+NOTED = 4096  # keys whose last use each process caches
+
+_PREFIX = "rk_"
+_ID_DIGITS = 16
+_ID = re.compile(f"[0-9a-f]{{{_ID_DIGITS}}}")
+_NEVER = rfc3339(0)
+
+
+class Credential(NamedTuple):
+    """The SHA-256 of a key's token, the key's scopes, when it expires (RFC 3339, or None), and its owner, if any."""
+
+    digest: str
+    scopes: tuple[str, ...]
+    expires_at: str | None
+    owner: str | None = None
+
+    def record(self, id: str) -> Record:
+        """The record to store, of a key not yet used."""
+        return Record(id, 1, _NEVER, "", orjson.dumps(list(self)))
+
+
+_NONE = Credential("0" * 64, (), _NEVER).record("")  # the digest of no token
+
+
+def new_token(id: str) -> str:
+    """The token of the key with this id: 256 random bits, returned once and never stored."""
+    return f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
+
+
+def basic_token(credentials: str) -> str:
+    """The token in the credentials of Basic, base64 of `id:secret` or `anything:token`; empty if malformed."""
+    try:
+        user, _, password = b64decode(credentials.strip(), validate=True).decode().partition(":")
+    except ValueError:
+        return ""
+    return password if password.startswith(_PREFIX) or not _ID.fullmatch(user) else f"{_PREFIX}{user}_{password}"
+
+
+class KeyResolver:
+    """Resolves the tokens of API keys, and ADMIN_KEY if that is set, to their callers; notes when keys were used."""
+
+    def __init__(self, service: Service) -> None:
+        self._lookup, self._store, self._clock = service.lookup, service.store, service.clock
+        self._admin = digest_of(service.config.admin_key) if service.config.admin_key else ""
+        self._noted: dict[str, float] = {}
+
+    def __call__(self, token: str, digest: str) -> Caller | None:
+        """See `guard.Resolver`. Raises InvalidCredential."""
+        if self._admin and hmac.compare_digest(digest, self._admin):
+            return Caller("admin-key", frozenset({ADMIN}))
+        if not token.startswith(_PREFIX):
+            return None
+        id = token[len(_PREFIX) :][:_ID_DIGITS]
+        try:
+            record = self._lookup.credential(CREDENTIALS.name, id, f"key:{id}")
+        except RecordNotFound:
+            record = _NONE  # then the same steps as for any key, so that the time reveals nothing
+        known, who, expires = _known(id, record.body)
+        now = self._clock.time()
+        if not hmac.compare_digest(digest, known) or expires <= now:
+            raise InvalidCredential
+        if now - self._noted.get(id, 0.0) > USE_SECONDS:
+            self._note(record, id, now)
+        return who
+
+    def _note(self, record: Record, id: str, now: float) -> None:
+        if len(self._noted) >= NOTED:
+            self._noted.clear()
+        self._noted[id] = datetime.fromisoformat(record.updated_at).timestamp()
+        if now - self._noted[id] > USE_SECONDS:  # else another process has stored it
+            self._noted[id] = now
+            with suppress(StoreError):  # the request is valid even if its time cannot be stored
+                note_use(self._store, id, rfc3339(now))
+
+
+@lru_cache(maxsize=4096)
+def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
+    known = Credential(*orjson.loads(body))  # of an older program, it has no owner
+    expires = datetime.fromisoformat(known.expires_at).timestamp() if known.expires_at else inf
+    return known.digest, Caller(f"key:{id}", frozenset(known.scopes), known.owner or ""), expires
 
 
 class KeySchema(ItemSchema):
@@ -88,11 +184,8 @@ SCHEMES = {
 
 def install(app: Application, service: Service) -> None:
     """Accept keys as credentials, also by Basic, and serve /api/VERSION/keys."""
-    store, clock = service.store, service.clock
     service.guard.schemes["basic"] = basic_token
-    service.guard.resolvers.append(
-        KeyResolver(service.lookup, partial(note_use, store), admin_key=service.config.admin_key, clock=clock)
-    )
+    service.guard.resolvers.append(KeyResolver(service))
     handlers = KeyHandlers(service)
     mount(app, service, lambda version: handlers.blueprint())
     service.contributions.append(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}))
@@ -105,7 +198,7 @@ def has_keys(service: Service) -> bool:
 
 def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
     """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
-    record = KEYS.create(sent, id=new_id(), now=now)
+    record = KEYS.create(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
     key = {name: None for name in KEYS.names} | exactjson.loads(record.body)
     allowed = tuple(scopes)
     faults = [

@@ -9,8 +9,14 @@ from flask import Request, Response
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
-from restkeeper.features.versions.deprecations import Deprecations, PathRetired, require_known
-from restkeeper.features.versions.marks import ABOUT, is_retired, mark_document
+from restkeeper.features.versions.deprecations import (
+    ABOUT,
+    Deprecations,
+    PathRetired,
+    is_retired,
+    mark_document,
+    require_known,
+)
 from restkeeper.features.versions.representations import OlderRepresentation, SunsetRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.service import Service

@@ -2,8 +2,11 @@
 
 Of a version or a path these are all responses; of a field those that have it, which the schema shows, and lists that
 are filtered or sorted by it. Neither what is stored nor what is sent is parsed again.
+
+The OpenAPI document of a version marks it until the sunset; after that an operation is left out.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
@@ -21,11 +24,18 @@ from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.observe import DEPRECATED, SHOWN
+from restkeeper.web.operations import JsonSchema
 from restkeeper.web.pagination import LINK_BYTES
 from restkeeper.web.queries import RESERVED
 
+_ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 FEED = "/events"  # the route of the feed
 _UNREAD = {401, 403, 429}  # statuses of requests that were refused before anything of them was used
+
+ABOUT = (
+    "Responses that something deprecated concerns have `Deprecation` (RFC 9745), `Sunset` (RFC 8594), the day on "
+    "which it goes, and in `Link` pages about it and the path in the next version."
+)
 
 
 class PathRetired(Problem):
@@ -96,12 +106,12 @@ class Deprecations:
         return Target(self._versions.unversioned, "", path, rule) if path.split("/")[1] in self._collections else None
 
     def _is_concerned(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
-        if each.path:
-            return self._is_at(each, request, target)
-        return not each.field or self._has_field(each, request, response, target)
+        """Whether a response is of a deprecated path or version, or has a deprecated field or used it.
 
-    def _has_field(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
-        """Whether a response has a deprecated field or used it: without a selection, all with items or events do."""
+        Without a selection of fields, all with items or events have it.
+        """
+        if each.path or not each.field:
+            return not each.path or self._is_at(each, request, target)
         if response.status_code not in (200, 201) or request.method == "OPTIONS" or each.is_over(self._clock.time()):
             return False
         if target.route == FEED:
@@ -198,3 +208,70 @@ def _missing(each: Deprecation, shown: Mapping[str, Representation], routes: Ite
         if each.member not in known:
             return f"there is no field {each.member!r} that can go; there are: {', '.join(known) or 'none'}"
     return ""
+
+
+def is_retired(service: Service, version: str, path: str, method: str) -> bool:
+    """Whether an operation of a version's document is gone."""
+    now, collections = service.clock.time(), _unversioned(service, version)
+    over = [each for each in service.versions.deprecations if each.is_over(now)]
+    return any(_is_of(each, version, path, method, collections) for each in over)
+
+
+def mark_document(service: Service, document: JsonSchema, version: str) -> None:
+    """Mark in a version's document what is deprecated."""
+    for schema in document["components"]["schemas"].values():  # where webhooks choose a version
+        part = schema.get("properties", {}).get("api_version", {})
+        for name in part.get("enum", ()):
+            if name and (deprecation := service.versions.deprecation_of(name)):
+                _mark_name(part, name, deprecation)
+    kinds, collections = {each.name: each.kind for each in service.resources}, _unversioned(service, version)
+    for each in service.versions.deprecations:
+        if each.version == version and each.collection in kinds:
+            _mark_field(document["components"], each, kinds[each.collection])  # after its sunset, no form has it
+        for path, methods in document["paths"].items():
+            for method, part in methods.items():
+                if isinstance(part, dict) and _is_of(each, version, path, method, collections):
+                    _mark(part, each)
+
+
+def _mark(part: JsonSchema, deprecation: Deprecation) -> None:
+    """Mark a part; of several deprecations, that with the earliest sunset is there."""
+    if str(deprecation.sunset) < part.get("x-sunset", "9999"):
+        names = {name: f"x-deprecated-{name}" for name in deprecation.about} | {"sunset": "x-sunset"}
+        part |= {"deprecated": True, **{names[name]: text for name, text in deprecation.about.items()}}
+
+
+def _mark_name(part: JsonSchema, name: str, deprecation: Deprecation) -> None:
+    """Mark a name of an enumeration."""
+    part.setdefault("x-deprecated-values", {})[name] = deprecation.about
+
+
+def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:
+    """Mark a field in the schemas of items, in filters, and among the names to select and to sort by."""
+    schemas = components["schemas"]
+    for end in ("", "Part", "Input", "Patch"):
+        if part := schemas.get(f"{kind}{end}", {}).get("properties", {}).get(each.member):
+            _mark(part, each)
+    for name, part in components.get("parameters", {}).items():
+        if name.startswith(f"{kind}.{each.member}."):
+            _mark(part, each)
+    for end in ("Field", "SortKey"):
+        part = schemas.get(f"{kind}{end}", {})
+        for name in (each.member, f"-{each.member}"):
+            if name in part.get("enum", ()):
+                _mark_name(part, name, each)
+
+
+def _unversioned(service: Service, version: str) -> set[str]:
+    """The collections that are also at paths without a version, if these are of this one."""
+    return {each.name for each in service.resources} if version == service.versions.unversioned else set()
+
+
+def _is_of(each: Deprecation, version: str, path: str, method: str, unversioned: set[str]) -> bool:
+    """Whether an operation is of a deprecated path or version, or of the `unversioned` paths, if these are."""
+    if each.field or each.version not in (version, "") or each.method.lower() not in ("", method):
+        return False
+    prefix, own = prefix_of(version), _ARGUMENT.sub(r"{\1}", each.path)
+    if path.startswith(f"{prefix}/"):
+        return bool(each.version) and own in ("", path.removeprefix(prefix))
+    return path.split("/")[1] in unversioned and own in ("", path)

@@ -14,9 +14,8 @@ from flask import Blueprint, request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
-from restkeeper.features.events.handlers import one_of
+from restkeeper.features.events import one_of
 from restkeeper.features.events.types import DISABLED, known_types
-from restkeeper.features.webhooks.schema import WebhookSchema
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Change
@@ -24,6 +23,8 @@ from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretIt
 from restkeeper.resources.items import UNCACHED, write_together
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
+from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -47,6 +48,49 @@ from restkeeper.web.operations import (
 )
 from restkeeper.web.pagination import link_header, target_with
 from restkeeper.web.queries import Reader
+
+LIFECYCLE = Lifecycle(
+    "active",
+    {"active": ("paused",), "paused": ("active",), "disabled": ("active", "paused")},  # only the service disables
+)
+
+
+class WebhookSchema(ItemSchema):
+    """An endpoint and the events to send there. Its secret is returned only once, when the webhook is created."""
+
+    url = Url(
+        required=True,
+        metadata={
+            "description": "URL to POST events to: https and a public address, unless the service allows others.",
+            "examples": ["https://shop.example.org/hooks"],
+        },
+    )
+    types = ListOf(
+        Text(1, 200),
+        low=1,
+        load_default=lambda: ["*"],
+        metadata={
+            "description": "Types of events: `*` (of all collections), all of a kind (`product.*`), or single types.",
+            "examples": [["product.*"]],
+        },
+    )
+    api_version = Text(
+        2,
+        5,
+        load_default="v1",
+        metadata={
+            "description": "Version of the API in whose form events are sent; by default that of the request's path."
+        },
+    )
+    description = Text(0, 200, load_default="", metadata={"description": "What it is for."})
+    status = Status(
+        LIFECYCLE,
+        metadata={
+            "description": "Nothing is sent to a webhook that is `paused`, or that the service has `disabled`. When "
+            "it is `active` again, it continues where it stopped, with the events that are still stored."
+        },
+    )
+
 
 WEBHOOKS = StoredRepresentation(
     Resource(

@@ -1,4 +1,4 @@
-"""A store in PostgreSQL that is copied, or that is a copy. See `storage.copying`."""
+"""A store in PostgreSQL that is copied, or that is a copy. See `storage.location`."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -6,8 +6,8 @@ from contextlib import closing, contextmanager
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage.copying import Copy, Copyable, Table
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.location import Copy, Copyable, Table
 from restkeeper.storage.postgresql.dialect import PostgresDatabase, fields_of
 from restkeeper.storage.postgresql.failures import first_line
 from restkeeper.storage.postgresql.feed import sequence_inside
@@ -34,7 +34,7 @@ _NUMBERS = (
 
 
 class PostgresCopyable(Copyable):
-    """See `copying.Copyable`."""
+    """See `location.Copyable`."""
 
     def __init__(self, session: Session, epoch: str, moved_to: str = "") -> None:
         super().__init__(PostgresDatabase(session), epoch, moved_to)
@@ -52,7 +52,7 @@ class PostgresCopyable(Copyable):
 
 
 class PostgresCopy(PostgresCopyable, Copy):
-    """See `copying.Copy`."""
+    """See `location.Copy`."""
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))

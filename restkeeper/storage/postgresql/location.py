@@ -9,10 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
-from restkeeper.storage.copying import Copy, Copyable
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.location import Options, Restored
+from restkeeper.storage.location import Copy, Copyable, Options, Restored
 
 
 class PostgresLocation:

@@ -22,10 +22,9 @@ from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
-from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase
+from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase, make_epoch, note_database, note_loss
 from restkeeper.storage.postgresql.expressions import unique_fields
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.identity import make_epoch, note_database, note_loss
 from restkeeper.storage.postgresql.items import PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
     drop_undeclared,

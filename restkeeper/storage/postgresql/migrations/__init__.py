@@ -14,9 +14,8 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.postgresql.dialect import DIALECT, PostgresDatabase
+from restkeeper.storage.postgresql.dialect import DIALECT, PostgresDatabase, note_database
 from restkeeper.storage.postgresql.expressions import index_prefix, indexes_of, unique_fields
-from restkeeper.storage.postgresql.identity import note_database
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.migrations.locks import (
     BUILDS,

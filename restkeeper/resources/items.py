@@ -159,7 +159,10 @@ class Items:
         path = request.root_path + request.path
         address = (owner, self.representation.fingerprint, path, request.query_string)  # what it depends on
         page = self._pages.get(address)
-        change_token = self._change_token() if page or conditional else None
+        change_token = None
+        if page or conditional:  # as it was read with the credential, or now
+            found = lookup.find(self.store, self.name)
+            change_token = found if isinstance(found, str) else self.store.change_token(self.name)
         if page is None or page.change_token != change_token:
             args = request.args if request.query_string else NO_ARGS
             queryable, config = self.representation.queryable, self.config
@@ -526,11 +529,6 @@ class Items:
                 tag = digest(record.body)  # the 409 has it
             require_match(tag, self._changed_at(record), must_say=self.config.require_if_match)
         return record
-
-    def _change_token(self) -> str:
-        """The change token of the collection, as it was read with the credential, or now."""
-        found = lookup.find(self.store, self.name)
-        return found if isinstance(found, str) else self.store.change_token(self.name)
 
     def _changed_at(self, record: Record) -> str:
         """When the representation of an item last changed, by the item or by its representation."""

@@ -167,7 +167,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 request = next(parser)
                 self.handle_request(server, request, client, addr)
                 # Without this, a fast client, which never waits in recv, would delay the others.
-                gevent.sleep(YIELD_SECONDS if self.is_late() else 0)
+                is_late = time() - gevent.get_hub().loop.now() > self.check_interval  # its time is of the last check
+                gevent.sleep(YIELD_SECONDS if is_late else 0)
         except Exception as error:
             if not isinstance(error, StopIteration | ConnectionAbortedError):  # the harness aborts connections
                 self.handle_error(parser.mesg, client, addr, error)
@@ -176,10 +177,6 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 client.linger()
             self.connections.remove(client)
             client.close()
-
-    def is_late(self) -> bool:
-        """Whether the loop has not checked its sockets for too long: its own time is that of the last check."""
-        return bool(time() - gevent.get_hub().loop.now() > self.check_interval)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
         """Serve a request. Raises StopIteration after the last one of the connection."""

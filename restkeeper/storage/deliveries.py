@@ -106,7 +106,6 @@ _LEASED = """\
 SELECT
     deliveries.id,
     lease,
-    webhook,
     deliveries.item IS NULL,
     attempts,
     {event}
@@ -371,9 +370,11 @@ class Deliveries(ABC):
         self._free(webhook, now)
         wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
-        leased = [_delivery(*row) for row in self._database.rows(_LEASED, {"ids": ids})] if ids else []
-        for each in leased:
-            self._registry.load_schemas(self._database, each.event.collection, each.event.fingerprint)
+        leased = []
+        for id, number, is_manual, attempts, *row in self._database.rows(_LEASED, {"ids": ids}) if ids else ():
+            event = stored_event(*row)
+            self._registry.load_schemas(self._database, event.collection, event.fingerprint)
+            leased.append(Delivery(id, number, webhook, bool(is_manual), attempts, event))
         return leased
 
     def _free(self, webhook: str, now: float) -> None:
@@ -433,11 +434,6 @@ def read_log(database: Database, webhook: str, before: int | None, limit: int, s
     statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
     rows = database.rows(statement, {"webhook": webhook, "before": before, "state": state, "limit": limit})
     return [_log_entry(*row) for row in rows]
-
-
-def _delivery(id: int, lease: int, webhook: str, manual: bool, attempts: int, *event: Any) -> Delivery:
-    """The delivery of a row: its fields, the event's as in `stored_event`."""
-    return Delivery(id, lease, webhook, bool(manual), attempts, stored_event(*event))
 
 
 def _log_entry(id: int, position: int, origin: str, *rest: Any) -> LogEntry:

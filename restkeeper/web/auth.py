@@ -59,12 +59,6 @@ def caller_in(environ: dict[str, Any]) -> Caller:
     return found
 
 
-def remember(environ: dict[str, Any], who: Caller) -> None:
-    """Set the caller, also for the store."""
-    environ[_KEY] = who
-    work_for(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
-
-
 def name_of(environ: dict[str, Any]) -> str:
     """The caller's id, or its address if it has no credentials."""
     who: Caller = environ.get(_KEY, NOBODY)
@@ -184,7 +178,7 @@ class Guard:
         self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order
 
     def identify(self, request: Request) -> None:
-        """Remember the caller, or why there is none."""
+        """Remember the caller, also for the store, or why there is none."""
         environ = request.environ
         environ.pop(_REFUSED, None)  # if the request has waited
         who = self._anonymous
@@ -196,7 +190,8 @@ class Guard:
                 who = self._caller(environ) or who
         except (Problem, StoreError) as error:
             who, environ[_REFUSED] = NOBODY, error
-        remember(environ, who)
+        environ[_KEY] = who
+        work_for(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
 
     def authorize(self, request: Request) -> None:
         """Raises Unauthorized and Forbidden. An unknown path, and OPTIONS that Flask answers, need no permission."""

@@ -62,9 +62,13 @@ def install(app: Application) -> None:
 
 def render(problem: Problem) -> Response:
     """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
-    if isinstance(problem.__cause__, StoreGone | StoreUnopened | StoreFull):
-        _log_rarely(problem.status, problem.__cause__)
-    elif problem.__cause__ and problem.status >= 500:
+    cause = problem.__cause__
+    if isinstance(cause, StoreGone | StoreUnopened | StoreFull):  # what most requests meet until an operator has acted
+        now = time.monotonic()
+        if now - _logged.get(type(cause), -LOG_SECONDS) >= LOG_SECONDS:
+            _logged[type(cause)] = now
+            _log.error("requests get %d: %s: %s", problem.status, cause.detail, cause.__cause__)
+    elif cause and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
@@ -81,14 +85,6 @@ def problem_of(error: StoreError) -> Problem:
     problem = next(make(error) for kind, make in _OF_STORE.items() if isinstance(error, kind))
     problem.__cause__ = error if error.__cause__ else None
     return problem
-
-
-def _log_rarely(status: int, error: StoreError) -> None:
-    """Log in one line what most requests meet until an operator has acted."""
-    now = time.monotonic()
-    if now - _logged.get(type(error), -LOG_SECONDS) >= LOG_SECONDS:
-        _logged[type(error)] = now
-        _log.error("requests get %d: %s: %s", status, error.detail, error.__cause__)
 
 
 def known_base() -> str:

@@ -51,8 +51,10 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
     integers or the range of a double, and nesting deeper than `max_depth` (an array or object is one level).
     A string may have characters that JSON allows and that are no text: see `faults_in_values`.
     """
-    if max_values is not None and isinstance(data, bytes):
-        _require_few_values(data, max_values)
+    if max_values is not None and isinstance(data, bytes) and len(data) > max_values:  # a value takes a byte
+        structure = _structure(data)
+        if max(structure.count(b",") + 1, structure.count(b"[") + structure.count(b"{")) > max_values:
+            raise BodyTooLarge(f"the body has more than {max_values} values")
     try:
         text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
         value = _decoder.decode(text)
@@ -153,15 +155,6 @@ def count_values(data: bytes) -> int:
     plain = b'"'.join(_unescaped(data).split(b'"')[::2])  # without the content of strings
     empty = plain.count(b"[]") + plain.count(b"{}")
     return 1 + plain.count(b",") + plain.count(b"[") + plain.count(b"{") - empty
-
-
-def _require_few_values(data: bytes, most: int) -> None:
-    """Raises BodyTooLarge for a text that has more values, with any white space: a first, cheap check."""
-    if len(data) <= most:
-        return  # a value takes a byte
-    structure = _structure(data)
-    if max(structure.count(b",") + 1, structure.count(b"[") + structure.count(b"{")) > most:
-        raise BodyTooLarge(f"the body has more than {most} values")
 
 
 def _structure(data: bytes) -> bytes:

@@ -92,16 +92,12 @@ def _json_line(line: Line) -> bytes:
 
 def _text_line(line: Line) -> bytes:
     """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
-    fields = {name: value for name, value in line.items() if name not in ("time", "level", "event", "exception")}
-    pairs = [f"{name}={_escaped(str(value))}" for name, value in fields.items()]
+    fields = {name: str(value) for name, value in line.items() if name not in ("time", "level", "event", "exception")}
+    pairs = [f"{name}={text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)}" for name, text in fields.items()]
     text = " ".join([line["time"], line["level"], line["event"], *pairs])
     if "exception" in line:
         text = f"{text}\n{line['exception']}"
     return text.encode("utf-8", "backslashreplace") + b"\n"
-
-
-def _escaped(text: str) -> str:
-    return text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)
 
 
 def request_id() -> str:

@@ -119,13 +119,9 @@ class Sender:
             if surplus:
                 surplus.close()
         retry_after = response.headers.get(b"retry-after", b"").decode("latin-1")
-        return DeliveryResult(response.status, _plain(response.content), _seconds(retry_after))
-
-
-def _plain(content: bytes) -> str:
-    """Text without control characters, safe to display."""
-    text = content.decode("utf-8", "replace").replace("\r\n", "\n")
-    return "".join(each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
+        text = response.content.decode("utf-8", "replace").replace("\r\n", "\n")
+        shown = (each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
+        return DeliveryResult(response.status, "".join(shown), _seconds(retry_after))
 
 
 def _seconds(field: str) -> float | None:

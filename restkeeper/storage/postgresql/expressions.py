@@ -254,15 +254,6 @@ def unique_fields(collection: Collection) -> dict[str, str]:
     }
 
 
-def field_of(index: str) -> str:
-    """The field of an index that another program has declared, by its name; of a long one the beginning.
-
-    An index that an operator has made has another name, and no field.
-    """
-    parts = index.split(".")
-    return parts[2] if len(parts) == 4 else "value"
-
-
 def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
     indexed = PostgresColumn.of(collection, index.field)
     where = f"collection = {literal(collection.name)}"

@@ -20,7 +20,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.postgresql.dialect import DIALECT, cleaned, fields_of
-from restkeeper.storage.postgresql.expressions import clean, field_of
+from restkeeper.storage.postgresql.expressions import clean
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
 from restkeeper.storage.postgresql.session import Session
@@ -224,7 +224,9 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
     """
     if isinstance(error, psycopg.errors.UniqueViolation):
         name = error.diag.constraint_name or ""
-        return DuplicateValue("id" if name == "items_pkey" else unique.get(name) or field_of(name))
+        parts = name.split(".")  # of an index that another program has declared; those of an operator have no field
+        other = parts[2] if len(parts) == 4 else "value"
+        return DuplicateValue("id" if name == "items_pkey" else unique.get(name, other))
     if isinstance(error, psycopg.errors.QueryCanceled):  # no change works for long: it has waited for several locks
         log_rarely("waits", "requests get 503: a change has waited for several locks, together for too long")
         return StoreUnavailable(OTHERS)

@@ -135,7 +135,9 @@ class Connections:
         while not self._is_closed.wait(limits.CUT_SECONDS):
             latest = time.monotonic() - limits.ANSWER_SECONDS - limits.CUT_SECONDS
             for session in [each for each in self._used | self._new if not each.is_long and each.used_at < latest]:
-                _cut(session)
+                # Whoever waits for its server gets an error.
+                with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as duplicate:
+                    duplicate.shutdown(socket.SHUT_RDWR)
                 self._fail()
 
     def _fail(self) -> None:
@@ -187,12 +189,6 @@ def _is_open(session: Session) -> bool:
     except psycopg.Error:
         return False
     return not session.closed
-
-
-def _cut(session: Session) -> None:
-    """Close the socket of a connection, so that whoever waits for its server gets an error."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as duplicate:
-        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 def connect(url: str, *, is_long: bool = False) -> Session:

@@ -193,27 +193,16 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     """
     keys = [(SqliteColumn.of(collection, each.field).key, each.descending) for each in order_of(query)]
     order = [f"{key} DESC" if descending else key for key, descending in keys]
-    where = conditions(collection, query, SqliteColumn)
-    select = _select_by_index if _has_index(collection, query) else _select_sorted
-    return [
-        select(
-            [key for key, _ in keys[:-1]],
-            f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset",
-        )
-        for ties, beyond in _beyond(keys, query)
-    ]
-
-
-def _has_index(collection: Collection, query: Query) -> bool:
-    """Whether an index has the items in the order of the query, so that SQLite need not sort."""
-    keys = [key.field for key in query.sort if key.field != "id"]
+    sorted_by = [key.field for key in query.sort if key.field != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
-    return not query.narrows and (not keys or (len(query.sort) == 1 and keys[0] in indexed))
-
-
-def _select_by_index(keys: list[str], condition: str) -> str:
-    extra = "".join(f",\n    {key}" for key in keys)
-    return f"SELECT\n{_PAGE_COLUMNS}{extra}\nFROM items\n{condition}"  # noqa: S608
+    has_index = not query.narrows and (not sorted_by or (len(query.sort) == 1 and sorted_by[0] in indexed))
+    where, extra = conditions(collection, query, SqliteColumn), "".join(f",\n    {key}" for key, _ in keys[:-1])
+    statements = []
+    for ties, beyond in _beyond(keys, query):
+        condition = f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset"
+        by_index = f"SELECT\n{_PAGE_COLUMNS}{extra}\nFROM items\n{condition}"  # noqa: S608 - declared names only
+        statements.append(by_index if has_index else _select_sorted([key for key, _ in keys[:-1]], condition))
+    return statements
 
 
 def _select_sorted(keys: list[str], condition: str) -> str:

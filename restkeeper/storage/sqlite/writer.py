@@ -195,7 +195,12 @@ class Writer:
         """Commit works in the order of the queue until this one is done, or its deadline has passed."""
         while not own.done:
             if self._was_long:
-                self._let_others_write()
+                # Other requests of this process continue, and then other processes write: SQLite has no queue, and one
+                # that starts the next transaction at once would never let them start.
+                end = self._clock.monotonic() + OTHERS_SECONDS
+                self._clock.sleep(YIELD_SECONDS)
+                while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
+                    self._clock.sleep(RETRY_SECONDS)
             try:
                 epoch = self._begin(own.deadline)
             except StoreUnavailable as error:
@@ -205,16 +210,6 @@ class Writer:
             start = self._clock.monotonic()
             self._commit(self._take(), epoch)
             self._was_long = self._clock.monotonic() - start > LONG_SECONDS
-
-    def _let_others_write(self) -> None:
-        """Let other requests of this process continue, and then let other processes write.
-
-        SQLite has no queue: a process that starts the next transaction at once would never let the others start.
-        """
-        end = self._clock.monotonic() + OTHERS_SECONDS
-        self._clock.sleep(YIELD_SECONDS)
-        while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
-            self._clock.sleep(RETRY_SECONDS)
 
     def _withdraw(self, queued: "_Work") -> bool:
         """Remove a work from the queue. Returns False if a commit has taken it."""

@@ -300,10 +300,15 @@ class Store(ABC):
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""
 
-        def load_schemas(fingerprint: str) -> None:
-            self._read(self._registry.load_schemas, collection, fingerprint)
-
-        yield from records_in(self._spooled(collection), load_schemas)
+        known = None
+        with self._spooled(collection) as file:
+            for head in iter(file.readline, b""):
+                size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
+                record = file.read(size), owner, None if rest < 0 else file.read(rest)
+                if fingerprint != known:
+                    known = fingerprint
+                    self._read(self._registry.load_schemas, collection, fingerprint)
+                yield Record(id, version, updated_at, fingerprint, *record)
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         """Return the log of a webhook, the newest first, from before the delivery with that id."""
@@ -415,19 +420,3 @@ def spool(
         file.close()
         raise
     return file
-
-
-def records_in(file: IO[bytes], load_schemas: Callable[[str], None]) -> Iterator[Record]:
-    """The records in a file that `spool` wrote; it is closed at the end.
-
-    It calls `load_schemas` with the fingerprint of a record that has another one than the record before.
-    """
-    known = None
-    with file:
-        for head in iter(file.readline, b""):
-            size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
-            record = file.read(size), owner, None if rest < 0 else file.read(rest)
-            if fingerprint != known:
-                known = fingerprint
-                load_schemas(fingerprint)
-            yield Record(id, version, updated_at, fingerprint, *record)

@@ -64,8 +64,12 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
         raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels") from None
-    if text.count("[") + text.count("{") > max_depth and _is_deeper(text.encode(), max_depth):
-        raise InvalidJson(f"nesting is deeper than {max_depth} levels")
+    if text.count("[") + text.count("{") > max_depth:
+        nested = _structure(text.encode()).translate(_ONE_KIND, b'",')
+        for _ in range(max_depth):  # each round removes the innermost level
+            nested = nested.replace(b"[]", b"")
+        if nested:
+            raise InvalidJson(f"nesting is deeper than {max_depth} levels")
     return value
 
 
@@ -165,14 +169,6 @@ def _structure(data: bytes) -> bytes:
 def _unescaped(data: bytes) -> bytes:
     """A JSON text without escaped quotation marks, so that each one begins or ends a string."""
     return data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
-
-
-def _is_deeper(data: bytes, levels: int) -> bool:
-    """Whether a JSON text nests deeper than that: each round removes the innermost level."""
-    nested = _structure(data).translate(_ONE_KIND, b'",')
-    for _ in range(levels):
-        nested = nested.replace(b"[]", b"")
-    return bool(nested)
 
 
 _stored = msgspec.json.Decoder(float_hook=Decimal)

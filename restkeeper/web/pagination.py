@@ -68,10 +68,25 @@ def links(
 ) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
     if listing.by_offset:
-        positions = {rel: f"offset={offset}" for rel, offset in _by_offset(listing, page, total)}
+        offset, limit = listing.query.offset, listing.limit
+        offsets = {"first": 0}
+        if offset > 0:
+            offsets["prev"] = max(0, offset - limit)
+        if page.more:
+            offsets["next"] = offset + limit
+        if total is not None:
+            offsets["last"] = max(0, (total - 1) // limit * limit)
+        positions = {rel: f"offset={each}" for rel, each in offsets.items()}
     else:
+        before, beyond = (page.more, bool(query.after)) if query.backward else (bool(query.after), page.more)
+        ends: dict[str, Position] = {"first": ()}
+        if before and page.first:
+            ends["prev"] = (True, *page.first)
+        if beyond and page.last:
+            ends["next"] = (False, *page.last)
+        ends["last"] = (True,)
         bound = _bound(path, args, query)
-        positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in _by_cursor(query, page)}
+        positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in ends.items()}
     others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
     address = address_of(path)
     return link_header({rel: _target(address, "&".join(filter(None, (others, end)))) for rel, end in positions.items()})
@@ -111,28 +126,6 @@ def require_whole(listing: ListRequest, page: Page) -> None:
         fitting = len(page.bodies)
         detail = f"can be {fitting} here: more items have no room in one page. Or page by cursor"
         raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
-
-
-def _by_offset(listing: ListRequest, page: Page, total: int | None) -> list[tuple[str, int]]:
-    offset, limit = listing.query.offset, listing.limit
-    targets = [("first", 0)]
-    if offset > 0:
-        targets.append(("prev", max(0, offset - limit)))
-    if page.more:
-        targets.append(("next", offset + limit))
-    if total is not None:
-        targets.append(("last", max(0, (total - 1) // limit * limit)))
-    return targets
-
-
-def _by_cursor(query: Query, page: Page) -> list[tuple[str, Position]]:
-    before, beyond = (page.more, bool(query.after)) if query.backward else (bool(query.after), page.more)
-    targets: list[tuple[str, Position]] = [("first", ())]
-    if before and page.first:
-        targets.append(("prev", (True, *page.first)))
-    if beyond and page.last:
-        targets.append(("next", (False, *page.last)))
-    return [*targets, ("last", (True,))]
 
 
 @lru_cache(maxsize=1024)  # the ends of the first pages are needed most; a position can have some KiB

@@ -90,8 +90,11 @@ class Deprecations:
         headers = response.headers
         headers["Deprecation"] = f"@{seconds_of(min(each.since for each in concerned))}"
         headers["Sunset"] = http_date(min(each.sunset for each in concerned))
-        if link := _with_room(headers.get("Link", ""), self._links(concerned, target)):
-            headers["Link"] = link
+        for each in self._links(concerned, target):
+            link = headers.get("Link", "")
+            longer = f"{link}, {each}" if link else each
+            if each not in link and len(longer) <= LINK_BYTES:  # else there is no room for it
+                headers["Link"] = longer
         if response.status_code not in _UNREAD and request.method != "OPTIONS" and request.url_rule:
             request.environ[DEPRECATED] = concerned
 
@@ -154,15 +157,6 @@ class Deprecations:
 def _listed(request: Request, *parameters: str) -> set[str]:
     """The values of parameters of a query that are separated by commas."""
     return {each for name in parameters for text in request.args.getlist(name) for each in text.split(",")}
-
-
-def _with_room(link: str, more: Iterable[str]) -> str:
-    """A Link header with more links, as far as there is room for them."""
-    for each in more:
-        longer = f"{link}, {each}" if link else each
-        if each not in link and len(longer) <= LINK_BYTES:
-            link = longer
-    return link
 
 
 def require_known(

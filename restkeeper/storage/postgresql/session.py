@@ -202,7 +202,13 @@ class Session(psycopg.Connection[Row]):
 
         At its first use a statement is prepared, which has a result, too. Those after an error are not.
         """
-        adapted = [(each, *self._adapted(each)) for each in statements]
+        adapted = []
+        for statement in statements:  # with the types of its parameters, the values of these, and their formats
+            sql, names = _numbered(_required(statement.sql) if statement.refusal else statement.sql)
+            given, adapter = statement.parameters or (), Transformer(self)
+            parameters = [given[name] for name in names] if isinstance(given, Mapping) else given
+            values = adapter.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
+            adapted.append((statement, (sql, adapter.types or ()), values, adapter.formats))
         sent: list[tuple[Statement, _Key | None]] = []  # with what is prepared
         self.pgconn.enter_pipeline_mode()
         for statement, key, values, formats in adapted:
@@ -234,15 +240,6 @@ class Session(psycopg.Connection[Row]):
         """The error of a connection that has ended between two results: libpq may still take it for an open one."""
         self.close()
         return psycopg.OperationalError("the connection is lost")
-
-    def _adapted(self, statement: Statement) -> tuple[_Key, Any, Any]:
-        """A statement with the types of its parameters, the values of these, and their formats."""
-        sql, names = _numbered(_required(statement.sql) if statement.refusal else statement.sql)
-        given = statement.parameters or ()
-        parameters = [given[name] for name in names] if isinstance(given, Mapping) else given
-        adapter = Transformer(self)
-        values = adapter.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
-        return (sql, adapter.types or ()), values, adapter.formats
 
     def _receive(self) -> Generator[int, int, PGresult | None]:
         """The next result."""

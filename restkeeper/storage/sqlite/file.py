@@ -38,8 +38,16 @@ class StoreFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._descriptor = _open_shared(path)
-        status = os.fstat(self._descriptor)
+        with _lock:
+            status = os.stat(path)
+            descriptor = _open.get((status.st_dev, status.st_ino))
+            if descriptor is None:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                status = os.fstat(descriptor)
+                descriptor = _open.setdefault((status.st_dev, status.st_ino), descriptor)
+            _users[descriptor] = _users.get(descriptor, 0) + 1
+        self._descriptor = descriptor
+        status = os.fstat(descriptor)
         self._identity = status.st_dev, status.st_ino
         self.has_log = True  # whether it is in WAL mode; some file systems do not support that
 
@@ -98,7 +106,13 @@ class StoreFile:
 
     def close(self) -> None:
         """Close the descriptor when no other object uses it."""
-        _close_shared(self._descriptor)
+        with _lock:
+            _users[self._descriptor] -= 1
+            if not _users[self._descriptor]:
+                del _users[self._descriptor]
+                for known in [known for known, each in _open.items() if each == self._descriptor]:
+                    del _open[known]
+                os.close(self._descriptor)
 
     def _header(self) -> bytes:
         return os.pread(self._descriptor, HEADER, 0).ljust(HEADER, b"\0")
@@ -147,28 +161,6 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
             return None
         found = error
     return "" if found == "ok" else " ".join(str(found).split())
-
-
-def _open_shared(path: str) -> int:
-    with _lock:
-        status = os.stat(path)
-        descriptor = _open.get((status.st_dev, status.st_ino))
-        if descriptor is None:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            status = os.fstat(descriptor)
-            descriptor = _open.setdefault((status.st_dev, status.st_ino), descriptor)
-        _users[descriptor] = _users.get(descriptor, 0) + 1
-        return descriptor
-
-
-def _close_shared(descriptor: int) -> None:
-    with _lock:
-        _users[descriptor] -= 1
-        if not _users[descriptor]:
-            del _users[descriptor]
-            for known in [known for known, each in _open.items() if each == descriptor]:
-                del _open[known]
-            os.close(descriptor)
 
 
 def create_private(path: str) -> None:

@@ -48,9 +48,12 @@ def run_missing(connection: sqlite3.Connection) -> None:
     """Run the migrations that are missing, in the transaction that is open."""
     present = _version(connection)
     for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
-        script = DIALECT.script(migration)
-        for statement in _statements(script):
-            connection.execute(statement)
+        script, statement = DIALECT.script(migration), ""
+        for line in script.splitlines(keepends=True):
+            statement += line
+            if sqlite3.complete_statement(statement):
+                connection.execute(statement)
+                statement = ""
         connection.execute("UPDATE store SET oldest = max(oldest, ?)", (oldest_of(script),))
         connection.execute(f"PRAGMA user_version = {number}")
 
@@ -80,22 +83,16 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
 def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collection]) -> str:
     """Drop an index of these collections that they do not declare; return its name, or an empty text."""
     for collection in collections:
         declared = indexes_of(collection)
         for name in present_indexes(connection, collection):
             if name not in declared:
-                drop_index(connection, name)
+                (kind,) = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+                for event in ("INSERT", "UPDATE", "DELETE"):  # of one that is a table, its triggers first
+                    connection.execute(f'DROP TRIGGER IF EXISTS "{name}.{event}"')
+                connection.execute(f'DROP {kind} "{name}"')
                 note_schema(connection)
                 return name
     return ""
@@ -166,14 +163,6 @@ def _table_of(column: SqliteColumn, where: str) -> list[str]:
             for event, (row, work) in triggers.items()
         ),
     ]
-
-
-def drop_index(connection: sqlite3.Connection, name: str) -> None:
-    """Drop an index; of one that is a table, its triggers first."""
-    (kind,) = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (name,)).fetchone()
-    for event in ("INSERT", "UPDATE", "DELETE"):
-        connection.execute(f'DROP TRIGGER IF EXISTS "{name}.{event}"')
-    connection.execute(f'DROP {kind} "{name}"')
 
 
 def present_indexes(connection: sqlite3.Connection, collection: Collection) -> list[str]:

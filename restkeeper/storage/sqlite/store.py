@@ -22,7 +22,7 @@ from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription
-from restkeeper.storage.records import EpochMissing, Registry, epoch_of, state_of
+from restkeeper.storage.records import EpochMissing, epoch_of, state_of
 from restkeeper.storage.sql import is_search
 from restkeeper.storage.sqlite.connection import (
     SqliteConnection,
@@ -179,8 +179,18 @@ class SqliteStore(Store):
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
-        find = partial(_find_page, collection=declared, query=query, max_bytes=max_bytes, registry=self._registry)
-        return self._search(find, declared, query)
+        return self._search(partial(self._find_page, declared, query, max_bytes), declared, query)
+
+    def _find_page(
+        self, collection: Collection, query: Query, max_bytes: int | None, connection: SqliteConnection
+    ) -> Page:
+        """The page and its change token in one snapshot."""
+        with snapshot(connection):
+            change_token, items = state_of(connection, collection.name)
+            page = find_page(connection, collection, query, max_bytes)
+            self._registry.load_schemas(connection, collection.name, *page.fingerprints)
+            others = find_other_fingerprints(connection, collection.name, self._registry) if query.uses_fields else ()
+            return page._replace(change_token=change_token, total=None if query.narrows else items, others=others)
 
     def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
         indexed = not is_search(collection, query)
@@ -353,22 +363,6 @@ class SqliteStore(Store):
     def _truncate_log(self) -> None:
         with suppress(StoreUnavailable):  # another writer truncates it
             self._writer.write(lambda transaction: None, wait=False)
-
-
-def _find_page(
-    connection: SqliteConnection,
-    collection: Collection,
-    query: Query,
-    max_bytes: int | None,
-    registry: Registry,
-) -> Page:
-    """The page and its change token in one snapshot."""
-    with snapshot(connection):
-        change_token, items = state_of(connection, collection.name)
-        page = find_page(connection, collection, query, max_bytes)
-        registry.load_schemas(connection, collection.name, *page.fingerprints)
-        others = find_other_fingerprints(connection, collection.name, registry) if query.uses_fields else ()
-        return page._replace(change_token=change_token, total=None if query.narrows else items, others=others)
 
 
 def _spool_items(connection: SqliteConnection, collection: str, path: str) -> IO[bytes]:

@@ -68,7 +68,11 @@ def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> 
         for row in reader:
             if row and not header:
                 header = row
-                _require_fields(header, shown)
+                if unknown := [name for name in header if name not in shown.names]:
+                    wrong, names = ", ".join(map(repr, unknown)), ", ".join(shown.names)
+                    raise click.ClickException(f"line 1: no fields of {shown.name}: {wrong}; there are {names}")
+                if len(set(header)) < len(header):
+                    raise click.ClickException("line 1: a field is named twice")
             elif row:
                 yield begins, partial(_item, row, header, shown, config.max_depth)
             begins = reader.line_num + 1
@@ -82,15 +86,6 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
             yield line.decode()
         except UnicodeDecodeError as error:
             raise click.ClickException(f"line {number}: not UTF-8 (byte {error.start})") from None
-
-
-def _require_fields(header: list[str], shown: Representation) -> None:
-    unknown = [name for name in header if name not in shown.names]
-    if unknown:
-        wrong, names = ", ".join(map(repr, unknown)), ", ".join(shown.names)
-        raise click.ClickException(f"line 1: no fields of {shown.name}: {wrong}; there are {names}")
-    if len(set(header)) < len(header):
-        raise click.ClickException("line 1: a field is named twice")
 
 
 def _item(row: list[str], header: list[str], shown: Representation, max_depth: int) -> JsonObject:

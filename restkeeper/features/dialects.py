@@ -60,21 +60,21 @@ def install(app: Application, service: Service) -> None:
 
 
 def translate(representation: Representation) -> None:
-    """Translate the query of the current request, which is for items in this representation."""
-    if (query := request.environ.get("QUERY_STRING")) and _DIALECT.search(query):
-        request.args = ImmutableMultiDict(_translated(request.args.items(multi=True), representation))
+    """Translate the query of the current request, which is for items in this representation.
 
-
-def _translated(pairs: Iterable[tuple[str, str]], representation: Representation) -> Pairs:
-    """A query in our dialect. Raises InvalidQuery for errors of the other dialect; the reader checks the rest."""
-    ours, theirs = _split(pairs, representation)
+    Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
+    """
+    if not (query := request.environ.get("QUERY_STRING")) or not _DIALECT.search(query):
+        return
+    ours, theirs = _split(request.args.items(multi=True), representation)
     ours = [(_with_operator(name, representation), value) for name, value in [*ours, *_filters(theirs)]]
     stretch = dict(_stretch(theirs))
     if stretch:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
         name = representation.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
-    return [*ours, *_sort(theirs), *_embed(theirs), *((name, str(number)) for name, number in stretch.items())]
+    numbers = ((name, str(number)) for name, number in stretch.items())
+    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
 
 
 def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:

@@ -1,7 +1,7 @@
 """The items of a collection as callers know them, and as they are stored: validated once, represented once."""
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -291,23 +291,28 @@ class StoredRepresentation(Representation):
                 failure, (members, removed) = error, error.others
         completed = self.revision.completed({**members, **own})
         kept = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
-        if new := self.revision.computed - members.keys():
-            kept |= self._computed(kept, new)
+        if new := self.revision.computed - members.keys():  # null if the item is not valid in this schema
+            item = {name: exactjson.stored(text) for name, text in kept.items()}
+            try:
+                text, _ = self._load(item, item)
+            except Exception:  # the functions are of the service: one item must not end a whole list
+                text = b""
+            found = exactjson.cut(text) if text else {}
+            kept |= {name: found.get(name, b"null") for name in new}
             kept = {name: kept[name] for name in self.revision.stored if name in kept}
         upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), removed=removed)
         if failure is None:
             return upgraded
-        raise self._not_convertible(record, stored, upgraded, failure)
-
-    def _computed(self, members: Members, names: Set[str]) -> Members:
-        """The fields `names` of an item that another schema has stored; null if it is not valid in this one."""
-        item = {name: exactjson.stored(text) for name, text in members.items()}
-        try:
-            text, _ = self._load(item, item)
-        except Exception:  # the functions are of the service: one item must not end a whole list
-            text = b""
-        found = exactjson.cut(text) if text else {}
-        return {name: found.get(name, b"null") for name in names}
+        id, names = exactjson.stored(stored["id"]), self.chains[number].origins(failure.step)
+        raise NotConvertible(
+            f"{self.name}: the item {id} of revision {number} cannot be converted: {', '.join(names)} {failure.reason}",
+            collection=self.name,
+            id=id,
+            rest=upgraded,
+            revisions=range(number, self.chains[number].revision_after(failure.step)),
+            headers={"ETag": f'"{digest(record.body)}"'},
+            errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
+        )
 
     def present(self, record: Record) -> Record:
         """As `upgraded`; of a record that is NotConvertible, the rest."""
@@ -316,21 +321,6 @@ class StoredRepresentation(Representation):
         except NotConvertible as error:
             rest: Record = error.rest
             return rest
-
-    def _not_convertible(
-        self, record: Record, stored: Members, rest: Record, failure: Untranslatable
-    ) -> NotConvertible:
-        id, number = exactjson.stored(stored["id"]), revision_of(record.fingerprint)
-        names = self.chains[number].origins(failure.step)
-        return NotConvertible(
-            f"{self.name}: the item {id} of revision {number} cannot be converted: {', '.join(names)} {failure.reason}",
-            collection=self.name,
-            id=id,
-            rest=rest,
-            revisions=range(number, self.chains[number].revision_after(failure.step)),
-            headers={"ETag": f'"{digest(record.body)}"'},
-            errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
-        )
 
     def _load(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
         """The JSON object of an item's fields and no faults, or an empty text and the faults.

@@ -179,9 +179,7 @@ class WebhookHandlers(SecretItemHandlers):
     def __init__(self, service: Service, version: str) -> None:
         self._versions = [each.name for each in service.served]
         self._types = known_types(service.resources)
-        self._store = service.store
         self._config = service.config
-        self._clock = service.clock
         choices = {"types": self._types, "api_version": self._versions}
         items = service.items_of(WEBHOOKS, caching=UNCACHED, choices=choices, defaults={"api_version": version})
         items.apply = self._apply
@@ -215,7 +213,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Give it a new secret. Only this response has it."""
 
         def update(transaction: Transaction, record: Record, secret: str) -> None:
-            now = self._clock.time()
+            now = self.items.clock.time()
             newest, *older = transaction.secrets(record.id)
             former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
             transaction.update(self.name, record)
@@ -264,8 +262,8 @@ class WebhookHandlers(SecretItemHandlers):
         limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
         state = reader.one("state", one_of(STATES), None)
         reader.finish()
-        self._store.read(self.name, id)
-        found = self._store.deliveries(id, before, limit + 1, state)
+        self.items.store.read(self.name, id)
+        found = self.items.store.deliveries(id, before, limit + 1, state)
         reply = _reply([_represent(each) for each in found[:limit]])
         links = {"first": target_with("cursor", None)}
         if len(found) > limit:
@@ -279,8 +277,8 @@ class WebhookHandlers(SecretItemHandlers):
         """Read one delivery of a webhook."""
         require_acceptable(JSON)
         number = _number(delivery)
-        self._store.read(self.name, id)
-        for found in self._store.deliveries(id, number + 1, 1):
+        self.items.store.read(self.name, id)
+        for found in self.items.store.deliveries(id, number + 1, 1):
             if found.id == number:
                 return _reply(_represent(found))
         raise NotFound("there is no such delivery")
@@ -293,7 +291,7 @@ class WebhookHandlers(SecretItemHandlers):
             number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
             return _reply(_represent(transaction.find_delivery(id, number)))
 
-        return write_together(self._store, self.items.hooks.idempotency(None), work, self._clock)
+        return write_together(self.items.store, self.items.hooks.idempotency(None), work, self.items.clock)
 
     def _make(self, sent: JsonObject) -> tuple[Record, str]:
         record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.hooks.new_id(), now=self.items.now())
@@ -323,7 +321,7 @@ class WebhookHandlers(SecretItemHandlers):
         if was and now:
             self.items.hooks.apply(transaction, change)
             if (was["url"], was["status"]) != (now["url"], now["status"]):
-                transaction.resume(change.record.id, self._clock.time())
+                transaction.resume(change.record.id, self.items.clock.time())
         else:
             transaction.delete(self.name, change.record.id)
             transaction.unsubscribe(change.record.id)

@@ -152,14 +152,7 @@ class SqliteStore(Store):
                 file = file or StoreFile(self._path)
                 file.has_log = mode == "wal"
             made.pop_all()
-        writer = Writer(
-            connection,
-            lock=lock,
-            require_file=file.require if file else lambda: None,
-            log_limit=self._log_limit,
-            registry=self._registry,
-            clock=self._clock,
-        )
+        writer = Writer(connection, lock, file, self._log_limit, self._registry, self._clock)
         return _Opened(writer, connect, lock, file)
 
     def _first_connection(self, alone: bool) -> tuple[Callable[[], SqliteConnection], SqliteConnection]:

@@ -29,7 +29,7 @@ from restkeeper.storage.sqlite.connection import (
     make_epoch,
     store_error,
 )
-from restkeeper.storage.sqlite.file import size_of
+from restkeeper.storage.sqlite.file import StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.lockfile import LockFile
 
@@ -108,17 +108,13 @@ class LogLimit:
 
 
 class Writer:
-    """Runs works in shared commits.
-
-    It calls `require_file` before each transaction, which may raise StoreUnavailable.
-    """
+    """Runs works in shared commits. A store in memory has no `lock` and no `file`."""
 
     def __init__(
         self,
         connection: SqliteConnection,
-        *,
         lock: LockFile | None,
-        require_file: Callable[[], None],
+        file: StoreFile | None,
         log_limit: LogLimit,
         registry: Registry,
         clock: Clock,
@@ -127,7 +123,7 @@ class Writer:
         self._registry = registry
         self.connection = connection
         self._write_lock = threading.RLock()
-        self._require_file = require_file
+        self._file = file
         self._log_limit = log_limit
         self._clock = clock
         self._queue: deque[_Work] = deque()
@@ -233,7 +229,8 @@ class Writer:
 
     def _begin(self, deadline: float) -> str:
         """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_known`."""
-        self._require_file()
+        if self._file:
+            self._file.require()
         try:
             self._begin_write(deadline)
             while True:

@@ -8,10 +8,10 @@ from threading import Event
 
 import pytest
 
-from restkeeper.storage import locate, opening
+from restkeeper.storage import base, locate
+from restkeeper.storage.base import Opening
 from restkeeper.storage.errors import StoreError, StoreFull, StoreGone, StoreUnavailable, StoreUnopened
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.opening import Opening
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.clock import SetClock
 from tests.waiting import SECONDS
@@ -80,14 +80,14 @@ def test_uses_do_not_wait_behind_an_attempt_that_follows_a_failure() -> None:
 
 def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """When one has waited in vain, others do not."""
-    monkeypatch.setattr(opening, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(base, "WAIT_SECONDS", 0.01)
     store, under_way, end = Store(), Event(), Event()
     store.failure, store.works = None, lambda: (under_way.set(), end.wait(SECONDS))
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(store.open)
         assert under_way.wait(SECONDS)
         assert store.fails().detail == "the store is still being opened"
-        monkeypatch.setattr(opening, "WAIT_SECONDS", 2 * SECONDS)
+        monkeypatch.setattr(base, "WAIT_SECONDS", 2 * SECONDS)
         store.fails()
         end.set()
         trying.result(SECONDS)

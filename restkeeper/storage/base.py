@@ -3,9 +3,11 @@
 They know records and queries, and no requests. `storage.errors` has their exceptions.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -14,8 +16,16 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
+from restkeeper.clock import Clock
 from restkeeper.storage.deliveries import Deliveries, read_log
-from restkeeper.storage.errors import ReferenceMissing
+from restkeeper.storage.errors import (
+    ReferenceMissing,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    StoreUnopened,
+)
 from restkeeper.storage.interface import (
     ALL,
     Collection,
@@ -29,7 +39,6 @@ from restkeeper.storage.interface import (
     StoredResponse,
     StoredSchema,
 )
-from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.queries import count_groups, count_items, find_ids
 from restkeeper.storage.records import (
@@ -46,6 +55,7 @@ from restkeeper.storage.sql import Database, is_search, literal, select_other_fi
 T = TypeVar("T")
 P = ParamSpec("P")
 
+WAIT_SECONDS = 5.0  # for which a use waits for another one that opens the store
 SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
 _INSERT = """\
@@ -162,6 +172,60 @@ class Transaction(Deliveries):
 
         Exceptions of the changes inside are raised in it, or at its end. It can be nested.
         """
+
+
+class Opening:
+    """Lets one use at a time open the store.
+
+    Others wait for the first attempt. After a failure they get the same at once while another attempt is under way, and
+    for as long as the failed one took, at least `pause` seconds: of a hundred requests one waits. In a process that
+    does not create a store, as a worker, a failure may heal; it is a StoreUnopened, whose cause is for the log.
+    """
+
+    def __init__(self, clock: Clock, *, creates: bool, pause: float = 0.0) -> None:
+        self._clock = clock
+        self._creates = creates
+        self._pause = pause
+        self._lock = threading.Lock()  # which gevent may have replaced since this module was imported
+        self._failure: StoreError | None = None  # of the last attempt, or that it takes too long
+        self._until = 0.0  # by the clock: when the next attempt may begin
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the right to open the store, if it is not open yet. Raises the failure of the attempt before."""
+        if not self._lock.acquire(timeout=0 if self._failure else WAIT_SECONDS):
+            failure = self._failure = self._failure or StoreUnavailable("the store is still being opened")
+            raise _again(failure)
+        try:
+            begin = self._clock.monotonic()
+            if self._failure and begin < self._until:
+                raise _again(self._failure)
+            try:
+                yield
+                self._failure = None
+            except (StoreError, OSError) as error:
+                failure, now = self._shown(error), self._clock.monotonic()
+                self._failure = _again(failure)
+                self._until = now + min(max(now - begin, self._pause), WAIT_SECONDS)
+                raise failure from failure.__cause__
+        finally:
+            self._lock.release()
+
+    def _shown(self, error: StoreError | OSError) -> StoreError:
+        if isinstance(error, OSError):
+            error = StoreUnavailable(f"the store cannot be opened: {error.strerror}")
+        if self._creates or type(error) not in (StoreUnavailable, StoreBusy, StoreFull):
+            return error
+        failure = StoreUnopened("the store cannot be opened")
+        failure.__cause__ = copy(error)  # without its traceback, which would keep connections of the attempt
+        return failure
+
+
+def _again(error: StoreError) -> StoreError:
+    """The same error, to be raised again."""
+    again = copy(error)
+    again.__cause__ = error.__cause__
+    return again
 
 
 class Store(ABC):

@@ -126,21 +126,17 @@ def refuse_other_sites(app: Application, origins: Collection[str] = ()) -> None:
     def require_own_site(request: Request) -> None:
         environ = request.environ
         if (origin := environ.get("HTTP_ORIGIN")) is None:
-            if not allow_all and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _is_navigation(environ):
+            is_navigation = (  # of a person, as by a link (Fetch Metadata, sections 2.1 and 2.2)
+                environ["REQUEST_METHOD"] in ("GET", "HEAD")
+                and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
+                and environ.get("HTTP_SEC_FETCH_DEST") == "document"
+            )
+            if not allow_all and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not is_navigation:
                 raise CrossOrigin("this request is from a page of another site; CORS_ORIGINS lists the allowed origins")
         elif not allows(origin) and origin != f"{environ['wsgi.url_scheme']}://{request.host}":
             raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists other allowed origins")
 
     app.before.append(require_own_site)
-
-
-def _is_navigation(environ: dict[str, Any]) -> bool:
-    """Whether a person navigates to a page, as by a link (Fetch Metadata, sections 2.1 and 2.2)."""
-    return (
-        environ["REQUEST_METHOD"] in ("GET", "HEAD")
-        and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
-        and environ.get("HTTP_SEC_FETCH_DEST") == "document"
-    )
 
 
 def trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:

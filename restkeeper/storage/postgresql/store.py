@@ -14,12 +14,11 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
-from restkeeper.storage.base import Store, Transaction, spool
+from restkeeper.storage.base import Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
 from restkeeper.storage.postgresql import feed, limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase, make_epoch, note_database, note_loss
@@ -205,15 +204,12 @@ class PostgresStore(Store):
                 raise change_error(error, self._unique) from cause_of(error)
             finally:
                 session.undo()
-            self._sequence(session)
+            self._changes += 1
+            if self._changes >= SEQUENCED:
+                self._changes = 0
+                with suppress(psycopg.Error):  # the change is stored; readers number events, too
+                    self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
         return result
-
-    def _sequence(self, session: Session) -> None:
-        self._changes += 1
-        if self._changes >= SEQUENCED:
-            self._changes = 0
-            with suppress(psycopg.Error):  # the change is stored; readers number events, too
-                self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._parts.session(is_long=True) as session:

@@ -15,12 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
-from restkeeper.storage.base import Store, Transaction, spool
+from restkeeper.storage.base import Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.opening import Opening
 from restkeeper.storage.outbox import EventFilter, Events, Subscription
 from restkeeper.storage.records import EpochMissing, epoch_of, state_of
 from restkeeper.storage.sql import is_search

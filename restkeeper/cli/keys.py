@@ -5,7 +5,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.keys import KEYS, insert_key, make_key, renewed_key, revoke_key, update_key
+from restkeeper.features.keys import KEYS, make_key, renewed_key, revoke_key, store_key
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Query, Sort
 from restkeeper.web import exactjson
@@ -35,7 +35,7 @@ def create(name: str, scopes: tuple[str, ...], days: int | None, owner: str | No
     end = rfc3339(now + days * DAY) if days else None
     sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owner": owner}
     record, token = make_key(sent, service.guard.scopes, now=rfc3339(now))
-    service.store.write(lambda transaction: insert_key(transaction, record, token))
+    service.store.write(lambda transaction: store_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)
 
@@ -69,7 +69,7 @@ def rotate(id: str) -> None:
 
     def work(transaction: Transaction) -> str:
         record, token = renewed_key(transaction.read(KEYS.name, id), now=now)
-        update_key(transaction, record, token)
+        store_key(transaction, record, token)
         return token
 
     token = service.store.write(work)

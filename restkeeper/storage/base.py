@@ -40,7 +40,7 @@ from restkeeper.storage.interface import (
     StoredSchema,
 )
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.queries import count_groups, count_items, find_ids
+from restkeeper.storage.queries import count_groups, rows_about
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -93,7 +93,8 @@ class Transaction(Deliveries):
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
-        return find_ids(self._database, self._registry.collections[collection], query, limit)
+        declared, statement = self._registry.collections[collection], "SELECT id {items} LIMIT {most}"
+        return [id for (id,) in rows_about(self._database, statement, declared, query, limit)]
 
     def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
         """As `Store.of_fingerprints`, with the changes of this transaction."""
@@ -297,7 +298,9 @@ class Store(ABC):
         if not query.narrows:  # the order does not matter
             return self._read(state_of, collection)[1]
         declared = self._collections[collection]
-        return self._search(partial(count_items, collection=declared, query=query, most=most), declared, query)
+        statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
+        find = partial(rows_about, statement=statement, collection=declared, query=query, most=most)
+        return int(self._search(find, declared, query)[0][0])
 
     def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
         """Return the values of the field that the query is sorted by, and how many of its records have each.

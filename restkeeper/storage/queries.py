@@ -143,30 +143,19 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
     return values
 
 
-def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
-    """See `base.Store.count`."""
-    statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
-    return int(_rows(database, statement, collection, query, sys.maxsize if most is None else most)[0][0])
-
-
 def count_groups(database: Database, collection: Collection, query: Query, most: int) -> list[tuple[Any, int]]:
     """See `base.Store.groups`."""
     value = database.columns.of(collection, query.sort[0].field).value
     statement = f"SELECT {value}, count(*) {{items}} GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {{most}}"
-    return [(database.columns.plain(each), n) for each, n in _rows(database, statement, collection, query, most)]
+    return [(database.columns.plain(each), n) for each, n in rows_about(database, statement, collection, query, most)]
 
 
-def find_ids(database: Database, collection: Collection, query: Query, limit: int) -> list[str]:
-    """See `base.Transaction.find`."""
-    return [id for (id,) in _rows(database, "SELECT id {items} LIMIT {most}", collection, query, limit)]
-
-
-def _rows(database: Database, statement: str, collection: Collection, query: Query, most: int) -> list[Row]:
+def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
     """The rows of a statement about the items of a query."""
     kind = database.columns
     query = kind.exact(collection, query)
     items = f"FROM items WHERE {conditions(collection, query, kind)}"
-    values = {**parameters(collection, query, kind), "most": most}
+    values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
     return database.fetch(statement.format(items=items, most=kind.parameter.format("most")), values)
 
 

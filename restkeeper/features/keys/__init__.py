@@ -212,16 +212,12 @@ def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Reco
     return record._replace(body=exactjson.dumps(key)), new_token(record.id)
 
 
-def insert_key(transaction: Transaction, record: Record, token: str) -> None:
-    """Store a new key."""
-    transaction.insert(KEYS.name, record)
-    transaction.insert(CREDENTIALS.name, _credential(record, token).record(record.id))
-
-
-def update_key(transaction: Transaction, record: Record, token: str) -> None:
-    """Store a key that was renewed. Raises RecordNotFound."""
-    transaction.update(KEYS.name, record)
-    transaction.update(CREDENTIALS.name, _credential(record, token).record(record.id))
+def store_key(transaction: Transaction, record: Record, token: str) -> None:
+    """Store a new key, or one that was renewed. Raises RecordNotFound."""
+    key, write = exactjson.loads(record.body), transaction.insert if record.version == 1 else transaction.update
+    credential = Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
+    write(KEYS.name, record)
+    write(CREDENTIALS.name, credential.record(record.id))
 
 
 def renewed_key(record: Record, *, now: str) -> tuple[Record, str]:
@@ -252,11 +248,6 @@ def note_use(store: Store, id: str, now: str) -> None:
     store.write(work, wait=False, use_reserve=True)
 
 
-def _credential(record: Record, token: str) -> Credential:
-    key = exactjson.loads(record.body)
-    return Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
-
-
 class KeyHandlers(SecretItemHandlers):
     """The handlers of /api/VERSION/keys. What a key may do never changes: make another.
 
@@ -285,13 +276,13 @@ class KeyHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return self.save_with_secret(lambda sent: make_key(sent, self._scopes, now=self.items.now()), insert_key)
+        return self.save_with_secret(lambda sent: make_key(sent, self._scopes, now=self.items.now()), store_key)
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return self.save_with_secret(lambda record: renewed_key(record, now=self.items.now()), update_key, id)
+        return self.save_with_secret(lambda record: renewed_key(record, now=self.items.now()), store_key, id)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""

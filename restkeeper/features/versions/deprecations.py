@@ -217,7 +217,7 @@ def mark_document(service: Service, document: JsonSchema, version: str) -> None:
         part = schema.get("properties", {}).get("api_version", {})
         for name in part.get("enum", ()):
             if name and (deprecation := service.versions.deprecation_of(name)):
-                _mark_name(part, name, deprecation)
+                part.setdefault("x-deprecated-values", {})[name] = deprecation.about
     kinds, collections = {each.name: each.kind for each in service.resources}, _unversioned(service, version)
     for each in service.versions.deprecations:
         if each.version == version and each.collection in kinds:
@@ -235,11 +235,6 @@ def _mark(part: JsonSchema, deprecation: Deprecation) -> None:
         part |= {"deprecated": True, **{names[name]: text for name, text in deprecation.about.items()}}
 
 
-def _mark_name(part: JsonSchema, name: str, deprecation: Deprecation) -> None:
-    """Mark a name of an enumeration."""
-    part.setdefault("x-deprecated-values", {})[name] = deprecation.about
-
-
 def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:
     """Mark a field in the schemas of items, in filters, and among the names to select and to sort by."""
     schemas = components["schemas"]
@@ -253,7 +248,7 @@ def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:
         part = schemas.get(f"{kind}{end}", {})
         for name in (each.member, f"-{each.member}"):
             if name in part.get("enum", ()):
-                _mark_name(part, name, each)
+                part.setdefault("x-deprecated-values", {})[name] = each.about
 
 
 def _unversioned(service: Service, version: str) -> set[str]:

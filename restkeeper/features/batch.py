@@ -32,10 +32,10 @@ from restkeeper.web.operations import (
     WRITE_PROBLEMS,
     Body,
     Result,
+    load,
     returns,
     takes,
 )
-from restkeeper.web.views import load
 
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"

@@ -39,6 +39,7 @@ from restkeeper.web.operations import (
     WRITE_PROBLEMS,
     Body,
     Result,
+    load,
     operation_of,
     returned,
     returns,
@@ -46,7 +47,6 @@ from restkeeper.web.operations import (
 )
 from restkeeper.web.preconditions import require_match
 from restkeeper.web.queries import MAX_VALUES
-from restkeeper.web.views import load
 
 # What the handlers take and return.
 SOME = ("{}", "{}Part", "{}Embedded")

@@ -40,7 +40,6 @@ from restkeeper.storage.interface import (
     StoredSchema,
 )
 from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
-from restkeeper.storage.queries import count_groups, rows_about
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -50,7 +49,7 @@ from restkeeper.storage.records import (
     require_epoch,
     state_of,
 )
-from restkeeper.storage.sql import Database, is_search, literal, select_other_fingerprints
+from restkeeper.storage.sql import Database, count_groups, is_search, literal, rows_about, select_other_fingerprints
 
 T = TypeVar("T")
 P = ParamSpec("P")

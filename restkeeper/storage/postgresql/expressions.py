@@ -11,9 +11,8 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage import queries
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Scalar
-from restkeeper.storage.sql import literal, of_other_revision, path_of
+from restkeeper.storage.sql import Column, literal, of_other_revision, path_of
 
 BEGINNING = 500  # characters of a text in an index
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
@@ -33,8 +32,8 @@ _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 
-class PostgresColumn(queries.Column):
-    """See `queries.Column`."""
+class PostgresColumn(Column):
+    """See `sql.Column`."""
 
     parameter = "%({})s"
     of_each = _OF_EACH
@@ -146,7 +145,7 @@ class PostgresColumn(queries.Column):
 
     @staticmethod
     def plain(key: Any) -> Any:
-        """See `queries.Column`. A double has all digits of the numbers in items; null is below all."""
+        """See `sql.Column`. A double has all digits of the numbers in items; null is below all."""
         if not isinstance(key, Decimal):
             return key
         if not key.is_finite():

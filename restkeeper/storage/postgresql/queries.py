@@ -11,8 +11,16 @@ from typing import Any
 from restkeeper.storage.interface import Collection, Filter, Page, Query, Sort
 from restkeeper.storage.postgresql.expressions import BEGINNING, PostgresColumn, comparable, in_row, is_long
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.queries import conditions, order_of, outline, page_of, parameters
-from restkeeper.storage.sql import change_token, literal, select_other_fingerprints
+from restkeeper.storage.sql import (
+    change_token,
+    conditions,
+    literal,
+    order_of,
+    outline,
+    page_of,
+    parameters,
+    select_other_fingerprints,
+)
 
 _LONG = "x" * BEGINNING
 

@@ -12,10 +12,8 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage import queries
 from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query
-from restkeeper.storage.queries import conditions, order_of, outline, page_of, parameters
-from restkeeper.storage.sql import literal, path_of
+from restkeeper.storage.sql import Column, conditions, literal, order_of, outline, page_of, parameters, path_of
 
 COLUMNS = """\
     id,
@@ -55,8 +53,8 @@ _IF_BELOW = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
 _IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
 
 
-class SqliteColumn(queries.Column):
-    """See `queries.Column`. The key of a field is what the indexes have."""
+class SqliteColumn(Column):
+    """See `sql.Column`. The key of a field is what the indexes have."""
 
     parameter = ":{}"
     of_each = _OF_EACH

@@ -10,7 +10,7 @@ gap, and nothing is inserted before what they have read. A transaction that stay
 
 from collections.abc import Callable
 
-from restkeeper.storage.deliveries import Deliveries, Stretch, events_of
+from restkeeper.storage.deliveries import Deliveries, Stretch, events_of, row_of
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, PostgresDatabase
 from restkeeper.storage.postgresql.session import Session
@@ -164,11 +164,11 @@ class Outbox(Deliveries):
         self._registry = registry
 
     def record(self, event: Event) -> None:
-        self._session.queue(_RECORD, _row(event))
+        self._session.queue(_RECORD, row_of(event))
 
     def _record_now(self, event: Event) -> tuple[int, str]:
         """See `Deliveries`. Earlier events of its item come before it; the sequencer waits until the end."""
-        ((seq,),) = self._session.rows(f"{_RECORD} RETURNING seq", _row(event))
+        ((seq,),) = self._session.rows(f"{_RECORD} RETURNING seq", row_of(event))
         self._session.queue(LOCK_FEED)
         self._session.queue(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
         ((position, origin),) = self._session.rows("SELECT position, origin FROM events WHERE seq = %s", (seq,))
@@ -176,10 +176,3 @@ class Outbox(Deliveries):
 
     def _number_all(self) -> None:
         sequence_inside(self._session)
-
-
-def _row(event: Event) -> tuple[str | None, ...]:
-    """The parameters of _RECORD."""
-    type, collection, item, at, data, owner, fingerprint, removed = event
-    rest = None if removed is None else removed.decode()
-    return type, collection, item, at, data.decode(), owner, fingerprint, rest

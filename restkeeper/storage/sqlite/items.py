@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.deliveries import Stretch, events_of
+from restkeeper.storage.deliveries import Stretch, events_of, row_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -44,7 +44,7 @@ WHERE rowid IN (SELECT rowid FROM responses ORDER BY rowid LIMIT ?) AND NOT stor
 
 _RECORD = """\
 INSERT INTO events
-    (origin, type, collection, item, owner, at, data, fingerprint, removed)
+    (origin, type, collection, item, at, data, owner, fingerprint, removed)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _SELECT_BOUNDS = f"""\
@@ -143,10 +143,7 @@ class SqliteTransaction(Transaction):
         self._record_now(event)
 
     def _record_now(self, event: Event) -> tuple[int, str]:
-        type, collection, item, at, data, owner, fingerprint, removed = event
-        texts = data.decode(), fingerprint, None if removed is None else removed.decode()
-        row = (self._epoch, type, collection, item, owner, at, *texts)
-        return self._database.execute(_RECORD, row).lastrowid or 0, self._epoch
+        return self._database.execute(_RECORD, (self._epoch, *row_of(event))).lastrowid or 0, self._epoch
 
     def queue_manually(self, webhook: str, event: str | Event) -> int:
         try:

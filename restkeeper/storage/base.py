@@ -39,7 +39,7 @@ from restkeeper.storage.interface import (
     StoredResponse,
     StoredSchema,
 )
-from restkeeper.storage.outbox import EventFilter, Events, LogEntry, Subscription
+from restkeeper.storage.outbox import Event, EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -469,6 +469,11 @@ def values_of(collection: str, record: Record) -> dict[str, Any]:
     values = record._asdict()
     removed = record.removed and record.removed.decode()
     return {**values, "collection": collection, "body": record.body.decode(), "removed": removed}
+
+
+def row_of(event: Event) -> tuple[str | None, ...]:
+    """The values of an event's columns, in the order of its fields."""
+    return tuple(each.decode() if isinstance(each, bytes) else each for each in event)
 
 
 def spool(

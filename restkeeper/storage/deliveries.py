@@ -284,11 +284,6 @@ def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], N
     return Events(found, id_of(end, end_origin or epoch), end < newest)
 
 
-def row_of(event: Event) -> tuple[str | None, ...]:
-    """The values of an event's columns, in the order of its fields."""
-    return tuple(each.decode() if isinstance(each, bytes) else each for each in event)
-
-
 def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
     """The event of a row: its position, its origin, and the rest of a StoredEvent."""
     return StoredEvent(id_of(position, origin), *rest)

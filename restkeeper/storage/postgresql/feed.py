@@ -10,7 +10,8 @@ gap, and nothing is inserted before what they have read. A transaction that stay
 
 from collections.abc import Callable
 
-from restkeeper.storage.deliveries import Deliveries, Stretch, events_of, row_of
+from restkeeper.storage.base import row_of
+from restkeeper.storage.deliveries import Deliveries, Stretch, events_of
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, PostgresDatabase
 from restkeeper.storage.postgresql.session import Session

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import Transaction
-from restkeeper.storage.deliveries import Stretch, events_of, row_of
+from restkeeper.storage.base import Transaction, row_of
+from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,

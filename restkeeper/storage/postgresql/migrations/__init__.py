@@ -145,25 +145,20 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
         return
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for collection, name, statement in missing:
-            _build(session, collection, name, statement)
-
-
-def _build(session: Session, collection: Collection, name: str, statement: str) -> None:
-    """Build an index, unless another program has done it meanwhile."""
-    found = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
-    if found == (True,):
-        return
-    if found:
-        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-    holders = holders_of_tables(session)
-    log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
-    try:
-        session.change(statement)
-    except psycopg.errors.UniqueViolation as error:
-        session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-        field = unique_fields(collection)[name]
-        message = f"some items of {collection.name} have the same {field}, which must be unique"
-        raise StoreUnavailable(message) from error
+            found = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
+            if found == (True,):
+                continue  # another program has built it meanwhile
+            if found:
+                session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+            holders = holders_of_tables(session)
+            log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
+            try:
+                session.change(statement)
+            except psycopg.errors.UniqueViolation as error:
+                session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+                field = unique_fields(collection)[name]
+                message = f"some items of {collection.name} have the same {field}, which must be unique"
+                raise StoreUnavailable(message) from error
 
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:

@@ -113,8 +113,10 @@ class Deprecations:
 
         Without a selection of fields, all with items or events have it.
         """
-        if each.path or not each.field:
-            return not each.path or self._is_at(each, request, target)
+        if each.path:
+            return self._is_at(each, request, target)
+        if not each.field:
+            return True
         if response.status_code not in (200, 201) or request.method == "OPTIONS" or each.is_over(self._clock.time()):
             return False
         if target.route == FEED:

@@ -196,12 +196,6 @@ class SqliteMemory(SqliteFile):
     def folder(self) -> None:
         return None
 
-    def require(self) -> None:
-        raise StoreUnavailable(f"there is no store at {self.name} before it is opened")
-
-    def size(self) -> int:
-        return 0
-
     def restore(self, backup: Path | None, *, discard: bool) -> Restored:
         raise StoreUnavailable(f"{self.name} cannot be restored: it ends with its process")
 

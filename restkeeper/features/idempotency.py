@@ -123,7 +123,11 @@ class Idempotency:
             seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
         now = self._now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
-        return _Keyed(id, _print_of([query, sent] if query else sent), seal, now, now - self.seconds)
+        try:  # the order of names makes no difference
+            print_ = sha256(exactjson.dumps([query, sent] if query else sent, sort=True)).hexdigest()
+        except orjson.JSONEncodeError:
+            print_ = ""  # of what is not valid text, and never stored
+        return _Keyed(id, print_, seal, now, now - self.seconds)
 
     def sweep(self, transaction: Transaction, limit: int) -> int:
         """Delete at most `limit` expired responses and return their number."""
@@ -144,14 +148,6 @@ def response_key(request: Request, caller: str) -> bytes | None:
 def _id_of(environ: dict[str, Any], caller: str, key: str) -> bytes:
     path = [environ.get("SCRIPT_NAME", ""), environ.get("PATH_INFO", "")]  # PEP 3333: they may be missing
     return sha256(orjson.dumps([caller, *path, key])).digest()
-
-
-def _print_of(sent: Any) -> str:
-    """A digest of a JSON value, independent of the order of names; empty if it is not valid text (never stored)."""
-    try:
-        return sha256(exactjson.dumps(sent, sort=True)).hexdigest()
-    except orjson.JSONEncodeError:
-        return ""
 
 
 def read_key(field: str) -> str:

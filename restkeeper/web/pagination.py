@@ -45,22 +45,19 @@ def resolve(listing: ListRequest, query: Query, path: str, args: MultiDict[str, 
         if checksum != _checksum(payload, _bound(path, args, query)) or _token(token) != listing.cursor:
             raise ValueError
         backward, *after = orjson.loads(payload)
-        if type(backward) is not bool or not _fits(after, query):
+        # It may be no position in this order: a cursor has a checksum and no signature, so that a client can make one.
+        keys = [key.field for key in query.sort]
+        width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
+        fits = len(after) in (0, width) and all(
+            value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
+            for value in after
+        )
+        if type(backward) is not bool or not fits:
             raise ValueError
     except (ValueError, TypeError):
         detail = "is not one that this list gave for this sort and these filters: begin again without it"
         raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
     return replace(query, after=tuple(after), backward=backward)
-
-
-def _fits(after: list[object], query: Query) -> bool:
-    """Whether this can be a position in this order. A cursor has a checksum and no signature: a client can make one."""
-    keys = [key.field for key in query.sort]
-    width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
-    return len(after) in (0, width) and all(
-        value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
-        for value in after
-    )
 
 
 def links(

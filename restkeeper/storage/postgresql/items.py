@@ -116,22 +116,18 @@ class PostgresTransaction(Outbox, Transaction):
                 raise
             raise StoreContended(OTHERS) from None
         except RecordNotFound:
-            if lock and self._order is not None:
-                self._lock_name(f"{collection} {clean(id)}", self._order)
+            # Its name is locked, as an id of "" (see `lock`): two that create the same ones in different orders would
+            # wait for each other.
+            name, order = f"{collection} {clean(id)}", self._order
+            if lock and order is not None and ("", name) not in order:
+                if sum(not each for each, _ in order) < MOST_LOCKED_NAMES:
+                    order.add(("", name))
+                    if self._session.rows(_TRY_NAME, (name,)) != [(True,)]:
+                        raise StoreContended(OTHERS) from None
             raise
         if lock:
             self._locked.add((collection, id))
         return record
-
-    def _lock_name(self, name: str, order: set[tuple[str, str]]) -> None:
-        """Lock the name of a record that does not exist, and may be created: see `lock`, which has names as ids of "".
-
-        Two that create the same ones in different orders would wait for each other.
-        """
-        if ("", name) not in order and sum(not collection for collection, _ in order) < MOST_LOCKED_NAMES:
-            order.add(("", name))
-            if self._session.rows(_TRY_NAME, (name,)) != [(True,)]:
-                raise StoreContended(OTHERS)
 
     def _keeps_order(self, collection: str, id: str) -> bool:
         """Note that an item is locked next. Whether that is in the order."""

@@ -106,7 +106,8 @@ class Facts:
         self.tags[about.holder] = next(iter(own.get("tags", ())), "")
         schemes = self._document.get("components", {}).get("securitySchemes", {})
         ways: Any = own.get("security", self._document.get("security", []))
-        needed = {" with ".join(sorted(_way(name, schemes.get(name, {})) for name in way)) for way in ways}
+        known = {name: " ".join(str(each[key]) for key in SCHEME if key in each) for name, each in schemes.items()}
+        needed = {" with ".join(sorted(f"{name} ({known.get(name, '')})" for name in way)) for way in ways}
         scope = own.get("x-required-scope")
         facts: Json = {
             "operation": True,
@@ -195,11 +196,6 @@ class Facts:
 def _sunset(part: Json) -> str | None:
     """The sunset of what is deprecated."""
     return str(part.get("x-sunset", "")) if part.get("deprecated") else None
-
-
-def _way(name: str, scheme: Json) -> str:
-    """A way to authenticate, with all that a client must know of it."""
-    return f"{name} ({' '.join(str(scheme[key]) for key in SCHEME if key in scheme)})"
 
 
 def _text(value: Any) -> str:

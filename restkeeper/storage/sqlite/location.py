@@ -126,7 +126,13 @@ class SqliteFile:
                 items, newest = _prepare(copy, backup)
                 give_to_owner_of(copy, target if target.exists() else target.parent)
                 sync(copy)
-                replaced = None if discard else _put_aside(target)
+                replaced = None
+                if target.exists() and not discard:  # with its log, so that an interruption loses nothing
+                    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+                    replaced = target.with_name(f"{target.name}.before-restore-{now}")
+                    os.link(target, replaced)
+                    with suppress(FileNotFoundError):
+                        os.link(f"{target}-wal", f"{replaced}-wal")
                 copy.rename(target)
                 for name in (f"{target}-wal", f"{target}-shm"):  # until then no start uses it, see `require_own_log`
                     Path(name).unlink(missing_ok=True)
@@ -233,14 +239,3 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
     except sqlite3.DatabaseError as error:
         raise StoreUnavailable(f"{backup} is damaged: {error}") from error
     return {name: count for name, count, _ in rows}, max((newest for *_, newest in rows), default=None)
-
-
-def _put_aside(target: Path) -> Path | None:
-    """Link the former store and its log to another name, so that an interruption loses nothing."""
-    if not target.exists():
-        return None
-    replaced = target.with_name(f"{target.name}.before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-    os.link(target, replaced)
-    with suppress(FileNotFoundError):
-        os.link(f"{target}-wal", f"{replaced}-wal")
-    return replaced

@@ -169,11 +169,8 @@ def holders_of_tables(session: Session) -> str:
 
 
 def _holders(session: Session, condition: str, parameter: int | Sequence[str]) -> str:
-    rows = session.rows(_HOLDERS.format(condition), (parameter,))
-    return ", ".join(_described(*row) for row in rows) or "none at this moment"
-
-
-def _described(pid: int | None, name: str, state: str | None, seconds: float | None) -> str:
-    if pid is None:
-        return "a prepared transaction (see pg_prepared_xacts)"
-    return f"pid {pid} ({name}, {state}, for {seconds:.0f} s)" if state else f"pid {pid} ({name})"
+    found = []
+    for pid, name, state, seconds in session.rows(_HOLDERS.format(condition), (parameter,)):
+        about = f"{name}, {state}, for {seconds:.0f} s" if state else name
+        found.append("a prepared transaction (see pg_prepared_xacts)" if pid is None else f"pid {pid} ({about})")
+    return ", ".join(found) or "none at this moment"

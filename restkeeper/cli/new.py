@@ -30,7 +30,18 @@ def new(name: Path, engine: Path | None) -> None:
     if name.exists():
         raise click.ClickException(f"{name} exists; choose another name, or delete it")
     try:
-        _copy_skeleton(name)
+        leave_out = shutil.ignore_patterns("__pycache__", "service")
+        shutil.copytree(SKELETON, name, ignore=leave_out)
+        (name / "gitignore").rename(name / ".gitignore")
+        readme = name / "README.md"
+        readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", name.name), encoding="utf-8")
+        packed = SKELETON / "service"  # in a wheel; a checkout has the service in its top folder
+        source = packed if packed.is_dir() else Path(restkeeper.__file__).parent.parent
+        for part in SERVICE:
+            if (source / part).is_dir():
+                shutil.copytree(source / part, name / part, ignore=leave_out)
+            else:
+                shutil.copy(source / part, name / part)
         required = "restkeeper{}==" + restkeeper.__version__
         if engine:
             (name / "wheels").mkdir()
@@ -43,18 +54,3 @@ def new(name: Path, engine: Path | None) -> None:
         raise
     start = "make run" if engine else "restkeeper serve"  # make installs the engine, from the wheel
     click.echo(f"{name} is a service now. Next: cd {quote(str(name))} && {start}")
-
-
-def _copy_skeleton(target: Path) -> None:
-    leave_out = shutil.ignore_patterns("__pycache__", "service")
-    shutil.copytree(SKELETON, target, ignore=leave_out)
-    (target / "gitignore").rename(target / ".gitignore")
-    readme = target / "README.md"
-    readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", target.name), encoding="utf-8")
-    packed = SKELETON / "service"  # in a wheel; a checkout has the service in its top folder
-    source = packed if packed.is_dir() else Path(restkeeper.__file__).parent.parent
-    for part in SERVICE:
-        if (source / part).is_dir():
-            shutil.copytree(source / part, target / part, ignore=leave_out)
-        else:
-            shutil.copy(source / part, target / part)

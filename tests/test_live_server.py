@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -97,6 +97,13 @@ def test_each_server_has_its_own_store(tmp_path: Path, monkeypatch: pytest.Monke
             get(url)
     assert list(tmp_path.iterdir()) == []
     one.close()  # a second call has no effect
+
+
+def test_only_this_machine_reaches_it() -> None:
+    """Also with keys: in a deployment, others would reach that."""
+    with LiveServer(ROOT, AUTH="required") as server, pytest.raises(HTTPError, match="401"):
+        assert server.url.startswith("http://127.0.0.1:")
+        get(f"{server.space().url}/products")
 
 
 @pytest.mark.parametrize(

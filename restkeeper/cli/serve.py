@@ -66,8 +66,8 @@ def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
     if until_eof:
         os.environ["RESTKEEPER_LIFELINE"] = str(sys.stdin.fileno())
     os.environ |= {"PORT": str(port), "HARNESS": "1", "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1"}
-    for name, value in {"RATE_LIMIT": "off", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}.items():
-        os.environ.setdefault(name, value)
+    defaults = {"HOST": "127.0.0.1", "RATE_LIMIT": "off", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}
+    os.environ |= defaults | os.environ
     serve_folder.callback(folder)  # type: ignore[misc]
 
 

@@ -64,7 +64,7 @@ class LiveServer:
         self._folder = Path(folder).resolve()
         self._resources = resources
         self._in_process = in_process
-        self._settings = {"DATABASE_URL": MEMORY, "RATE_LIMIT": "off"} | settings
+        self._settings = {"DATABASE_URL": MEMORY, "HOST": "127.0.0.1", "RATE_LIMIT": "off"} | settings
         if self._settings["DATABASE_URL"] == MEMORY:
             self._settings = {"HARNESS": "1", "WEBHOOK_ALLOW_PRIVATE": "1"} | self._settings
         self._running = ExitStack()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 
-from restkeeper import Index, ItemSchema, LiveServer, Reference, Resource, Space, Text, create_app
+from restkeeper import Index, ItemSchema, JsonObject, LiveServer, Reference, Resource, Space, Text, create_app
 from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.features.harness import spaces as harness_spaces
@@ -42,6 +43,7 @@ class UserSchema(ItemSchema):
     """A user."""
 
     name = Text(1, 50, required=True)
+    extra = JsonObject(load_default=dict)
 
 
 class OrderSchema(ItemSchema):
@@ -179,6 +181,15 @@ class TestSpaces:
             list(map(spaces.drop, made[1:]))
 
 
+def test_a_server_without_spaces(tmp_path: Path) -> None:
+    """It has not been started, or keeps its data."""
+    with pytest.raises(RuntimeError, match="with LiveServer"):
+        LiveServer(resources=RESOURCES).space()
+    with LiveServer(resources=RESOURCES, in_process=True, DATABASE_URL=f"sqlite:///{tmp_path}/a.db") as lasting:
+        with pytest.raises(RuntimeError, match="DATABASE_URL"):
+            lasting.space()
+
+
 class TestControl:
     """The documents by which any language controls spaces."""
 
@@ -237,6 +248,20 @@ class TestState:
                 with pytest.raises(ValueError, match=place):
                     one.seed({"users": [{"name": "Dora"}, {"name": wrong}]})
             assert names(one) == ["Anna", "Bert", "Carl"]
+
+    def test_seeds_are_exact(self, space: Space, tmp_path: Path) -> None:
+        """Decimals of a file and of Python have all of their digits; times are moments with an offset."""
+        exact = "0.12345678901234567890"
+        (tmp_path / "data.json").write_text(f'{{"users": [{{"name": "Anna", "extra": {{"ratio": {exact}}}}}]}}')
+        space.seed(tmp_path / "data.json")
+        space.seed(
+            {
+                "users": [
+                    {"name": "Bert", "extra": {"ratio": Decimal(exact)}, "created_at": datetime(2026, 3, 1, tzinfo=UTC)}
+                ]
+            }
+        )
+        assert space.client.get("/users").text.count(f'"ratio":{exact}') == 2
 
     def test_reset(self, server: LiveServer) -> None:
         """All is as in a new space, also clock, faults and requests; but a snapshot stays."""

@@ -99,6 +99,15 @@ def test_each_server_has_its_own_store(tmp_path: Path, monkeypatch: pytest.Monke
     one.close()  # a second call has no effect
 
 
+def test_settings() -> None:
+    """Numbers are accepted, misspelt names are not: they would have no effect."""
+    with LiveServer(ROOT, PAGE_LIMIT=1) as server:
+        assert get(f"{server.url}/products") == []
+    for name, message in (("PAGE_LIMITS", "did you mean PAGE_LIMIT"), ("page_limit", "capitals")):
+        with pytest.raises(ValueError, match=message):
+            LiveServer(ROOT, **{name: "1"})
+
+
 def test_only_this_machine_reaches_it() -> None:
     """Also with keys: in a deployment, others would reach that."""
     with LiveServer(ROOT, AUTH="required") as server, pytest.raises(HTTPError, match="401"):

@@ -23,9 +23,10 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from restkeeper.app import create_app
 from restkeeper.cli.main import load_application, python_path
-from restkeeper.config import Config
+from restkeeper.config import Config, misspelt_settings
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space
+from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 
 START_SECONDS = 30.0
@@ -47,11 +48,11 @@ class LiveServer:
     It is that of a folder under gunicorn, on a free port of this machine; or, in a thread of this process, one with
     these `resources`. With `in_process` there is no server, and what is in the folder is imported here. `settings` are
     environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open and has no rate
-    limits. It ends with the process that started it, also if that is killed. If the server does not start, entering
-    raises RuntimeError with its output.
+    limits. It ends with the process that started it, also if that is killed. Raises ValueError for a misspelt setting;
+    if the server does not start, entering raises RuntimeError with its output.
     """
 
-    url: str
+    url = ""  # before its start
 
     def __init__(
         self,
@@ -59,12 +60,16 @@ class LiveServer:
         *,
         resources: Sequence[Resource] | None = None,
         in_process: bool = False,
-        **settings: str,
+        **settings: str | int,
     ) -> None:
+        lower = [f"{name}: a setting has capitals" for name in settings if name.islower()]
+        if wrong := misspelt_settings(settings) + lower:
+            raise ValueError(wrong[0])
         self._folder = Path(folder).resolve()
         self._resources = resources
         self._in_process = in_process
-        self._settings = {"DATABASE_URL": MEMORY, "HOST": "127.0.0.1", "RATE_LIMIT": "off"} | settings
+        self._settings = {"DATABASE_URL": MEMORY, "HOST": "127.0.0.1", "RATE_LIMIT": "off"}
+        self._settings |= {name: str(value) for name, value in settings.items()}
         if self._settings["DATABASE_URL"] == MEMORY:
             self._settings = {"HARNESS": "1", "WEBHOOK_ALLOW_PRIVATE": "1"} | self._settings
         self._running = ExitStack()
@@ -75,8 +80,13 @@ class LiveServer:
     def space(self, *, seed: Any = None, random: int | None = None) -> Space:
         """A service of its own in this server, for one test: with these items, see `Space.seed`.
 
-        With `random`, ids, times and faults are always the same. Raises ValueError for what cannot be.
+        With `random`, ids, times and faults are always the same. Raises ValueError for what cannot be, and RuntimeError
+        without a server that has spaces.
         """
+        if not self.url:
+            raise RuntimeError("the server is not running: use `with LiveServer(…) as server:`")
+        if self._settings["DATABASE_URL"] != MEMORY:
+            raise RuntimeError("a server with a DATABASE_URL of its own has no spaces")
         return Space(self._send, self._app, seed, random)
 
     @property
@@ -111,7 +121,7 @@ class LiveServer:
 
     def _send(self, method: str, path: str, value: Any) -> Any:
         """The JSON value of the response to a request. Raises ValueError for a problem."""
-        body, fields = json.dumps(value, default=str), {"Content-Type": "application/json"}
+        body, fields = exactjson.dumps(value), {"Content-Type": "application/json"}
         if self._app:
             reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)
             status, text = reply.status_code, reply.get_data()

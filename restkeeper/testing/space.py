@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -203,4 +204,4 @@ def _now(moment: datetime | str | None) -> dict[str, str]:
 
 
 def _data(data: Any) -> Any:
-    return json.loads(Path(data).read_bytes()) if isinstance(data, str | Path) else data
+    return json.loads(Path(data).read_bytes(), parse_float=Decimal) if isinstance(data, str | Path) else data

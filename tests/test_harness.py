@@ -489,6 +489,17 @@ class TestJournal:
         assert [each.number for each in space.requests(method="post", path="/u*")] == [1, 2]
         assert [each.number for each in space.requests(limit=1)] == [4]
 
+    def test_paths(self, space: Space) -> None:
+        """In any version and any language, as those of faults; what could be none is refused."""
+        space.faults.respond("GET", "/users/Zoë*", 500)
+        for path, status in [("/api/v1/users/Zoë", 500), ("/users/Zoë", 500), ("/users/Zo", 404)]:
+            assert space.client.get(path).status_code == status
+        assert [each.number for each in space.requests(path="/users/Zo?")] == [1, 2]
+        with pytest.raises(ValueError, match="must begin with"):
+            space.requests(path="users")
+        with pytest.raises(ValueError, match="must begin with"):
+            space.faults.close("GET", "users")
+
 
 @pytest.mark.needs("webhooks")
 class TestWebhooks:

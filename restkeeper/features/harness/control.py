@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, request
 from marshmallow import Schema, fields
-from marshmallow.validate import Length, OneOf, Range
+from marshmallow.validate import Length, OneOf, Range, Regexp
 
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS
@@ -19,11 +19,12 @@ FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
+_PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _OPTIONAL: dict[str, Any] = {"load_default": None, "allow_none": True}
 
 
-def _text(about: str = "", **options: Any) -> fields.String:
-    return fields.String(validate=Length(1, 2000), metadata={"description": about}, **options)
+def _text(about: str = "", *rules: Any, **options: Any) -> fields.String:
+    return fields.String(validate=[Length(1, 2000), *rules], metadata={"description": about}, **options)
 
 
 def _number(low: float, high: float, about: str = "", kind: Any = fields.Integer, **options: Any) -> Any:
@@ -72,7 +73,7 @@ class NewFaultSchema(Schema):
 
     kind = fields.String(required=True, validate=OneOf(list(KINDS)), metadata={"description": _KINDS})
     method = _text("A pattern with `*`.", load_default="*")
-    path = _text("A pattern with `*`: a path of the service, in any version.", load_default="*")
+    path = _text(*_PATH, load_default="*")
     headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
     skip = _number(0, 10**6, load_default=0)
     times = _number(1, 10**6, "null: always.", **_OPTIONAL)
@@ -89,7 +90,7 @@ class NewFaultSchema(Schema):
 class RequestQuery(Schema):
     """Which requests: patterns with `*`."""
 
-    method, path = _text(load_default="*"), _text(load_default="*")
+    method, path = _text(load_default="*"), _text(*_PATH, load_default="*")
     unmatched = fields.Boolean(load_default=False, metadata={"description": "Only those that no route is for."})
     limit = fields.Integer(load_default=MOST_LISTED, validate=Range(1, MOST_LISTED))
 

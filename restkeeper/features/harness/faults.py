@@ -58,13 +58,18 @@ class Faults:
         return seconds, None
 
 
+def is_at(path: bytes, pattern: str) -> bool:
+    """Whether a path, in any version of the API, is that of a pattern with `*`."""
+    text = path.decode(errors="replace")
+    return fnmatchcase(text, pattern) or fnmatchcase(_VERSION.sub("", text, 1), pattern)
+
+
 def _is_for(fault: Fault, environ: Mapping[str, Any]) -> bool:
     """Whether a fault is for a request."""
-    path = environ["PATH_INFO"]
     keys = {name: name.upper().replace("-", "_") for name in fault.headers}
     given = {name: environ.get(f"HTTP_{key}", environ.get(key, "")) for name, key in keys.items()}
     return (
         fnmatchcase(environ["REQUEST_METHOD"], fault.method.upper())
-        and (fnmatchcase(path, fault.path) or fnmatchcase(_VERSION.sub("", path, 1), fault.path))
+        and is_at(environ["PATH_INFO"].encode("latin-1"), fault.path)
         and all(fnmatchcase(given[name], pattern) for name, pattern in fault.headers.items())
     )

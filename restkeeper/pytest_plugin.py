@@ -1,5 +1,6 @@
 """The pytest plugin: a service for tests, which the tests of a process share, and a space of it for each test."""
 
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 LOG_LINES = 100
 REQUESTS = 20
+LONGEST_PROBLEM = 500  # characters
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,7 +43,7 @@ def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Ite
     options = dict(marker.kwargs) if marker else {}
     if isinstance(options.get("seed"), str):
         options["seed"] = request.config.rootpath / options["seed"]
-    with restkeeper_server.space(**options) as space:
+    with restkeeper_server.space(*(marker.args if marker else ()), **options) as space:
         yield space
 
 
@@ -50,11 +52,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Show the end of the log, and the last requests, of what a failed test has as a fixture."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
-    for name, value in getattr(item, "funcargs", {}).items() if report.failed else ():
+    is_used = "restkeeper.testing" in sys.modules
+    for name, value in getattr(item, "funcargs", {}).items() if report.failed and is_used else ():
         if isinstance(value, restkeeper.LiveServer):
             lines = value.log.splitlines()[-LOG_LINES:]
             report.sections.append((f"restkeeper log of {name}", "\n".join(lines)))
         if isinstance(value, restkeeper.Space) and report.when == "call":
             with suppress(ValueError, OSError):  # the test has dropped it, or the server has ended
-                lines = [f"{r.method} {r.path} {r.status} {r.fault or ''}" for r in value.requests()[-REQUESTS:]]
+                lines = [_line(each) for each in value.requests()[-REQUESTS:]]
                 report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))
+
+
+def _line(sent: Any) -> str:
+    """A request, its response or what it met, and what was wrong with it."""
+    wrong = sent.response[:LONGEST_PROBLEM] if (sent.status or 0) >= 400 else ""
+    query = f"?{sent.query}" if sent.query else ""
+    return f"{sent.method} {sent.path}{query} {sent.status} {sent.fault or ''} {wrong}".rstrip()

@@ -37,6 +37,8 @@ def create_app(config=None):
     return made
 """
 TESTS = """
+from contextlib import suppress
+from urllib.error import HTTPError
 from urllib.request import urlopen
 import pytest
 
@@ -52,12 +54,27 @@ def test_alone(api, number, read):
     assert api.clock.now.year == 2026 and len(api.requests()) == 1
 
 def test_that_fails(api, read):
-    read(api.url + "/users")
+    read(api.url + "/users?limit=5")
+    with suppress(HTTPError):
+        read(api.url + "/users?limit=none")
     assert not "this one"
 
 def test_that_fails_without(api):
     api.drop()
     assert not "this one"
+
+@pytest.mark.restkeeper({"users": []})
+def test_that_is_wrong(api):
+    pass
+"""
+UNRELATED = """
+import sys
+
+def test_that_fails(tmp_path):
+    assert not "this one"
+
+def test_after_it():
+    assert "flask" not in sys.modules
 """
 HANGING = """
 import os, time
@@ -170,9 +187,17 @@ def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str
     (tmp_path / "test_it.py").write_text(TESTS)
     running = run_tests(tmp_path, "-n", workers)
     output, _ = running.communicate(timeout=SECONDS)
-    assert "2 failed, 6 passed" in output and "error" not in output.lower().replace("assertionerror", ""), output
-    assert output.count("restkeeper requests of api") == 1 and "GET /users 200" in output
+    assert "2 failed, 6 passed, 1 error" in output and "space() takes 1 positional argument" in output, output
+    assert output.count("restkeeper requests of api") == 1 and "GET /users?limit=5 200\n" in output
+    assert "GET /users?limit=none 400" in output and "must be" in output
     assert of_session(running.pid) == []
+
+
+def test_other_projects(tmp_path: Path) -> None:
+    """Nothing is imported for them, as pytest loads the plugin wherever the engine is installed."""
+    (tmp_path / "test_it.py").write_text(UNRELATED)
+    output, _ = run_tests(tmp_path).communicate(timeout=SECONDS)
+    assert "1 failed, 1 passed" in output, output
 
 
 def test_a_killed_run_leaves_nothing(folder: Path, tmp_path: Path) -> None:

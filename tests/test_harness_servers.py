@@ -27,6 +27,7 @@ ENVIRON = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 SERVICE = """
 import sys
 import restkeeper
+print("imported", flush=True)
 
 class UserSchema(restkeeper.ItemSchema):
     \"""A user.\"""
@@ -159,7 +160,7 @@ def test_a_client_that_leaves(space: Space) -> None:
 
 
 def test_the_command(folder: Path) -> None:
-    """It prints a line of JSON, and serves until it ends; nothing remains."""
+    """It prints a line of JSON, whatever the service prints, and serves until it ends; nothing remains."""
     command = [sys.executable, "-m", "restkeeper", "harness", str(folder), "--port", "0"]
     with subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
         assert running.stdout
@@ -175,7 +176,7 @@ def test_the_command(folder: Path) -> None:
         assert send(port, "DELETE", control).status == 200 and send(port, "DELETE", control).status == 404
         begun = time.monotonic()
         running.terminate()
-        running.communicate(timeout=SECONDS)
+        assert running.communicate(timeout=SECONDS)[0] == ""
     assert running.returncode == 0 and time.monotonic() - begun < 2  # not after the requests of a deployment
     until(lambda: of_session(running.pid) == [])
 

@@ -63,6 +63,8 @@ def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
 
     It prints one line with its addresses, in JSON, and ends with Ctrl-C or SIGTERM. Nothing of it stays.
     """
+    os.environ["RESTKEEPER_STDOUT"] = str(os.dup(1))  # for that line alone:
+    os.dup2(2, 1)  # what the service prints is an error's or a log's
     if until_eof:
         os.environ["RESTKEEPER_LIFELINE"] = str(sys.stdin.fileno())
     os.environ |= {"PORT": str(port), "HARNESS": "1", "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1"}

@@ -39,11 +39,11 @@ def restkeeper_server(pytestconfig: pytest.Config) -> "Iterator[LiveServer]":
 @pytest.fixture
 def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Iterator[Space]":
     """A service of its own for this test. See `Space`."""
-    marker = request.node.get_closest_marker("restkeeper")
-    options = dict(marker.kwargs) if marker else {}
+    markers = list(request.node.iter_markers("restkeeper"))  # that of the test first
+    options = {name: value for each in reversed(markers) for name, value in each.kwargs.items()}
     if isinstance(options.get("seed"), str):
         options["seed"] = request.config.rootpath / options["seed"]
-    with restkeeper_server.space(*(marker.args if marker else ()), **options) as space:
+    with restkeeper_server.space(*(value for each in markers for value in each.args), **options) as space:
         yield space
 
 

@@ -159,11 +159,18 @@ class TestSpaces:
             pass
         assert len({spaces.create().instance for _ in range(4)}) == 4
 
-    def test_routes_that_spaces_lack_are_refused(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "added",
+        [
+            "app.add_url_rule('/hello', view_func=restkeeper.needs('public')(lambda: 'hello'))",
+            "app.before_request(print)",
+        ],
+    )
+    def test_what_spaces_lack_is_refused(self, tmp_path: Path, added: str) -> None:
         """What is tested against would not be what is deployed."""
         (tmp_path / "app.py").write_text(
             "import restkeeper\n\n\ndef create_app(given=None):\n    app = restkeeper.create_app(given, [])\n"
-            "    app.add_url_rule('/hello', view_func=restkeeper.needs('public')(lambda: 'hello'))\n    return app\n"
+            f"    {added}\n    return app\n"
         )
         with LiveServer(tmp_path, in_process=True) as server, pytest.raises(ValueError, match="blueprints="):
             server.space()

@@ -21,14 +21,19 @@ MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
     """Serve spaces beside `app`; `make` returns another such application with a clock of its own."""
 
+    def parts() -> int:
+        """How many routes and hooks of Flask there are."""
+        hooks: list[Any] = [*app.before_request_funcs.values(), *app.after_request_funcs.values()]
+        return len([*app.url_map.iter_rules()]) + sum(map(len, hooks))
+
     def require_whole() -> None:
-        if len([*app.url_map.iter_rules()]) != routes:
+        if parts() != whole:
             raise Conflict(
-                "app.py adds routes to the application that create_app returned, and a space is without them: give "
-                "create_app(…, blueprints=[…])"
+                "app.py adds to the application that create_app returned, and a space is without that: give routes and "
+                "hooks by create_app(…, blueprints=[…])"
             )
 
-    spaces, routes = Spaces(make, require_whole), len([*app.url_map.iter_rules()])
+    spaces, whole = Spaces(make, require_whole), parts()
     control, service = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness"), app.wsgi_app
 
     def dispatch(environ: Any, start_response: Any) -> Any:

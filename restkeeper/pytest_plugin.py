@@ -43,7 +43,7 @@ def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Ite
     options = {name: value for each in reversed(markers) for name, value in each.kwargs.items()}
     if isinstance(options.get("seed"), str):
         options["seed"] = request.config.rootpath / options["seed"]
-    with restkeeper_server.space(*(value for each in markers for value in each.args), **options) as space:
+    with restkeeper_server.space(*(markers[0].args if markers else ()), **options) as space:
         yield space
 
 

@@ -244,6 +244,13 @@ class TestControl:
 class TestState:
     """What a test begins with, and how it gets back there."""
 
+    def test_the_client_stays_in_its_space(self, space: Space) -> None:
+        """Also with a URL in the query; an absolute URL is taken as it is."""
+        space.seed(SEED)
+        for path in ("/users?name=http://a", "users", f"{space.url}/users"):
+            assert space.client.get(path).status_code == 200
+        assert [asked.query for asked in space.requests(path="/users")] == ["name=http://a", "", ""]
+
     def test_seeds(self, server: LiveServer, tmp_path: Path) -> None:
         """Of an object or a file, in any order of the collections; a wrong one changes nothing."""
         (tmp_path / "data.json").write_text(json.dumps(SEED))
@@ -404,6 +411,7 @@ class TestClock:
         """Also for the next space: what an application did last lies in its past."""
         clock = SpaceClock()
         clock.set(LATEST)
+        assert clock.time() == LATEST  # from where it cannot run
         elapsed = clock.monotonic()
         clock.set(0), clock.run()
         assert clock.monotonic() >= elapsed > LATEST - time.time() and clock.time() <= time.time()

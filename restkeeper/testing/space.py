@@ -92,7 +92,7 @@ class _Client(FlaskClient):
     base = ""
 
     def open(self, path: Any = "/", *arguments: Any, **options: Any) -> Any:
-        if isinstance(path, str) and "://" not in path and not path.startswith(f"{self.base}/"):
+        if isinstance(path, str) and not path.startswith(("http://", "https://", f"{self.base}/")):
             path = f"{self.base}/{path.removeprefix('/')}"
         return super().open(path, *arguments, **options)
 

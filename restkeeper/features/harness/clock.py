@@ -24,7 +24,7 @@ class SpaceClock:
         self.frozen: float | None = None
 
     def time(self) -> float:
-        return time.time() + self._ahead if self.frozen is None else self.frozen
+        return min(LATEST, time.time() + self._ahead) if self.frozen is None else self.frozen
 
     def monotonic(self) -> float:
         return time.monotonic() + self._passed

@@ -64,7 +64,7 @@ class ClockSchema(Schema):
     """The time of a space: to change it, the time or the seconds to `advance`, and whether it stands still."""
 
     now = fields.AwareDateTime()
-    advance = _number(0, FARTHEST, "Seconds.", fields.Float, load_only=True, load_default=0.0)
+    advance = _number(0, FARTHEST, "Seconds.", fields.Float, load_only=True)
     frozen = fields.Boolean()
 
 
@@ -215,7 +215,8 @@ class Control:
         with self._spaces.using(space) as instance:
             clock = instance.clock
             moment = body["now"].timestamp() if "now" in body else clock.time()
-            space.catcher.move_clock(moment + body["advance"], frozen=body.get("frozen"))
+            if body:
+                space.catcher.move_clock(moment + body.get("advance", 0.0), frozen=body.get("frozen"))
             return {"now": datetime.fromtimestamp(clock.time(), UTC), "frozen": clock.frozen is not None}
 
     @takes(body=NewFaultSchema)

@@ -21,6 +21,7 @@ from restkeeper import Index, ItemSchema, JsonObject, LiveServer, Reference, Res
 from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.features.harness import spaces as harness_spaces
+from restkeeper.features.harness import webhooks as harness_webhooks
 from restkeeper.features.harness.clock import LATEST, SpaceClock
 from restkeeper.features.harness.spaces import Spaces
 from tests.waiting import join, until
@@ -553,6 +554,23 @@ class TestWebhooks:
                 for each in runs
             )
         assert one == other and "".join(name for name, *_ in one) == "abcdefb"
+
+    def test_a_paused_webhook_does_not_hold_the_clock(self, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its delivery stays due, and those of others are sent at their times."""
+        monkeypatch.setattr(harness_webhooks, "LONGEST_SECONDS", 1e9)  # what waits for it would not end
+        (
+            subscribe(space, "user.created"),
+            space.webhooks.respond(500),
+            create(space, "Anna"),
+            space.webhooks.deliveries(),
+        )
+        (hook,) = space.client.get("/api/v1/webhooks").json
+        address = f"/api/v1/webhooks/{hook['id']}"
+        assert space.client.patch(address, json={"status": "paused"}).status_code == 200
+        space.clock.advance(hours=1)
+        assert len(space.webhooks.deliveries()) == 1
+        assert space.client.patch(address, json={"status": "active"}).status_code == 200
+        assert [sent.status for sent in space.webhooks.deliveries()] == [500, 200]
 
     def test_webhooks_of_the_test(self, space: Space) -> None:
         """Endpoints on this machine get them, and their own responses count; others are never called."""

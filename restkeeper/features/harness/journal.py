@@ -38,7 +38,7 @@ class Kept(io.RawIOBase):
     def keep_rest(self, environ: dict[str, Any]) -> None:
         """Keep the beginning also if the service has not read it, unless the client waits to be asked for it."""
         if "HTTP_EXPECT" not in environ:
-            with suppress(Exception):  # the client has left
+            with suppress(OSError):  # the client has left
                 self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT) - len(self.content)))
 
 

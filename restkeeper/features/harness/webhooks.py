@@ -72,19 +72,19 @@ class Catcher:
     def move_clock(self, moment: float, *, frozen: bool | None = None) -> None:
         """Set the space's clock. What is due before is sent at its time, one attempt after another."""
         clock: Any = self._service.clock
-        until = time.monotonic() + LONGEST_SECONDS
+        due, until = -inf, time.monotonic() + LONGEST_SECONDS
         self.deliver()
-        while (due := self._next_due()) <= moment and time.monotonic() < until:
+        while (due := self._next_due(due)) <= moment and time.monotonic() < until:
             clock.set(max(due, clock.time()))
             self.deliver()
         clock.set(moment, frozen=frozen)
         self.deliver()
 
-    def _next_due(self) -> float:
-        """When the next attempt is."""
+    def _next_due(self, after: float) -> float:
+        """When the next attempts after a time are: those of a paused webhook stay, and are not waited for."""
         webhooks = self._webhooks() if self._is_open else []
         pending = [self._service.store.deliveries(each, None, MOST_PENDING, "pending") for each in webhooks]
-        return min((each.due for each in chain(*pending) if each.due is not None), default=inf)
+        return min((each.due for each in chain(*pending) if each.due is not None and each.due > after), default=inf)
 
     def _webhooks(self) -> list[str]:
         page = self._service.store.page(WEBHOOKS.name, Query(limit=MOST_WEBHOOKS))

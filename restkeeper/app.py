@@ -194,12 +194,13 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     service.hooks.before_change.append(references.check)
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for version in service.served:
-        service.items[version.name] = found = {
-            name: service.items_of(stored, representation=service.hooks.represent(stored, version.name))
+        service.writes[version.name] = found = {
+            name: service.writes_of(stored, representation=service.hooks.represent(stored, version.name))
             for name, stored in service.representations.items()
         }
-        for each in found.values():
-            each.relations = relations_of(each, found.values())
+        every = [each.items for each in found.values()]
+        for each in every:
+            each.relations = relations_of(each, every)
     for name in service.representations:
         mount(app, service, partial(_routes_of, service, name), unversioned=True)
     install("batch", "webhooks", "health", "pages", "openapi")  # the last one documents what there is
@@ -215,7 +216,8 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
 
 def _routes_of(service: Service, name: str, version: str) -> Blueprint:
     """The routes of a collection in a version: load, store, represent."""
-    return CollectionHandlers(service.items[version][name]).blueprint()
+    found = service.writes[version]
+    return CollectionHandlers(found[name], others=found).blueprint()
 
 
 def stored_collections(

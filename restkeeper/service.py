@@ -20,6 +20,7 @@ from restkeeper.resources.items import Items
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import Unit
+from restkeeper.resources.writes import Writes
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
@@ -49,8 +50,8 @@ class Service:
 
     `representations` are the items of its collections as they are stored, by the name of the collection. `features` has
     the names of the open features; they extend the service by `guard` and `hooks`, and its description by
-    `contributions`. Of the `versions` those in `served` have routes, and `items` has what callers of each know of the
-    collections, by their names. The service of a command `serves` no requests.
+    `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each read and
+    write of the collections, by their names. The service of a command `serves` no requests.
     """
 
     config: Config
@@ -67,7 +68,7 @@ class Service:
     serves: bool
     name: str = NAME
     contributions: list[Contribution] = field(default_factory=list)
-    items: dict[str, dict[str, Items]] = field(default_factory=dict)
+    writes: dict[str, dict[str, Writes]] = field(default_factory=dict)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -79,9 +80,11 @@ class Service:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    def items_of(self, stored: StoredRepresentation, **options: Any) -> Items:
-        """The items of a collection, as requests read and change them."""
-        return Items(stored, self.store, self.config, self.hooks, clock=self.clock, **options)
+    def writes_of(
+        self, stored: StoredRepresentation, apply: Callable[..., object] | None = None, **options: Any
+    ) -> Writes:
+        """The items of a collection, as requests read and change them; for `apply` see `Writes`."""
+        return Writes(Items(stored, self.store, self.config, self.hooks, clock=self.clock, **options), apply)
 
     def open_store(self, wait_seconds: float = 0.0) -> None:
         """Open the store now, so that a start without it fails. Raises StoreError.

@@ -15,9 +15,9 @@ from marshmallow import Schema
 from restkeeper.clock import YIELD_SECONDS, in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
-from restkeeper.resources import items
-from restkeeper.resources.items import ItemLocks, deadline_of, until_current
+from restkeeper.resources import writes
 from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.writes import ItemLocks, deadline_of, until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
@@ -187,7 +187,7 @@ def test_a_change_that_the_store_had_to_end_is_repeated_after_a_pause() -> None:
         return "done"
 
     assert until_current(attempt, 3, clock) == "done"
-    assert clock.slept == [items.CONTENDED_SECONDS] * 2
+    assert clock.slept == [writes.CONTENDED_SECONDS] * 2
 
 
 def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(client: FlaskClient) -> None:
@@ -200,14 +200,14 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
             return [Record("k", 1, "", "", b"{}"), None]
 
     with client.application.test_request_context("/products"):
-        assert deadline_of(clock) == 100 + items.CHANGE_SECONDS
+        assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
         Lookup(cast(Store, Slow()), clock).credential("keys", "k", "key:k")
-        assert deadline_of(clock) == 100 + items.CHANGE_SECONDS
+        assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
 
 
 def test_waiting_for_an_item_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that waits too long for other changes returns 503, and the lock is free again after them."""
-    monkeypatch.setattr(items, "CHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(writes, "CHANGE_SECONDS", 0.01)
     locks = ItemLocks()
 
     def nested(_: float) -> None:
@@ -221,13 +221,13 @@ def test_waiting_for_an_item_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> No
 def test_changes_of_large_items_run_one_at_a_time() -> None:
     """While one is prepared another one waits, until its deadline at most; a small one does not wait."""
     locks = ItemLocks(SetClock(100.0))
-    with locks.of_size(items.LARGE, 105.0):
-        with locks.of_size(items.LARGE - 1, 100.0):
+    with locks.of_size(writes.LARGE, 105.0):
+        with locks.of_size(writes.LARGE - 1, 100.0):
             pass
-        with pytest.raises(Unavailable) as raised, locks.of_size(items.LARGE, 100.01):
+        with pytest.raises(Unavailable) as raised, locks.of_size(writes.LARGE, 100.01):
             pass
     assert raised.value.headers == {"Retry-After": "1"}
-    with locks.of_size(items.LARGE, 99.0):
+    with locks.of_size(writes.LARGE, 99.0):
         pass
 
 
@@ -236,7 +236,7 @@ def test_a_failed_large_change_releases_its_lock() -> None:
     clock = SetClock(100.0)
     locks = ItemLocks(clock)
     for _ in range(2):
-        with pytest.raises(RecordChanged), locks.of_size(items.LARGE, 200.0):
+        with pytest.raises(RecordChanged), locks.of_size(writes.LARGE, 200.0):
             raise RecordChanged("another change")
     assert clock.slept == [YIELD_SECONDS, YIELD_SECONDS]
 
@@ -271,7 +271,7 @@ class WorkingClock(SetClock):
 @pytest.mark.needs("batch")
 def test_batches_and_arrays_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also inside of their transactions, which lose nothing by that."""
-    monkeypatch.setattr(items, "CHANGE_SECONDS", 1000.0)
+    monkeypatch.setattr(writes, "CHANGE_SECONDS", 1000.0)
     client = create_app(Config(), clock=(clock := WorkingClock())).test_client()
     several = [{"name": str(number)} for number in range(100)]
     batch = {"operations": [{"method": "POST", "path": "/products", "body": each} for each in several]}
@@ -299,17 +299,17 @@ def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypa
         ("PUT", 1, 20_000, True, True),
     ):
         where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * stored}}).headers["Location"]
-        assert (seen.pop() >= items.LARGE) == (stored >= items.LARGE), stored
+        assert (seen.pop() >= writes.LARGE) == (stored >= writes.LARGE), stored
         body = json.dumps({"name": "y", "attributes": {"b": "y" * sent}}).encode()
         content: dict[str, Any] = {"input_stream": BytesIO(body)} if chunked else {"data": body}
         content |= {"content_type": "application/json", "environ_overrides": {"wsgi.input_terminated": chunked}}
         assert client.open(where, method=method, **content).json["attributes"]["b"] == "y" * sent
-        assert (seen.pop() >= items.LARGE) == large, (method, stored, sent, chunked)
+        assert (seen.pop() >= writes.LARGE) == large, (method, stored, sent, chunked)
         assert not seen
     assert client.post("/products", json=[{"name": "x" * 100}] * 100).status_code == 200
-    assert seen.pop() <= items.LARGE
+    assert seen.pop() <= writes.LARGE
     assert client.post("/products", json=[{"name": "x" * 200}] * 100).status_code == 200
-    assert seen.pop() >= items.LARGE
+    assert seen.pop() >= writes.LARGE
 
 
 @pytest.mark.needs("batch")

@@ -34,9 +34,9 @@ from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_o
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
-from restkeeper.resources.items import deadline_of, until_current
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.unit import use_ids
+from restkeeper.resources.writes import deadline_of, until_current
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction

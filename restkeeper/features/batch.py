@@ -11,9 +11,9 @@ from marshmallow import Schema, ValidationError, fields, validate, validates_sch
 
 from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
-from restkeeper.resources.items import ItemLocks, Items, Prepared, deadline_of, done, write_together
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
+from restkeeper.resources.writes import ItemLocks, Prepared, Writes, deadline_of, done, explained, write_together
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.service import Service, mount
@@ -103,7 +103,7 @@ class BatchHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
         self._locks = ItemLocks(service.clock)
-        self._items = service.items[version]
+        self._writes = service.writes[version]
 
     def blueprint(self) -> Blueprint:
         """The route."""
@@ -164,9 +164,9 @@ class BatchHandlers:
         path = _REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), operation["path"])
         body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
-        items = self._items.get(parts[1]) if parts else None
-        found = _work(items, operation["method"], parts[2], parts[3], body or {}) if items and parts else None
-        if items is None or found is None:
+        writes = self._writes.get(parts[1]) if parts else None
+        found = _work(writes, operation["method"], parts[2], parts[3], body or {}) if writes and parts else None
+        if writes is None or found is None:
             why = f"{operation['method']} {shortened(path)}: there is no such operation"
             raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
         prepare, scope = found
@@ -184,7 +184,7 @@ class BatchHandlers:
             if isinstance(error, DuplicateValue | ReferenceMissing):
                 if not one_by_one:
                     raise
-                error = items.explained(error, prepared)
+                error = explained(writes.representation, error, prepared)
             problem = error if isinstance(error, Problem) else problem_of(error)
             for each in problem.members.get("errors", ()):
                 if pointer := each.get("pointer"):
@@ -202,37 +202,37 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 
 def _work(
-    items: Items, method: str, id: str | None, action: str | None, sent: JsonObject
+    writes: Writes, method: str, id: str | None, action: str | None, sent: JsonObject
 ) -> tuple[Callable[[Transaction], Prepared], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
-    scope = f"{items.name}:write"
-    if items.resource.singleton:  # its path is that of an item without the id
+    scope = f"{writes.name}:write"
+    if writes.resource.singleton:  # its path is that of an item without the id
         if action:
             return None
-        id, action = items.name, id
-    if (method != "POST" or id is None) and method not in items.resource.methods:
+        id, action = writes.name, id
+    if (method != "POST" or id is None) and method not in writes.resource.methods:
         return None
     if method == "POST" and id is None:
-        return lambda transaction: items.prepare_create(sent, transaction=transaction), scope
+        return lambda transaction: writes.prepare_create(sent, transaction=transaction), scope
     if method == "POST":
-        declared = items.resource.actions.get(action or id or "")
+        declared = writes.resource.actions.get(action or id or "")
         if declared is None or declared.of_item != bool(action):
             return None
-        own = f"{items.name}:{declared.scope}" if declared.scope in ("read", "write") else declared.scope
-        return partial(_act, items, declared, sent, id if action else None), own
+        own = f"{writes.name}:{declared.scope}" if declared.scope in ("read", "write") else declared.scope
+        return partial(_act, writes, declared, sent, id if action else None), own
     if id is None or action:
         return None
     if method == "DELETE":
-        return partial(items.prepare_delete, id), scope
-    change = items.replace if method == "PUT" else items.merge
-    return partial(items.prepare_change, id, change, sent), scope
+        return partial(writes.prepare_delete, id), scope
+    change = writes.replace if method == "PUT" else writes.merge
+    return partial(writes.prepare_change, id, change, sent), scope
 
 
-def _act(items: Items, action: Action, sent: JsonObject, id: str | None, transaction: Transaction) -> Prepared:
+def _act(writes: Writes, action: Action, sent: JsonObject, id: str | None, transaction: Transaction) -> Prepared:
     if sent and not action.body:
         require_none([fault((), NO_BODY)])
     loaded = action.body and load(action.body(), sent)
-    return items.prepare_action(action, loaded, id, transaction)
+    return writes.prepare_action(action, loaded, id, transaction)
 
 
 def _resolved(value: Any, ids: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 import orjson
@@ -19,10 +19,11 @@ from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
 from restkeeper.web.observe import SHOWN
 
+if TYPE_CHECKING:
+    from restkeeper.resources.items import Items  # which uses this module
+
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
 MOST_REFERRING = 10  # items that refer to one item, embedded in it
-
-Items = Any  # those of items.py, which uses this module
 
 
 class Relation(NamedTuple):
@@ -31,7 +32,7 @@ class Relation(NamedTuple):
     `field` is that of the reference as callers know it, `path` as it is stored.
     """
 
-    to: Items
+    to: "Items"
     field: str
     path: str
     is_back: bool = False
@@ -43,7 +44,7 @@ class Relation(NamedTuple):
         return not (is_many or self.to.resource.singleton)
 
 
-def relations_of(items: Items, others: Iterable[Items]) -> dict[str, Relation]:
+def relations_of(items: "Items", others: Iterable["Items"]) -> dict[str, Relation]:
     """What can be embedded in some items, by its name for callers. `others` are the items of all collections.
 
     What refers to them has the name of its collection. Where that is a field of the item, or several fields refer to
@@ -64,7 +65,7 @@ def relations_of(items: Items, others: Iterable[Items]) -> dict[str, Relation]:
     return found | {field: Relation(by_name[to], field, path) for field, path, to in _references(items)}
 
 
-def _references(items: Items) -> Iterator[tuple[str, str, str]]:
+def _references(items: "Items") -> Iterator[tuple[str, str, str]]:
     """The references of some items: the field as callers know it and as it is stored, and what it refers to."""
     declared = items.stored.revision.references
     for field in items.representation.queryable.fields if declared else ():
@@ -109,7 +110,7 @@ class _Places:
 
 
 def embed(
-    items: Items, bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None = None
+    items: "Items", bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None = None
 ) -> list[bytes]:
     """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
 
@@ -148,7 +149,7 @@ def embed(
 
 
 def _find(
-    items: Items, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
+    items: "Items", parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
 ) -> dict[tuple[int, str | int], list[bytes]]:
     """The representations that each part finds by each id; an empty text for one that is NotConvertible."""
     wanted = []

@@ -3,8 +3,9 @@
 Only one response has a secret, of an API key or of a webhook, and is never cached.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -20,9 +21,9 @@ from restkeeper.errors import (
     PreconditionRequired,
 )
 from restkeeper.resources.embedding import Relation
-from restkeeper.resources.items import UNCACHED, Items, Prepared
+from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import Action
-from restkeeper.storage.base import Transaction
+from restkeeper.resources.writes import Prepared, Writes
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply, address_of
@@ -74,18 +75,23 @@ CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransi
 
 
 class CollectionHandlers:
-    """The handlers of one collection. All of them need what `needs` says, if that is given, see `auth.needs`."""
+    """The handlers of one collection; `others` are those that can refer to it, by name.
 
-    def __init__(self, items: Items, *, needs: str = "") -> None:
+    All of them need what `needs` says, if that is given, see `auth.needs`.
+    """
+
+    def __init__(self, writes: Writes, *, others: Mapping[str, Writes] | None = None, needs: str = "") -> None:
         self.needs = needs
-        self.items = items
-        self.name = items.name
+        self.writes = writes
+        self.items = writes.items
+        self.name = writes.name
+        self._others = others or {}
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
         routes = Blueprint(self.name, __name__)
         resource = self.items.resource
-        put = self.put_item if self.items.is_put_creating else self.replace_item
+        put = self.put_item if self.writes.is_put_creating else self.replace_item
         item, defaults = ("", {"id": self.name}) if resource.singleton else ("/<id>", {})
         views: list[tuple[str, str, Callable[..., Reply]]] = [
             ("", "GET", self.list_items),
@@ -105,7 +111,7 @@ class CollectionHandlers:
             if relation.is_plain:
                 if name in resource.actions:
                     raise ValueError(f"{self.name}: action({name!r}): is the path of the {name} that refer to an item")
-                of = ReferringHandlers(relation.to, self.items, relation)
+                of = ReferringHandlers(self._others[relation.to.name], self.items, relation)
                 for method, view in (("GET", of.list_items_of_parent), ("POST", of.create_item_of_parent)):
                     if method in relation.to.resource.methods:
                         endpoint = f"{view.__name__}_{name.replace('.', '_')}"
@@ -117,8 +123,8 @@ class CollectionHandlers:
 
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
-            sent = handlers.items.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            return handlers.items.act(action, sent, action.body and load(action.body(), sent), id)
+            sent = handlers.writes.body(JSON) if action.body else read_none(handlers.items.config.max_body)
+            return handlers.writes.act(action, sent, action.body and load(action.body(), sent), id)
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
@@ -144,7 +150,7 @@ class CollectionHandlers:
         An array of 1 to 100 of them creates all or none; the response is then the array of the items as stored. That is
         not in the schemas: types that are made from them stay as they are.
         """
-        return self.items.create(self.items.bodies())
+        return self.writes.create(self.writes.bodies())
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -158,7 +164,7 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        return self.items.change(id, self.items.replace, self.items.body(JSON))
+        return self.writes.change(id, self.writes.replace, self.writes.body(JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=Body("{}Replacement"))
@@ -172,21 +178,21 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        return self.items.change(id, self.items.merge, self.items.body(MERGE_PATCH, JSON))
+        return self.writes.change(id, self.writes.merge, self.writes.body(MERGE_PATCH, JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
     @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
-        return self.items.delete(id)
+        return self.writes.delete(id)
 
 
 class ReferringHandlers(CollectionHandlers):
     """The handlers of the items that refer to an item of `parents`, at a path of that."""
 
-    def __init__(self, items: Items, parents: Items, relation: Relation) -> None:
-        super().__init__(items)
+    def __init__(self, writes: Writes, parents: Items, relation: Relation) -> None:
+        super().__init__(writes)
         self.parents = parents
         self.relation = relation
 
@@ -212,7 +218,7 @@ class ReferringHandlers(CollectionHandlers):
 
         The field that refers to it may be left out.
         """
-        sent, field = self.items.bodies(), self.relation.field
+        sent, field = self.writes.bodies(), self.relation.field
         several = sent if isinstance(sent, list) else [sent]
 
         def refer() -> None:
@@ -221,7 +227,7 @@ class ReferringHandlers(CollectionHandlers):
             detail = f"must be {own}, as in the path, or left out"
             require_none([fault([n, field] if several is sent else [field], detail) for n in other])
 
-        reply = self.items.create(sent, refer)
+        reply = self.writes.create(sent, refer)
         if location := reply.headers.get("Location"):
             reply.headers["Location"] = f"{location.rsplit('/', 4)[0]}/{self.name}/{location.rpartition('/')[2]}"
         return reply
@@ -230,8 +236,8 @@ class ReferringHandlers(CollectionHandlers):
 class SecretItemHandlers(CollectionHandlers):
     """The handlers of a collection whose items have a secret: for admins."""
 
-    def __init__(self, items: Items) -> None:
-        super().__init__(items, needs=ADMIN)
+    def __init__(self, writes: Writes) -> None:
+        super().__init__(writes, needs=ADMIN)
 
     @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def read_item(self, id: str) -> Reply:
@@ -241,15 +247,16 @@ class SecretItemHandlers(CollectionHandlers):
     def save_with_secret(
         self,
         make: Callable[[Any], tuple[Record, str]],
-        store: Callable[[Transaction, Record, str], object],
+        store: Callable[..., object],
         id: str | None = None,
     ) -> Reply:
         """Create an item from the request's body, or give the one with this id a new secret.
 
         `make` gets what was sent, or the item, and returns the item and its secret, which only this response has.
+        `store` is called with a transaction and these two, by name.
         """
         require_acceptable(JSON)
-        items, sent = self.items, self.items.body(JSON) if id is None else None
+        items, sent = self.items, self.writes.body(JSON) if id is None else None
 
         def prepare() -> Prepared:
             before = None if id is None else items.store.read(items.name, id)
@@ -260,7 +267,7 @@ class SecretItemHandlers(CollectionHandlers):
             reply = Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
             if id is None:
                 reply.headers["Location"] = address_of(f"{request.path}/{record.id}")
-            return Prepared(reply, lambda transaction: store(transaction, record, secret), before)
+            return Prepared(reply, partial(store, record=record, secret=secret), before)
 
         once = items.hooks.idempotency(sent, secret=True)
-        return items.add(once, prepare) if id is None else items.write_once(once, prepare, lock=id)
+        return self.writes.add(once, prepare) if id is None else self.writes.write_once(once, prepare, lock=id)

@@ -212,10 +212,10 @@ def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Reco
     return record._replace(body=exactjson.dumps(key)), new_token(record.id)
 
 
-def store_key(transaction: Transaction, record: Record, token: str) -> None:
+def store_key(transaction: Transaction, record: Record, secret: str) -> None:
     """Store a new key, or one that was renewed. Raises RecordNotFound."""
     key, write = exactjson.loads(record.body), transaction.insert if record.version == 1 else transaction.update
-    credential = Credential(digest_of(token), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
+    credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
     write(KEYS.name, record)
     write(CREDENTIALS.name, credential.record(record.id))
 
@@ -263,9 +263,8 @@ class KeyHandlers(SecretItemHandlers):
 
     def __init__(self, service: Service) -> None:
         self._scopes = service.guard.scopes  # of routes that are added later, too
-        items = service.items_of(KEYS, caching=UNCACHED, choices={"scopes": self._scopes})
-        items.apply = lambda transaction, change: revoke_key(transaction, change.record.id)
-        super().__init__(items)
+        apply = lambda transaction, change: revoke_key(transaction, change.record.id)  # noqa: E731
+        super().__init__(service.writes_of(KEYS, apply, caching=UNCACHED, choices={"scopes": self._scopes}))
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted."""

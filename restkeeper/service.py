@@ -145,7 +145,7 @@ def make_service(
     )
     store = location.store(collections, options)
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
-    guard.scopes |= dict.fromkeys(scope for each in representations for scope in each.resource.scopes)
+    guard.scopes |= dict.fromkeys(scope for each in representations for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time(), config.previews))
     names, hooks = frozenset(features), Hooks()
     lookup = Lookup(store, clock)

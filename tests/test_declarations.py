@@ -1,5 +1,6 @@
 """What options and functions of marshmallow mean in requests, queries and the document; what is refused at start."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from datetime import date
@@ -489,3 +490,18 @@ class TestScopes:
 def made_by_admin() -> dict[str, str]:
     """The credentials of the first key."""
     return {"X-API-Key": ADMIN_KEY}
+
+
+def test_a_declaration_does_not_change() -> None:
+    """Neither it nor its revisions; what is declared of one resource is not of those that were made from it."""
+    line = Resource("offers", "offer", GuardedSchema, [Index("name")], upgrades={2: [Rename("title", "name")]})
+    copy = dataclasses.replace(line)
+    line.action("count")(lambda line, store: None)
+    line.before("create", "update")(lambda line, before: None)
+    assert (copy.actions, copy.functions) == ({}, {}) and {*line.functions} == {"before create", "before update"}
+    for each in (line, line.collection, *line.revisions.values()):
+        for name in [name for name in dir(each) if not name.startswith("_")]:
+            assert not isinstance(getattr(each, name), (dict, list, set)), name
+    for change in (lambda: setattr(line, "name", "x"), lambda: line.actions.pop("count"), lambda: line.upgrades.pop(2)):
+        with pytest.raises((AttributeError, TypeError)):
+            change()

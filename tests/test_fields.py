@@ -174,7 +174,7 @@ def client() -> FlaskClient:
     """A client of a service that has a collection for each field, whose items have it as `x`."""
     describe = {"describe": lambda schema, item: "made"}
     made = {name: type("ThingSchema", (ItemSchema,), {"x": field, **describe}) for name, (field, _) in EVERY}
-    indexes = {name: (Index("x"),) if "x" in Revision(1, made[name]).fields else () for name in made}
+    indexes = {name: (Index("x"),) if "x" in Revision.of(1, made[name]).fields else () for name in made}
     resources = [
         Resource(name=path_of(name), singular=f"one{path_of(name)}", schema=made[name], indexes=indexes[name])
         for name in made

@@ -5,6 +5,8 @@ import importlib
 import pkgutil
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -141,6 +143,53 @@ def test_only_storage_has_sql() -> None:
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
     outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+MOST_METHODS = 15  # public ones and properties that a class defines
+# The interface of a store and of its transactions, which each backend has as a whole.
+INTERFACES = {"Store", "Transaction"}
+# gunicorn runs the first as its configuration; the second prints mistakes of the files that import it.
+SETTINGS, PACKAGE = ENGINE / "server" / "settings.py", ENGINE / "__init__.py"
+DECLARING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+REPLACED = {"place", "form", "forms", "learn", "lanes", "presumed"}  # by words with one meaning
+OF_CLIENTS = {"Clock", "Faults", "Space"}  # of a server for tests: there, and in the client of it
+
+
+def functions_in(node: ast.AST, depth: int = 0) -> Iterator[tuple[ast.AST, int]]:
+    """The functions in a node, each with the number of functions around it."""
+    for inner in ast.iter_child_nodes(node):
+        if is_function := isinstance(inner, FUNCTIONS):
+            yield inner, depth
+        yield from functions_in(inner, depth + is_function)
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """The names that a module gives or uses."""
+    for node in ast.walk(tree):
+        yield from (str(getattr(node, each)) for each in ("id", "attr", "arg", "name") if getattr(node, each, None))
+
+
+def test_structure_is_simple() -> None:
+    """Small classes, no function in one that is in another one, nothing done by an import, one meaning for a name."""
+    wrong, classes = [], list[str]()
+    for path, tree in {**TREES, PACKAGE: tree_of(PACKAGE)}.items():
+        wrong += [(path, node.lineno, "is inside two functions") for node, depth in functions_in(tree) if depth > 1]
+        wrong += [(path, name) for name in names_in(tree) if REPLACED.intersection(re.split("[_.]", name.lower()))]
+        for node in tree.body if path != SETTINGS else ():
+            text = ast.unparse(node)
+            is_safe = isinstance(node, DECLARING) or text.startswith(("if TYPE_CHECKING:", "if __name__ =", '"', "'"))
+            registers = [each for each in getattr(node, "decorator_list", ()) if "register" in ast.unparse(each)]
+            if registers or not (is_safe or (path == PACKAGE and text == "mistakes.install()")):
+                wrong.append((path, node.lineno, "an import does it"))
+        for each in ast.walk(tree):
+            if isinstance(each, ast.ClassDef):
+                classes.append(each.name)
+                methods = [n.name for n in each.body if isinstance(n, FUNCTIONS) and not n.name.startswith("_")]
+                if len(set(methods)) > MOST_METHODS and each.name not in INTERFACES:
+                    wrong.append((path, each.name, len(methods)))
+    wrong += [(name, "names two classes") for name, n in Counter(classes).items() if n > 1 and name not in OF_CLIENTS]
+    assert not wrong
 
 
 MOST = 4096  # results of any function

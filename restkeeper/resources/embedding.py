@@ -86,7 +86,7 @@ class _Id(NamedTuple):
     id: str | int
 
 
-class _Places:
+class _Ids:
     """The references in some items: how often there is each, and the number of elements of the lists around them."""
 
     def __init__(self) -> None:
@@ -126,12 +126,12 @@ def embed(
         *around, last = name.split(".")
         if not each.is_back:
             reduce(lambda inner, step: inner.setdefault(step, {}), around, tree)[last] = number
-    places, ids, shown = _Places(), list[str | int](), list[dict[str, Any]]()
+    opened, ids, shown = _Ids(), list[str | int](), list[dict[str, Any]]()
     for members in map(exactjson.cut, bodies):
         ids.append(exactjson.stored(members.get("id", b"null")))
         chosen = {name: text for name, text in members.items() if not fields or name in fields or name in tree}
-        shown.append(places.open(chosen, tree))
-    found = _find(items, list(parts.values()), ids, places.counts)
+        shown.append(opened.open(chosen, tree))
+    found = _find(items, list(parts.values()), ids, opened.counts)
     version = "/".join(request.path.split("/")[:3]) if request.path.startswith("/api/") else ""
     prefix = address_of(version)
     for number, (name, each) in enumerate(parts.items()):
@@ -167,10 +167,10 @@ def _find(
         to, body = parts[number].to, b""
         with suppress(NotConvertible):
             body = to.representation.body(record)
-        place = _Id(number, value if parts[number].is_back else to.resource.shown(record.id))
-        found.setdefault(place, []).append(body)
+        key = _Id(number, value if parts[number].is_back else to.resource.shown(record.id))
+        found.setdefault(key, []).append(body)
         stored += len(record.body) + len(record.removed or b"")
-        shown += len(body) * counts.get(place, 1)
+        shown += len(body) * counts.get(key, 1)
     if max(stored, shown) > most:
         raise _too_much(f"would add more than {most} bytes here")
     lists = [(parts[number].to.stored, wanted[number].query, each) for number, each in others.items()]

@@ -9,7 +9,8 @@ from enum import Enum
 from functools import cached_property, partial
 from hashlib import blake2b
 from inspect import signature, unwrap
-from typing import Any, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from marshmallow import Schema, ValidationError, fields, missing, validate
 
@@ -42,13 +43,15 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _OF_SINGLETON = ("GET", "PUT", "PATCH")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Functions = tuple[Callable[..., Any], ...]
+Definitions = Mapping[str, fields.Field[Any]]
 
-_FORMS = (fields.UUID, fields.Date, fields.Time, fields.NaiveDateTime, fields.IP, fields.IPInterface)  # of texts
+_TEXTS = (fields.UUID, fields.Date, fields.Time, fields.NaiveDateTime, fields.IP, fields.IPInterface)  # of texts
 _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
     (Time, Kind.TIME),
     (fields.NaiveDateTime, Kind.TEXT),
     (fields.DateTime, Kind.TIME),
-    *((each, Kind.TEXT) for each in (fields.String, *_FORMS)),
+    *((each, Kind.TEXT) for each in (fields.String, *_TEXTS)),
     (IntegerId, Kind.SERIAL),
     (fields.Integer, Kind.INTEGER),
     *((each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
@@ -70,6 +73,7 @@ class Ownership(Enum):
     ALL = "others do not even see it"
 
 
+_nothing = partial(MappingProxyType[Any, Any], {})  # a mapping that stays empty
 _PARTS = dict(name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str)
 _PARTS["ownership"] = Ownership
 
@@ -85,63 +89,82 @@ class Action:
     of_item: bool
 
 
-class Revision:
+class Revision(NamedTuple):
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
-    `definitions` are those of all fields but READ_ONLY, `names` all fields in the order of an item, by their names in
-    JSON, and `stored` those with which it is stored: also those of READ_ONLY that are `hidden`. `described` are those
-    that the store knows: integer ids, too. `fields` are those that queries can use, `texts` those whose values are
-    texts, or null. `read_only` are those that no caller sets, `computed` those of them that follow from others;
-    `guarded` need a scope to be changed, also to some states. `references` are by their paths, also those inside nested
-    schemas. `defaults` are the texts of the values of a new item. The
-    `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order, types
-    and defaults, and of the schemas inside them.
+    The `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order,
+    types and defaults, and of the schemas inside them.
     """
 
-    def __init__(self, number: int, schema: type[ItemSchema]) -> None:
-        made = prepared(schema)
-        self.number = number
-        self.schema = schema
-        known = fields_of(made)
-        self.definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
-        self.references = dict(references_in(made))
+    number: int
+    schema: type[ItemSchema]
+    fingerprint: str
+    definitions: Definitions  # of all fields but READ_ONLY
+    described: Definitions  # that the store knows: integer ids, too
+    guarded: Definitions  # that need a scope to be changed, also to some states
+    references: Mapping[str, Refers]  # by their paths, also those inside nested schemas
+    names: tuple[str, ...]  # of all fields in the order of an item, in JSON
+    stored: tuple[str, ...]  # those with which it is stored: also those of READ_ONLY that are hidden
+    hidden: tuple[str, ...]
+    fields: Mapping[str, Field]  # that queries can use
+    texts: frozenset[str]  # whose values are texts, or null
+    read_only: tuple[str, ...]  # that no caller sets
+    computed: frozenset[str]  # those of them that follow from others
+    defaults: Mapping[str, bytes]  # the texts of the values of a new item
+    loading: Schema  # loads an item without READ_ONLY, and with what is stored of the other read-only fields
+
+    @classmethod
+    def of(cls, number: int, schema: type[ItemSchema]) -> Self:
+        """The revision of items with this schema. Raises ValueError for a default that is no value of its field."""
+        known = fields_of(made := prepared(schema))
+        definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
         not_described = READ_ONLY[1:] if isinstance(known.get("id"), IntegerId) else READ_ONLY
-        self.described = {name: field for name, field in known.items() if name not in not_described}
-        self.hidden = hidden_in(schema)
-        self.stored = ("id", *self.definitions, *READ_ONLY[1:])
-        self.names = tuple(name for name in self.stored if name not in self.hidden)
-        ordered = {name: known[name] for name in self.names}
-        self.fields = {each.name: each for name, field in ordered.items() for each in _queried(name, field)}
-        texts = (name for name, each in self.fields.items() if each.kind in (Kind.TEXT, Kind.TIME))
-        self.texts = frozenset(name for name in texts if name == root_of(name))
-        own = self.definitions.items()
-        self.read_only = tuple(name for name, field in own if field.dump_only)
-        self.computed = frozenset(name for name, field in own if is_computed(field))
-        self.guarded = {name: field for name, field in own if any(scopes_of(field))}
-        given = [name for name, field in own if not (field.required or name in self.computed)]
-        defaults = {name: _checked_default(name, self.definitions[name]) for name in given}
-        self.defaults = {name: exactjson.dumps(value) for name, value in defaults.items()}
+        hidden = hidden_in(schema)
+        stored = ("id", *definitions, *READ_ONLY[1:])
+        ordered = {name: known[name] for name in stored if name not in hidden}
+        queried = {each.name: each for name, field in ordered.items() for each in _queried(name, field)}
+        texts = (name for name, each in queried.items() if each.kind in (Kind.TEXT, Kind.TIME))
+        computed = frozenset(name for name, field in definitions.items() if is_computed(field))
+        given = [name for name, field in definitions.items() if not (field.required or name in computed)]
+        defaults = {name: _checked_default(name, definitions[name]) for name in given}
         parts: list[Any] = []
         for name, field in ordered.items():
             inside = inside_of(field)
             parts.append((name, type(field).__name__, defaults.get(name), *([] if inside is None else [inside])))
+        loading = prepared(schema, exclude=tuple(name for name in READ_ONLY if name not in hidden))
+        for name, field in loading.fields.items():
+            if field.dump_only and not is_computed(field):
+                field.load_default = None if field.load_default is missing else field.load_default
+                loading.load_fields[name] = field
         digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
-        self.fingerprint = digits if number == 1 else f"{number}-{digits}"
+        return cls(
+            number=number,
+            schema=schema,
+            fingerprint=digits if number == 1 else f"{number}-{digits}",
+            definitions=MappingProxyType(definitions),
+            described=MappingProxyType({name: field for name, field in known.items() if name not in not_described}),
+            guarded=MappingProxyType({name: field for name, field in definitions.items() if any(scopes_of(field))}),
+            references=MappingProxyType(dict(references_in(made))),
+            names=tuple(ordered),
+            stored=stored,
+            hidden=hidden,
+            fields=MappingProxyType(queried),
+            texts=frozenset(name for name in texts if name == root_of(name)),
+            read_only=tuple(name for name, field in definitions.items() if field.dump_only),
+            computed=computed,
+            defaults=MappingProxyType({name: exactjson.dumps(value) for name, value in defaults.items()}),
+            loading=loading,
+        )
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that its fields and states need."""
+        return tuple(scope for field in self.guarded.values() for scope in scopes_of(field))
 
     def completed(self, members: Members) -> Members:
         """An item with exactly these fields, in their order: those that are missing have their defaults."""
         had = {**self.defaults, **members}
         return {name: had[name] for name in self.stored if name in had}
-
-    @cached_property
-    def loading(self) -> Schema:
-        """A schema that loads an item without READ_ONLY, and with what is stored of the other read-only fields."""
-        made = prepared(self.schema, exclude=tuple(name for name in READ_ONLY if name not in self.hidden))
-        for name, field in made.fields.items():
-            if field.dump_only and not is_computed(field):
-                field.load_default = None if field.load_default is missing else field.load_default
-                made.load_fields[name] = field
-        return made
 
 
 @dataclass(frozen=True)
@@ -168,14 +191,15 @@ class Resource:
     search: tuple[str, ...] = ()
     ownership: Ownership = Ownership.NONE
     events: bool = True
-    upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=dict)
+    upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=_nothing)
     sort: str = ""
     page_limit: int | None = None
     ids: str = "server"
     methods: Sequence[str] = METHODS
     singleton: bool = False
-    actions: dict[str, Action] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    functions: list[tuple[str, Callable[..., Any]]] = dataclasses.field(default_factory=list, repr=False, compare=False)
+    actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
+    # By moment, such as "before create".
+    functions: Mapping[str, Functions] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
 
     def action(
         self, name: str, *, body: type[Schema] | None = None, scope: str = "write", of: str = "item"
@@ -209,7 +233,8 @@ class Resource:
                 raise ValueError(
                     f"{self.name}: action({name!r}): @returns has problems only: its result is JSON as it is"
                 )
-            self.actions[name] = Action(name, function, body, scope, of == "item")
+            action = Action(name, function, body, scope, of == "item")
+            vars(self)["actions"] = MappingProxyType({**self.actions, name: action})
             return function
 
         return declare
@@ -231,17 +256,14 @@ class Resource:
         """
         return self._declared("after", writes)
 
-    def own(self, moment: str) -> list[Callable[..., Any]]:
-        """The functions that are declared for a moment, such as "before create"."""
-        return [function for of, function in self.functions if of == moment]
-
     def _declared(self, moment: str, writes: tuple[str, ...]) -> Callable[[Function], Function]:
         if not writes or not set(writes) <= set(_WRITES):
             raise ValueError(f"{self.name}: {moment}{writes}: must be some of {', '.join(map(repr, _WRITES))}")
 
         def declare(function: Function) -> Function:
             self._require_takes(f"{moment}{writes}", function, ("item", "before", *["store"] * (moment == "after")))
-            self.functions.extend((f"{moment} {write}", function) for write in writes)
+            own = {of: (*self.functions.get(of, ()), function) for of in (f"{moment} {write}" for write in writes)}
+            vars(self)["functions"] = MappingProxyType({**self.functions, **own})
             return function
 
         return declare
@@ -255,8 +277,6 @@ class Resource:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
-        for name in ("actions", "functions"):  # those of another one that it was made from by `dataclasses.replace`
-            object.__setattr__(self, name, copy(getattr(self, name)))
         for name, kind in _PARTS.items():
             if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
                 raise ValueError(f"{self.name}: {name}={value!r}: must be a {kind.__name__}")
@@ -288,7 +308,7 @@ class Resource:
             raise ValueError(f"{self.name}: page_limit={self.page_limit!r}: must be a whole number from 1")
         possible = _OF_SINGLETON if self.singleton else METHODS
         if self.methods is METHODS:
-            object.__setattr__(self, "methods", possible)
+            vars(self)["methods"] = possible
         if isinstance(self.methods, str) or "GET" not in self.methods or not {*possible}.issuperset(self.methods):
             raise ValueError(f"{self.name}: methods={self.methods!r}: must be 'GET' and some of {possible[1:]}")
         many = (self.indexes, self.search, self.sort, self.page_limit, self.ownership is not Ownership.NONE)
@@ -298,6 +318,8 @@ class Resource:
         added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
+        vars(self).update({name: tuple(getattr(self, name)) for name in ("indexes", "search", "methods")})
+        vars(self)["upgrades"] = MappingProxyType({number: tuple(each) for number, each in self.upgrades.items()})
 
     def _require_sound(self, revision: Revision) -> None:
         """Raises ValueError for a name or a field that cannot be."""
@@ -341,11 +363,6 @@ class Resource:
         return frozenset(index.field for index in self.indexes if index.unique)
 
     @cached_property
-    def scopes(self) -> tuple[str, ...]:
-        """The scopes that its fields and states need."""
-        return tuple(scope for field in self.newest.guarded.values() for scope in scopes_of(field))
-
-    @cached_property
     def kind(self) -> str:
         """The name of an item in the names of schemas, such as "Product"."""
         return self.singular.title().replace("_", "")
@@ -369,7 +386,7 @@ class Resource:
             id: dict[str, Any] = {"id": IntegerId(1, LARGEST_ID, dump_only=True, metadata=about)}
             schema = cast(type[ItemSchema], schema.from_dict(id, name=schema.__name__))
         try:
-            newest = Revision(self.revision, schema_without(schema, READ_ONLY) if self.singleton else schema)
+            newest = Revision.of(self.revision, schema_without(schema, READ_ONLY) if self.singleton else schema)
         except ValueError as error:
             raise ValueError(f"{self.name}.{error}") from error
         older = {}
@@ -378,8 +395,8 @@ class Resource:
                 definitions = Chain(self.upgrades, number, self.revision).definitions(newest.definitions)
             except ValueError as error:
                 raise ValueError(f"{self.name}: upgrades: {error}") from None
-            older[number] = Revision(number, schema_with(newest.schema, definitions))
-        return older | {self.revision: newest}
+            older[number] = Revision.of(number, schema_with(newest.schema, definitions))
+        return MappingProxyType(older | {self.revision: newest})
 
     @property
     def newest(self) -> Revision:
@@ -399,7 +416,7 @@ class Resource:
         for revision in sorted(self.upgrades, reverse=True):
             steps = (step for step in self.upgrades[revision] if not step.is_additive)
             converted[revision - 1] = fields = fields.union(*(step.after for step in steps))
-        return converted
+        return MappingProxyType(converted)
 
     @cached_property
     def collection(self) -> Collection:
@@ -410,7 +427,7 @@ class Resource:
         own = {index.field for index in self.indexes if not index.unique}
         return Collection(
             self.name,
-            {"id": Field("id", Kind.TEXT), **newest.fields},  # which a singleton does not show
+            MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields}),  # that a singleton does not show
             (*self.indexes, *(Index(name) for name in newest.references if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
@@ -487,7 +504,7 @@ def _queried(name: str, field: fields.Field[Any], around: tuple[type, ...] = ())
     elif kind := _kind_of(inner if isinstance(inner, IntegerReference) else field):
         is_inside, is_list = "." in name, inner is not field
         is_sortable, listed = not (is_inside or is_list) and _is_short(field), is_list and kind is not Kind.LIST
-        read = partial(_stored_text, inner) if isinstance(inner, _FORMS) else None
+        read = partial(_stored_text, inner) if isinstance(inner, _TEXTS) else None
         yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner), listed, read)
 
 

@@ -177,7 +177,7 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
     key = stored.name, change.record.id
-    for function in stored.resource.own(f"after {_WRITES[change.kind]}"):
+    for function in stored.resource.functions.get(f"after {_WRITES[change.kind]}", ()):
         unit: Unit = hooks.unit(transaction)
         written = unit.written.get(key)
         function(after and item_of(stored, after), before and item_of(stored, before), unit)
@@ -193,7 +193,7 @@ def run_before(
     if after is before:
         return after
     kind = "create" if before is None else "update" if after else "delete"
-    for function in stored.resource.own(f"before {kind}"):
+    for function in stored.resource.functions.get(f"before {kind}", ()):
         result = function(after and item_of(stored, after), before and item_of(stored, before))
         if after is None or result is None:
             continue

@@ -100,7 +100,7 @@ class Writes:
 
         def prepare() -> Prepared:
             complete()
-            with self._in_turn(deadline):
+            with self._alone(deadline):
                 if isinstance(sent, list):
                     return self._prepare_several(sent, owner)
                 prepared = self.prepare_create(sent, owner)
@@ -180,9 +180,9 @@ class Writes:
             own = {} if self.resource.singleton else {"id": id}
             require_match(None, must_say=self._must_say)
             require_none([fault(["id"], "is another one in the path")] if own and sent.get("id", id) != id else [])
-            with nullcontext() if transaction else self._in_turn(deadline):
+            with nullcontext() if transaction else self._alone(deadline):
                 return self.prepare_create({**sent, **own})._replace(creates=True)
-        with nullcontext() if transaction else self._in_turn(deadline, len(before.body)):
+        with nullcontext() if transaction else self._alone(deadline, len(before.body)):
             after = change(before, sent, now=self.items.now(), limits=self._limits)
         return self._prepare_update(before, after)
 
@@ -215,7 +215,7 @@ class Writes:
                 after = self.stored.revise(before, own, now=self.items.now(), limits=self._limits)
             return self._prepare_update(before, after)
 
-    def _in_turn(self, deadline: float, size: int = 0) -> AbstractContextManager[None]:
+    def _alone(self, deadline: float, size: int = 0) -> AbstractContextManager[None]:
         """For what computes items outside of a transaction: if they are large, or the body is, one after the other."""
         length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
         return self._locks.of_size(max(size, length), deadline)

@@ -234,8 +234,8 @@ WHERE webhook = :webhook"""
 _FIND = f"{_LOG} AND id = :id"
 
 # A partial index is used only if the query repeats its condition.
-_OF_STATE = {None: "", "delivered": " AND state = :state"}
-_OF_STATE |= dict.fromkeys(("pending", "failed"), " AND state = :state AND state <> 'delivered'")
+_UNDELIVERED = " AND state = :state AND state <> 'delivered'"
+_OF_STATE = {None: "", "delivered": " AND state = :state", "pending": _UNDELIVERED, "failed": _UNDELIVERED}
 
 _LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
 

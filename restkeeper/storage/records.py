@@ -48,7 +48,7 @@ SELECT
 FROM responses
 WHERE id = :keyNUMBER"""
 
-_REVISION = """\
+_CHANGES = """\
 SELECT
     NUMBER,
     NULL,
@@ -58,7 +58,7 @@ SELECT
 FROM counters
 WHERE collection = :keyNUMBER"""
 
-_OF_KIND: dict[type, str] = {tuple: _ITEM, bytes: _RESPONSE, str: _REVISION}
+_OF_KIND: dict[type, str] = {tuple: _ITEM, bytes: _RESPONSE, str: _CHANGES}
 
 _SCHEMAS = """\
 SELECT

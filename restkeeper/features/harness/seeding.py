@@ -46,8 +46,8 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         for name in filter(data.__contains__, _referred_first(service.representations)):
             sent = data[name]
             for number, each in enumerate(sent if isinstance(sent, list) else [sent]):
-                place = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
-                add(service.representations[name], each, place, transaction)
+                pointer = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
+                add(service.representations[name], each, pointer, transaction)
 
     service.store.write(work)
     return {name: len(items) if isinstance(items, list) else 1 for name, items in data.items()}

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
@@ -86,15 +86,18 @@ def _forget_connections() -> None:
         store.forget_connections()
 
 
-os.register_at_fork(after_in_child=_forget_connections)
-
-
-@atexit.register
 def _close_stores() -> None:
     """After a process has ended properly, the last one of all, the store is one file."""
     for store in list(_stores):
         with suppress(StoreUnavailable):  # nothing is lost: the next start reads the log, as after a crash
             store.close()
+
+
+@lru_cache(maxsize=1)
+def _register_ends() -> None:
+    """With its first store, let a process close its stores, and its children forget them."""
+    os.register_at_fork(after_in_child=_forget_connections)
+    atexit.register(_close_stores)
 
 
 class SqliteStore(Store):
@@ -116,6 +119,7 @@ class SqliteStore(Store):
         self._refusal = ""  # why the last write failed, if the disk was full
         self._opening = Opening(clock, creates=self._creates)
         _stores.add(self)
+        _register_ends()
 
     def forget_connections(self) -> None:
         """In a forked process: refuse a file that the parent had opened.

@@ -11,7 +11,7 @@ import pytest
 from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.shares import Shares, work_for
+from restkeeper.storage.shares import Shares, worked_for
 from restkeeper.storage.sql import SKIPPED, is_search
 from tests.sqlite.helpers import Exit
 from tests.things import THINGS
@@ -28,7 +28,7 @@ class Uses:
 
     @contextmanager
     def of(self, name: str, seconds: float = SECONDS) -> Iterator[None]:
-        work_for(name)
+        worked_for.set(name)
         with self.shares.use(time.monotonic() + seconds):
             yield
 
@@ -49,7 +49,7 @@ class Uses:
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as pool:
         yield pool
-    work_for("")
+    worked_for.set("")
 
 
 def test_the_next_is_of_the_caller_that_uses_the_fewest(threads: ThreadPoolExecutor) -> None:

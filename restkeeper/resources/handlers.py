@@ -11,6 +11,7 @@ from typing import Any
 
 from flask import Blueprint, request
 
+from restkeeper.clock import rfc3339
 from restkeeper.errors import (
     Conflict,
     IllegalTransition,
@@ -91,7 +92,7 @@ class CollectionHandlers:
         """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
         routes = Blueprint(self.name, __name__)
         resource = self.items.resource
-        put = self.put_item if self.writes.is_put_creating else self.replace_item
+        put = self.put_item if self.items.stored.is_put_creating else self.replace_item
         item, defaults = ("", {"id": self.name}) if resource.singleton else ("/<id>", {})
         views: list[tuple[str, str, Callable[..., Reply]]] = [
             ("", "GET", self.list_items),
@@ -246,14 +247,14 @@ class SecretItemHandlers(CollectionHandlers):
 
     def save_with_secret(
         self,
-        make: Callable[[Any], tuple[Record, str]],
+        make: Callable[[Any, str], tuple[Record, str]],
         store: Callable[..., object],
         id: str | None = None,
     ) -> Reply:
         """Create an item from the request's body, or give the one with this id a new secret.
 
-        `make` gets what was sent, or the item, and returns the item and its secret, which only this response has.
-        `store` is called with a transaction and these two, by name.
+        `make` gets what was sent, or the item, and the time; it returns the item and its secret, which only this
+        response has. `store` is called with a transaction and these two, by name.
         """
         require_acceptable(JSON)
         items, sent = self.items, self.writes.body(JSON) if id is None else None
@@ -262,7 +263,7 @@ class SecretItemHandlers(CollectionHandlers):
             before = None if id is None else items.store.read(items.name, id)
             if before is not None:
                 require_match(items.tag(before), before.updated_at)
-            record, secret = make(before or sent)
+            record, secret = make(before or sent, rfc3339(items.clock.time()))
             body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
             reply = Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
             if id is None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
-from restkeeper.clock import Clock, rfc3339
+from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.resources.changes import Hooks, omitted_by
@@ -87,10 +87,6 @@ class Items:
         self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
         chain = stored.chains.get(self.resource.oldest)
         self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
-
-    def now(self) -> str:
-        """The present time, as it is stored."""
-        return rfc3339(self.clock.time())
 
     def page(self, *also: Filter) -> Reply:
         """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""

@@ -158,6 +158,11 @@ class StoredRepresentation(Representation):
         """The declaration of the collection for a store, which lets `known` know of newer schemas."""
         return replace(self.resource.collection, on_schemas=self.known.add)
 
+    @property
+    def is_put_creating(self) -> bool:
+        """Whether a PUT creates the item if there is none."""
+        return self.resource.ids == "client" or (self.resource.singleton and self.initial is None)
+
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
         try:
@@ -171,7 +176,7 @@ class StoredRepresentation(Representation):
         given = {"id": sent["id"]} if self.resource.ids == "client" and "id" in sent else {}
         own = [name for name in self._read_only if name in sent and name not in given]
         faults = [fault([name], "is set by the server") for name in own]
-        faults += listed(faults_in(self._server_fields.validate(given)))
+        faults += listed(faults_in(self._server_fields.validate(given))) if given else ()
         text, more = self._load(sent)
         require_none(faults + more)
         return self._record(text, **{"id": id, **given}, created_at=now, now=now, version=1, limits=limits)

@@ -176,10 +176,9 @@ def as_conflict(collection: str) -> Iterator[None]:
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
-    key = stored.name, change.record.id
     for function in stored.resource.functions.get(f"after {_WRITES[change.kind]}", ()):
         unit: Unit = hooks.unit(transaction)
-        written = unit.written.get(key)
+        written = unit.written.get(key := (stored.name, change.record.id))
         function(after and item_of(stored, after), before and item_of(stored, before), unit)
         unit.require_success()
         if unit.written.get(key) is not written:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from flask import request
 
-from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, time_after
+from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.items import Items
@@ -75,11 +75,6 @@ class Writes:
         self._locks = ItemLocks(items.clock)
         self._serial = self.name if self.resource.ids == "integer" else None  # the lock of new items
 
-    @property
-    def is_put_creating(self) -> bool:
-        """Whether a PUT creates the item if there is none."""
-        return self.resource.ids == "client" or (self.resource.singleton and self.stored.initial is None)
-
     def body(self, *types: str) -> JsonObject:
         """The JSON object in the request's body, of one of these media types. Raises as `read_object`."""
         require_acceptable(JSON)
@@ -134,6 +129,9 @@ class Writes:
 
         return write_together(self.store, self.hooks.idempotency(sent), work, self.clock)
 
+    def _now(self) -> str:
+        return rfc3339(self.clock.time())
+
     # What each write computes. Alone, it does so before its transaction, so that nobody waits for it; an action, and a
     # write among others in one `transaction`, read the item there, where it is locked.
 
@@ -175,7 +173,7 @@ class Writes:
         try:
             before = self._find_to_change(id, transaction)
         except (NotFound, RecordNotFound):
-            if change != self.replace or not self.is_put_creating:
+            if change != self.replace or not self.stored.is_put_creating:
                 raise
             own = {} if self.resource.singleton else {"id": id}
             require_match(None, must_say=self._must_say)
@@ -183,7 +181,7 @@ class Writes:
             with nullcontext() if transaction else self._alone(deadline):
                 return self.prepare_create({**sent, **own})._replace(creates=True)
         with nullcontext() if transaction else self._alone(deadline, len(before.body)):
-            after = change(before, sent, now=self.items.now(), limits=self._limits)
+            after = change(before, sent, now=self._now(), limits=self._limits)
         return self._prepare_update(before, after)
 
     def prepare_delete(self, id: str, transaction: Transaction | None = None) -> Prepared:
@@ -194,7 +192,7 @@ class Writes:
             body = self.representation.body(before)  # which is not possible for every item of a newer program
         except NotConvertible:
             body = before.body
-        change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self.items.now()))
+        change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self._now()))
         return Prepared(Reply(body, content_type=JSON), partial(self.apply, change=change), before)
 
     def prepare_action(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Prepared:
@@ -212,7 +210,7 @@ class Writes:
         with as_conflict(self.name):
             if result is not None:
                 own = without_server_fields(result)
-                after = self.stored.revise(before, own, now=self.items.now(), limits=self._limits)
+                after = self.stored.revise(before, own, now=self._now(), limits=self._limits)
             return self._prepare_update(before, after)
 
     def _alone(self, deadline: float, size: int = 0) -> AbstractContextManager[None]:
@@ -234,7 +232,7 @@ class Writes:
         """
         foreign = {
             known
-            for name, field in self.resource.newest.guarded.items()
+            for name, field in self.stored.revision.guarded.items()
             if (scope := field.metadata.get(WRITABLE_BY)) and not caller().may(scope)
             for known in self.representation.names_of(name)
         }
@@ -253,9 +251,9 @@ class Writes:
 
         A new item had the defaults.
         """
-        if not (guarded := self.resource.newest.guarded) or after is before:
+        if not (guarded := self.stored.revision.guarded) or after is before:
             return after
-        had = exactjson.cut(self.stored.present(before).body) if before else self.resource.newest.defaults
+        had = exactjson.cut(self.stored.present(before).body) if before else self.stored.revision.defaults
         has = exactjson.cut(after.body)
         for name, field in guarded.items():
             known = self.representation.names_of(name)
@@ -270,7 +268,7 @@ class Writes:
 
     def _new(self, sent: JsonObject, owner: str | None, id: str) -> Record:
         """A new item, which is not stored yet."""
-        record = self.representation.create(sent, id=id, now=self.items.now(), limits=self._limits)
+        record = self.representation.create(sent, id=id, now=self._now(), limits=self._limits)
         self._require_scopes(None, record, sent)
         record = record._replace(owner=self.access.owner_of_new(owner))
         return self._run_before(None, record) or record
@@ -282,7 +280,7 @@ class Writes:
 
     def _run_before(self, before: Record | None, after: Record | None) -> Record | None:
         try:
-            return run_before(self.stored, before, after, now=self.items.now(), limits=self._limits)
+            return run_before(self.stored, before, after, now=self._now(), limits=self._limits)
         except ValidationFailed as error:
             found = error.members.get("errors", ())
             error.members["errors"] = [self.representation.known_fault(each) for each in found]

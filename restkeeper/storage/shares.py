@@ -16,17 +16,8 @@ from restkeeper.storage.errors import StoreUnavailable
 WAITING = 500  # uses that wait in each process
 WAITING_OF_CALLER = 250  # of them, of each caller
 
-_caller: ContextVar[str] = ContextVar("restkeeper.caller", default="")
-
-
-def worked_for() -> str:
-    """The caller of the present work; empty for the service's own."""
-    return _caller.get()
-
-
-def work_for(name: str) -> None:
-    """Set the caller for the rest of this context."""
-    _caller.set(name)
+# The caller of the present work; empty for the service's own.
+worked_for: ContextVar[str] = ContextVar("restkeeper.caller", default="")
 
 
 class _Waiter(NamedTuple):
@@ -54,7 +45,7 @@ class Shares:
     @contextmanager
     def use(self, deadline: float) -> Iterator[None]:
         """One use, for the caller of the present work. Raises StoreUnavailable if there is none until the deadline."""
-        name = worked_for()
+        name = worked_for.get()
         with self._changing:
             waiter = self._take_or_queue(name)
         if waiter:

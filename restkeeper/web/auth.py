@@ -18,7 +18,7 @@ from flask import Request, request
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
 from restkeeper.storage.errors import StoreError
-from restkeeper.storage.shares import work_for
+from restkeeper.storage.shares import worked_for
 from restkeeper.web.application import Application
 
 ADMIN = "admin"  # the scope that holds all others
@@ -191,7 +191,7 @@ class Guard:
         except (Problem, StoreError) as error:
             who, environ[_REFUSED] = NOBODY, error
         environ[_KEY] = who
-        work_for(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
+        worked_for.set(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
 
     def authorize(self, request: Request) -> None:
         """Raises Unauthorized and Forbidden. An unknown path, and OPTIONS that Flask answers, need no permission."""
@@ -250,7 +250,7 @@ class Guard:
         digest = digest_of(token)
         is_known = self.failures.require_room(environ, digest)
         # Until it is resolved; others at the same address have a share of the store of their own.
-        work_for(digest if is_known else address_keys(environ)[0])
+        worked_for.set(digest if is_known else address_keys(environ)[0])
         with suppress(InvalidCredential):
             for resolve in self.resolvers:
                 if (who := resolve(token, digest)) is not None:

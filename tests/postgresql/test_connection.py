@@ -21,7 +21,7 @@ from restkeeper.storage.postgresql import failures, limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.postgresql.store import PostgresStore
-from restkeeper.storage.shares import work_for
+from restkeeper.storage.shares import worked_for
 from tests.live import ROOT
 from tests.postgresql.wire import counted
 from tests.postgresql_server import Databases, PostgresServer
@@ -52,7 +52,7 @@ def soon(seconds: float = 0.2) -> float:
 
 def used_by(name: str, connections: Connections, stack: ExitStack, deadline: float) -> Session:
     """A connection in use by a caller."""
-    work_for(name)
+    worked_for.set(name)
     return stack.enter_context(connections.session(deadline=deadline))
 
 
@@ -95,7 +95,7 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
     monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.2)  # for which a search waits, too
     with ExitStack() as stack:
         for name in ("one", "two"):
-            work_for(name)
+            worked_for.set(name)
             stack.enter_context(store._parts.session(is_search=True))
             for read, query in (
                 (store.page, search),
@@ -108,12 +108,12 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
             assert len(store.page("things", indexed).bodies) == store.count("things", by_id) == 1
             assert store.read("things", "a").id == "a"
             if name == "one":
-                work_for("other")
+                worked_for.set("other")
                 assert len(store.page("things", search).bodies) == store.count("things", search) == 1
-        work_for("three")
+        worked_for.set("three")
         with pytest.raises(StoreUnavailable, match="other requests use all 2 connections for searches"):
             store.page("things", search)
-    work_for("")
+    worked_for.set("")
     assert len(store.page("things", search).bodies) == 1
     store.close()
 

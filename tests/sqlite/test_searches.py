@@ -12,7 +12,7 @@ import pytest
 from restkeeper.storage import Options
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.shares import work_for, worked_for
+from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.search import SEARCHES, SHARE, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
@@ -40,14 +40,14 @@ class Holding:
         self.let_go = threading.Event()
 
     def monotonic(self) -> float:
-        if not worked_for().startswith("held"):
+        if not worked_for.get().startswith("held"):
             return 0.0
         self.now += 0.01
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        if seconds == 0 and worked_for().startswith("held"):
-            self.paused.append(worked_for())
+        if seconds == 0 and worked_for.get().startswith("held"):
+            self.paused.append(worked_for.get())
             self.let_go.wait(SECONDS)
 
 
@@ -60,7 +60,7 @@ def held(store: SqliteStore, clock: Holding, *callers: str) -> Iterator[None]:
     """While these callers have a search each under way; others wait for a moment only."""
 
     def search(name: str) -> None:
-        work_for(name)
+        worked_for.set(name)
         store.page("things", LIKE)
 
     with ThreadPoolExecutor(SEARCHES) as threads, pytest.MonkeyPatch.context() as patch:
@@ -82,7 +82,7 @@ def holding(tmp_path: Path) -> Iterator[tuple[SqliteStore, Holding]]:
     store = opened(tmp_path, clock=clock)
     insert(store, *(record(f"{n:05}", price=Decimal(n % 10)) for n in range(200)))
     yield store, clock
-    work_for("")
+    worked_for.set("")
     store.close()
 
 
@@ -90,9 +90,9 @@ def test_a_caller_has_a_share_of_the_searches(holding: tuple[SqliteStore, Holdin
     """With its share under way its next one fails, and those of another caller are answered."""
     store, clock = holding
     with held(store, clock, *["held"] * SHARE):
-        work_for("other")
+        worked_for.set("other")
         assert store.page("things", LIKE).bodies == [] and store.count("things", LIKE) == 0
-        work_for("held")
+        worked_for.set("held")
         with pytest.raises(StoreUnavailable, match=f"your other requests use {SHARE} slots for searches; narrow"):
             store.page("things", LIKE)
     assert store.page("things", LIKE).bodies == []
@@ -102,7 +102,7 @@ def test_a_query_that_an_index_answers_takes_no_slot(holding: tuple[SqliteStore,
     """With all searches under way, pages of an indexed field and their counts are read; a search fails."""
     store, clock = holding
     with held(store, clock, *(f"held{n // SHARE}" for n in range(SEARCHES))):
-        work_for("other")
+        worked_for.set("other")
         assert len(store.page("things", INDEXED).bodies) == 5
         assert store.count("things", INDEXED) == 200
         assert store.page("things", Query(sort=(Sort("name"),), limit=5)).bodies

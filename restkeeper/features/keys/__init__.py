@@ -220,7 +220,7 @@ def store_key(transaction: Transaction, record: Record, secret: str) -> None:
     write(CREDENTIALS.name, credential.record(record.id))
 
 
-def renewed_key(record: Record, *, now: str) -> tuple[Record, str]:
+def renewed_key(record: Record, now: str) -> tuple[Record, str]:
     """A key with another token; the former is void. Raises ValidationFailed for one that ended."""
     expires_at = exactjson.loads(KEYS.body(record))["expires_at"]
     if expires_at is not None and expires_at <= now:
@@ -275,13 +275,13 @@ class KeyHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return self.save_with_secret(lambda sent: make_key(sent, self._scopes, now=self.items.now()), store_key)
+        return self.save_with_secret(lambda sent, now: make_key(sent, self._scopes, now=now), store_key)
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return self.save_with_secret(lambda record: renewed_key(record, now=self.items.now()), store_key, id)
+        return self.save_with_secret(renewed_key, store_key, id)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""

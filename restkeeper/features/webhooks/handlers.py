@@ -219,7 +219,7 @@ class WebhookHandlers(SecretItemHandlers):
             transaction.update(self.name, record)
             transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
 
-        return self.save_with_secret(lambda record: (_changed(record, self.items.now()), new_secret()), update, id)
+        return self.save_with_secret(lambda record, now: (_changed(record, now), new_secret()), update, id)
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
@@ -241,7 +241,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
         def make(transaction: Transaction, record: Record) -> Event:
-            return Event(PING, PINGS, id, self.items.now(), WEBHOOKS.body(record))
+            return Event(PING, PINGS, id, rfc3339(self.items.clock.time()), WEBHOOKS.body(record))
 
         return self._queue(id, make)
 
@@ -293,8 +293,8 @@ class WebhookHandlers(SecretItemHandlers):
 
         return write_together(self.items.store, self.items.hooks.idempotency(None), work, self.items.clock)
 
-    def _make(self, sent: JsonObject) -> tuple[Record, str]:
-        record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.hooks.new_id(), now=self.items.now())
+    def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
+        record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.hooks.new_id(), now=now)
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":

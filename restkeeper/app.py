@@ -36,6 +36,7 @@ from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import LAST_IDS, run_after
+from restkeeper.resources.writes import Writes
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.errors import StoreError
@@ -195,7 +196,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for version in service.served:
         service.writes[version.name] = found = {
-            name: service.writes_of(stored, representation=service.hooks.represent(stored, version.name))
+            name: Writes(service.items_of(stored, service.hooks.represent(stored, version.name)))
             for name, stored in service.representations.items()
         }
         every = [each.items for each in found.values()]

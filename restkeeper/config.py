@@ -287,6 +287,11 @@ class Config:
         return min(self.max_item, self.max_body), self.max_nodes
 
     @property
+    def body_limits(self) -> dict[str, int]:
+        """The limits of a request's JSON, as `exactjson.read_object` takes them."""
+        return {"max_body": self.max_body, "max_depth": self.max_depth, "max_values": self.max_nodes}
+
+    @property
     def quotas(self) -> dict[str, str]:
         """The quotas of requests by class, "read" and "write"; a class without a limit is omitted."""
         default = "off" if self.auth == "open" else DEFAULT_QUOTA  # then only this machine can send requests

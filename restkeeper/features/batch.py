@@ -123,7 +123,7 @@ class BatchHandlers:
         config = self._service.config
         size = len(read_bytes(config.max_body, cache=True))  # first: who sends slowly holds up no others
         with self._locks.of_size(size, deadline_of(self._service.clock)):
-            sent = read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
+            sent = read_object(JSON, **config.body_limits)
             operations = load(BatchSchema(), sent)["operations"]
         request.environ[SHOWN] = {each["path"].lstrip("/").partition("/")[0] for each in operations}
         for condition in _CONDITIONS:  # each operation has its own

@@ -50,6 +50,8 @@ from restkeeper.web.operations import (
 from restkeeper.web.preconditions import require_match
 from restkeeper.web.queries import MAX_VALUES
 
+MOST_TOGETHER = 100  # items that one request creates
+
 # What the handlers take and return.
 SOME = ("{}", "{}Part", "{}Embedded")
 PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count", "Cache-Control")
@@ -151,7 +153,7 @@ class CollectionHandlers:
         An array of 1 to 100 of them creates all or none; the response is then the array of the items as stored. That is
         not in the schemas: types that are made from them stay as they are.
         """
-        return self.writes.create(self.writes.bodies())
+        return self.writes.create(self.writes.body(JSON, most=MOST_TOGETHER))
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -219,7 +221,7 @@ class ReferringHandlers(CollectionHandlers):
 
         The field that refers to it may be left out.
         """
-        sent, field = self.writes.bodies(), self.relation.field
+        sent, field = self.writes.body(JSON, most=MOST_TOGETHER), self.relation.field
         several = sent if isinstance(sent, list) else [sent]
 
         def refer() -> None:

@@ -1,8 +1,7 @@
 """The items of one collection, as requests read them: one item, and pages of the list."""
 
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flask import request
@@ -49,43 +48,34 @@ class _ListPage(NamedTuple):
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
 
 
+@dataclass(eq=False)
 class Items:
     """The items of one collection of a service.
 
-    `representation` is how callers know them: by default as they are `stored`. `caching` is
-    the Cache-Control of responses. `choices` are the values that a field, or an element of an array field, can have,
-    and `defaults` those of fields that are left out, by field, where only the service knows them.
+    `representation` is how callers know them. `caching` is the Cache-Control of responses. `choices` are the values
+    that a field, or an element of an array field, can have, and `defaults` those of fields that are left out, by field,
+    where only the service knows them. `relations` are what can be embedded, and in lists of other collections.
     """
 
-    def __init__(
-        self,
-        stored: StoredRepresentation,
-        store: Store,
-        config: Config,
-        hooks: Hooks,
-        *,
-        representation: Representation | None = None,
-        clock: Clock = time,
-        caching: str = REVALIDATED,
-        choices: Mapping[str, Iterable[str]] | None = None,
-        defaults: Mapping[str, str] | None = None,
-    ) -> None:
-        self.stored = stored
-        self.resource = stored.resource
-        self.representation: Representation = representation or stored
-        self.name = stored.name
-        self.store = store
-        self.config = config
-        self.hooks = hooks
-        self.clock = clock
-        self.choices = choices or {}
-        self.defaults = dict(defaults or {})
-        self.relations: Mapping[str, Relation] = {}  # what can be embedded, and in lists of other collections
-        self.page_limit = min(stored.resource.page_limit or config.page_limit, config.page_limit_max)
-        self.access = hooks.access(stored.resource)
-        self.caching = OF_CALLER if config.auth == "required" and caching == REVALIDATED else caching
+    stored: StoredRepresentation
+    representation: Representation
+    store: Store
+    config: Config
+    hooks: Hooks
+    clock: Clock
+    caching: str = REVALIDATED
+    choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    relations: Mapping[str, Relation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name, self.resource, config = self.stored.name, self.stored.resource, self.config
+        self.page_limit = min(self.resource.page_limit or config.page_limit, config.page_limit_max)
+        self.access = self.hooks.access(self.resource)
+        if config.auth == "required" and self.caching == REVALIDATED:
+            self.caching = OF_CALLER
         self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
-        chain = stored.chains.get(self.resource.oldest)
+        chain = self.stored.chains.get(self.resource.oldest)
         self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
 
     def page(self, *also: Filter) -> Reply:

@@ -31,12 +31,10 @@ from restkeeper.storage.interface import Filter, Index, Op, Query, Record
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply, address_of
 from restkeeper.web.auth import caller, lacking
-from restkeeper.web.exactjson import JSON, fault, read_object, read_objects, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable, require_none
 from restkeeper.web.preconditions import digest, is_conditional, require_match
 
 T = TypeVar("T")
-
-MOST_TOGETHER = 100  # items that one request creates
 
 CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
@@ -71,20 +69,14 @@ class Writes:
         config = items.config
         self._must_say = config.require_if_match
         self._limits = ItemLimits(*config.item_limits)
-        self._bounds = {"max_body": config.max_body, "max_depth": config.max_depth, "max_values": config.max_nodes}
+        self._body_limits = config.body_limits
         self._locks = ItemLocks(items.clock)
         self._serial = self.name if self.resource.ids == "integer" else None  # the lock of new items
 
-    def body(self, *types: str) -> JsonObject:
-        """The JSON object in the request's body, of one of these media types. Raises as `read_object`."""
+    def body(self, *types: str, most: int = 0) -> Any:
+        """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
         require_acceptable(JSON)
-        return read_object(*types, **self._bounds)
-
-    def bodies(self) -> JsonObject | list[JsonObject]:
-        """As `body`, or an array of at most MOST_TOGETHER objects. Raises as `read_objects`."""
-        require_acceptable(JSON)
-        sent: JsonObject | list[JsonObject] = read_objects(JSON, most=MOST_TOGETHER, **self._bounds)
-        return sent
+        return read_object(*types, most=most, **self._body_limits)
 
     def create(self, sent: JsonObject | list[JsonObject], complete: Callable[[], object] = lambda: None) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.

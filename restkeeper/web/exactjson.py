@@ -243,10 +243,20 @@ def quality(offer: str) -> float:
     return next((ranges[each] for each in fitting if each in ranges), 0)
 
 
-def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_values: int) -> Any:
-    """As `read_object`; or the array that is the request's body, of 1 to so many objects."""
-    require_media_type(*types)
-    coding = request.environ.get("HTTP_CONTENT_ENCODING", "")
+def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_values: int) -> Any:
+    """The JSON object that is the request's body, of one of these media types; or the array of 1 to `most` objects.
+
+    The limits: `max_body` in bytes, `max_depth` in levels; of more than `max_values` it is not parsed. Raises
+    UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
+    JSON is not an object.
+    """
+    sent, coding = request.environ.get("CONTENT_TYPE", ""), request.environ.get("HTTP_CONTENT_ENCODING", "")
+    if sent not in types:
+        charset = request.mimetype_params.get("charset", "utf-8").lower()
+        if request.mimetype not in types or charset not in ("utf-8", "utf8"):
+            found = f"it is {shortened(sent)!r}" if sent else "there is none"
+            headers = {"Accept-Patch" if request.method == "PATCH" else "Accept": ", ".join(types)}
+            raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {found}", headers=headers)
     if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
     if not (body := read_bytes(max_body)):
@@ -260,29 +270,6 @@ def read_objects(*types: str, most: int, max_body: int, max_depth: int, max_valu
         raise ValidationFailed(errors=[fault((), f"must have 1 to {most} items")])
     require_none(listed(fault((n,), "must be an object") for n, each in enumerate(value) if not isinstance(each, dict)))
     return value
-
-
-def read_object(*types: str, **bounds: int) -> dict[str, Any]:
-    """The JSON object that is the request's body.
-
-    The bounds: `max_body` in bytes, `max_depth` in levels; of more than `max_values` it is not parsed. Raises
-    UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
-    JSON is not an object.
-    """
-    value: dict[str, Any] = read_objects(*types, most=0, **bounds)
-    return value
-
-
-def require_media_type(*types: str) -> None:
-    """Raises UnsupportedMediaType unless the body's type is one of these, in UTF-8."""
-    sent = request.environ.get("CONTENT_TYPE", "")
-    if sent in types:
-        return
-    charset = request.mimetype_params.get("charset", "utf-8").lower()
-    if request.mimetype not in types or charset not in ("utf-8", "utf8"):
-        found = f"it is {shortened(sent)!r}" if sent else "there is none"
-        headers = {"Accept-Patch": ", ".join(types)} if request.method == "PATCH" else {"Accept": ", ".join(types)}
-        raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {found}", headers=headers)
 
 
 def read_bytes(limit: int, *, cache: bool = False) -> bytes:

@@ -317,10 +317,7 @@ def dumped(view: Callable[..., Any], schema: Schema, status: int) -> Callable[..
 
 def read_body(schema: Schema) -> Any:
     """The JSON object in the request's body, loaded. Raises as `read_object`, and ValidationFailed."""
-    config = current_app.extensions["restkeeper"].config
-    return load(
-        schema, read_object(JSON, max_body=config.max_body, max_depth=config.max_depth, max_values=config.max_nodes)
-    )
+    return load(schema, read_object(JSON, **current_app.extensions["restkeeper"].config.body_limits))
 
 
 def load(schema: Schema, sent: dict[str, Any]) -> Any:

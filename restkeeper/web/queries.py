@@ -42,6 +42,7 @@ MOST_CHOICES = 50  # values that a fault lists
 NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
 TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the text "null"
 
+_OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**53 - 1)
 FILTER = re.compile(r"(\w+(?:\.[\w-]+)*)(?:\[(\w+)\])?", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _TERM = re.compile(r"""([^=,"]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)(?:,|$)""", re.DOTALL)
@@ -113,7 +114,7 @@ def parse(
             search=reader.one("q", _text, ""),
             sort=sort,
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
-            offset=reader.one("offset", whole(0, MAX_OFFSET), 0),
+            offset=reader.one("offset", _OFFSET, 0),
         ),
         size,
         reader.one("fields", lambda text: _names(text, queryable), None),
@@ -299,9 +300,9 @@ def value_of(text: str, field: Field) -> Any:
     """The value in a filter of a field. Raises ValueError with what would be right."""
     match field.kind:
         case Kind.INTEGER:
-            return whole(-(2**63), 2**63 - 1)(text)
+            return _INTEGER(text)
         case Kind.SERIAL:
-            return f"{whole(0, 2**53 - 1)(text):016}"
+            return f"{_SERIAL(text):016}"
         case Kind.NUMBER:
             if not _NUMBER.fullmatch(text):
                 raise ValueError("must be a number")

@@ -23,7 +23,7 @@ from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretIt
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.writes import write_together
+from restkeeper.resources.writes import Writes, write_together
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
@@ -182,8 +182,8 @@ class WebhookHandlers(SecretItemHandlers):
         self._types = known_types(service.resources)
         self._config = service.config
         choices = {"types": self._types, "api_version": self._versions}
-        defaults = {"api_version": version}
-        super().__init__(service.writes_of(WEBHOOKS, self._apply, caching=UNCACHED, choices=choices, defaults=defaults))
+        items = service.items_of(WEBHOOKS, caching=UNCACHED, choices=choices, defaults={"api_version": version})
+        super().__init__(Writes(items, self._apply))
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
@@ -294,7 +294,7 @@ class WebhookHandlers(SecretItemHandlers):
         return write_together(self.items.store, self.items.hooks.idempotency(None), work, self.items.clock)
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
-        record = WEBHOOKS.create(self.items.defaults | sent, id=self.items.hooks.new_id(), now=now)
+        record = WEBHOOKS.create({**self.items.defaults, **sent}, id=self.items.hooks.new_id(), now=now)
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":

@@ -22,8 +22,7 @@ from restkeeper.config import Config
 from restkeeper.errors import NotFound
 from restkeeper.features.harness import spaces as harness_spaces
 from restkeeper.features.harness import webhooks as harness_webhooks
-from restkeeper.features.harness.clock import LATEST, SpaceClock
-from restkeeper.features.harness.spaces import Spaces
+from restkeeper.features.harness.spaces import LATEST, SpaceClock, Spaces
 from tests.waiting import join, until
 
 ADMIN_KEY = "an-admin-key-of-a-test-0123456789"

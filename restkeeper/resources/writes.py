@@ -315,10 +315,7 @@ class Writes:
         Whatever takes long is prepared before the transaction, and again if others have changed the same since: under
         the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
         """
-        attempt = partial(self._attempt, once, prepare, use_reserve, set())
-        if lock is not None:
-            return self._locks.change(lock, attempt)
-        return until_current(attempt, deadline_of(self.clock), self.clock)
+        return self._locks.change(lock, partial(self._attempt, once, prepare, use_reserve, set()))
 
     def _attempt(
         self,
@@ -465,9 +462,11 @@ class ItemLocks:
         self._locks: dict[int, threading.Lock] = {}
         self._large = threading.Lock()
 
-    def change(self, id: str, attempt: Callable[[float], T]) -> T:
-        """As `until_current`, under the lock of the item with this id. Raises Unavailable if it is not free in time."""
+    def change(self, id: str | None, attempt: Callable[[float], T]) -> T:
+        """As `until_current`, under the lock of an item, if given. Raises Unavailable if it is not free in time."""
         deadline = deadline_of(self._clock)
+        if id is None:
+            return until_current(attempt, deadline, self._clock)
         lock = self._locks.setdefault(hash(id) % LOCKS, threading.Lock())
         if not lock.acquire(blocking=False):
             if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):

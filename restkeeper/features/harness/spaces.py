@@ -19,8 +19,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as WsgiResponse
 
 from restkeeper.clock import rfc3339, uuid7
-from restkeeper.errors import Conflict, NotFound
-from restkeeper.features.harness.clock import SpaceClock
+from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Fault, Faults
 from restkeeper.features.harness.journal import Journal, Kept
 from restkeeper.features.harness.webhooks import Catcher
@@ -38,8 +37,44 @@ MOST_SNAPSHOTS = 20  # of a space
 SPARE = 2  # applications that are made ahead
 MOST_SPARE = 8  # that wait for another space
 
+LATEST = 253_402_300_799.0  # the end of the year 9999, up to which a clock runs
 EARLIEST = 1_767_225_600.0  # 2026-01-01T00:00:00Z: where the clock of a space stands that has a seed
 ID_NANOSECONDS = 1000  # that each id is later than the one before, also while the clock stands
+
+
+class SpaceClock:
+    """The clock of a space, which a test sets: it runs from any time on, or stands still, while `frozen` has a time.
+
+    Elapsed time is real, so that what waits does not wait for ever, and jumps when a test moves the time forward; it
+    never goes back.
+    """
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+        self.run()
+
+    def run(self) -> None:
+        """Show the real time from now on."""
+        self._ahead = 0.0
+        self.frozen: float | None = None
+
+    def time(self) -> float:
+        return min(LATEST, time.time() + self._ahead) if self.frozen is None else self.frozen
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._passed
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def set(self, moment: float, *, frozen: bool | None = None) -> None:
+        """Show another time; from then on it stands still or runs, or as before. Raises BadRequest after 9999."""
+        if not 0 <= moment <= LATEST:
+            raise BadRequest("a clock shows times from 1970 to 9999")
+        self._passed += max(0.0, moment - self.time())
+        self._ahead = moment - time.time()
+        stands = self.frozen is not None if frozen is None else frozen
+        self.frozen = moment if stands else None
 
 
 class Instance:

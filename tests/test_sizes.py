@@ -1,9 +1,12 @@
 """Limits of the size of items and of the faults in a response; too large items are never parsed."""
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,16 +44,12 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Records the bytes of each text that is parsed."""
     sizes: list[int] = []
 
-    class Counted:
-        def __init__(self, decoder: Any) -> None:
-            self._decoder = decoder
+    def counted(decode: Callable[[Any], Any], data: Any) -> Any:
+        sizes.append(len(data) if isinstance(data, str) else len(bytes(data)))
+        return decode(data)
 
-        def decode(self, data: Any) -> Any:
-            sizes.append(len(data) if isinstance(data, str) else len(bytes(data)))
-            return self._decoder.decode(data)
-
-    for name in ("_decoder", "_stored"):
-        monkeypatch.setattr(exactjson, name, Counted(getattr(exactjson, name)))
+    monkeypatch.setattr(exactjson, "stored", partial(counted, exactjson.stored))
+    monkeypatch.setattr(exactjson, "_decoder", SimpleNamespace(decode=partial(counted, exactjson._decoder.decode)))
     return sizes
 
 

@@ -22,7 +22,7 @@ from restkeeper.features.webhooks.deliverer import (
     Deliverer,
 )
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.storage.outbox import Delivery, Event, EventFilter
+from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.waiting import join, until
@@ -137,31 +137,6 @@ def test_each_change_is_sent_to_its_subscribers(shop: Shop) -> None:
     assert sorted(types("https://b.example/")) == ["product.deleted", "user.created"]
     feed = {event["id"]: event for event in shop.client.get("/api/v1/events").json}
     assert all(feed[id] == content for _, id, content in shop.endpoints.got)
-
-
-def test_nothing_is_sent_twice(shop: Shop) -> None:
-    """A delivery that arrived is never sent again, whatever time passes."""
-    webhook = shop.subscribe()
-    shop.make()
-    assert [shop.worker.deliver_once() for _ in range(3)] == [1, 0, 0]
-    shop.clock.now += 1e6
-    assert shop.worker.deliver_once() == 0 and len(shop.endpoints.got) == 1
-    (entry,) = shop.log(webhook)
-    assert (entry["state"], entry["attempts"]) == ("delivered", 1)
-    assert (entry["response_status"], entry["response_excerpt"]) == (200, "thanks")
-
-
-def test_several_workers_share_the_deliveries(shop: Shop) -> None:
-    """Each delivery is sent by one worker, and all are sent."""
-    shop.subscribe()
-    for n in range(40):
-        shop.make(str(n))
-    workers = [shop.another_worker() for _ in range(4)]
-    with shop.running(*workers):
-        until(lambda: len(shop.endpoints.got) >= 40)
-    for each in workers:
-        each.close()
-    assert sorted(shop.endpoints.names(), key=int) == [str(n) for n in range(40)]
 
 
 def test_its_threads_end_with_it(shop: Shop) -> None:
@@ -316,27 +291,6 @@ def test_retry_after_is_respected(shop: Shop) -> None:
     shop.clock.now += 1
     shop.deliver_all()
     assert sorted(shop.endpoints.names()) == ["one", "one", "two"]
-
-
-def test_another_worker_sends_an_abandoned_delivery(shop: Shop) -> None:
-    """A delivery that was leased and never settled is sent with the same id after the lease has ended."""
-    webhook = shop.subscribe()
-    shop.make()
-
-    def lease(transaction: Any) -> list[Delivery]:
-        transaction.queue(webhook["id"], EventFilter(("products",)), shop.clock.now, 10)
-        found: list[Delivery] = transaction.lease(
-            webhook["id"], shop.clock.now, shop.clock.now + TIMEOUT + LEASE_SECONDS, 10
-        )
-        return found
-
-    shop.store.last_event()  # the event has its position
-    (dead,) = shop.store.write(lease)
-    shop.clock.now += TIMEOUT + LEASE_SECONDS - 1
-    assert shop.worker.deliver_once() == 0
-    shop.clock.now += 1
-    assert shop.worker.deliver_once() == 1
-    assert [id for _, id, _ in shop.endpoints.got] == [dead.event.id]
 
 
 def test_a_worker_does_not_send_after_its_lease(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

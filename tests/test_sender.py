@@ -17,7 +17,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import h11
 import pytest
 
 from restkeeper.features.webhooks.sender import EXCERPT, MOST_BYTES, DeliveryResult, Sender
@@ -26,6 +25,7 @@ from tests.endpoint import OK, Endpoint, EndpointConnection, Script, replying, r
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "2606:4700::1111"
 LONG = 30.0  # seconds; no send with a short timeout takes so long, not even on a busy machine
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+FAKE = b"HTTP/1.1 500 Fake\r\nContent-Length: 0\r\n\r\n" * (MOST_BYTES // 20)
 
 
 @pytest.fixture
@@ -85,16 +85,6 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     return made
 
 
-@pytest.fixture
-def other_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sets a time zone other than UTC."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "JST-9")
-        time.tzset()
-        yield
-    time.tzset()
-
-
 def _reset(connection: EndpointConnection) -> None:
     """Reset a connection."""
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -119,21 +109,6 @@ def test_a_request_has_the_given_headers_and_few_others(sender: Sender) -> None:
         "User-Agent: Restkeeper",
         "webhook-id: 1",
     ]
-
-
-def test_no_proxy_of_the_environment_is_used(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked address is called directly."""
-    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with serving(OK) as endpoint:
-        assert sender(endpoint.url, {}, b"{}").status == 200
-
-
-def test_an_invalid_header_raises_an_error(sender: Sender) -> None:
-    """A header value cannot add lines to the request."""
-    with serving(OK) as endpoint, pytest.raises(h11.LocalProtocolError):
-        sender(endpoint.url, {"webhook-id": "1\r\nx: y"}, b"{}")
-    assert not endpoint.requests
 
 
 def test_redirects_are_not_followed(sender: Sender) -> None:
@@ -181,12 +156,16 @@ def test_retry_after_is_seconds_or_a_date(sender: Sender) -> None:
     assert found == {field: DeliveryResult(503, "", seconds) for field, seconds in RETRY_AFTER.items()}
 
 
-def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, other_time_zone: None) -> None:
+def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the three date forms (RFC 9110, section 5.6.7) gives the seconds until then, in any time zone."""
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
     then, forms = time.gmtime(time.time() + 5000), ("%a, %d %b %Y %T GMT", "%A, %d-%b-%y %T GMT", "%a %b %d %T %Y")
     head = "HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: %s\r\n\r\n"
     with serving(replying(*((head % time.strftime(form, then)).encode() for form in forms))) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").retry_after for _ in forms] == pytest.approx([5000] * 3, abs=60)
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_interim_responses_are_skipped(sender: Sender) -> None:
@@ -221,21 +200,6 @@ def test_each_endpoint_has_its_own_connection(sender: Sender) -> None:
     for endpoint in (one, other):
         assert endpoint.connected == 1
         assert [request.rpartition(b"\n")[2] for request in endpoint.requests] == [str(endpoint.port).encode()] * 2
-
-
-def test_a_connection_with_connection_close_is_not_reused(sender: Sender) -> None:
-    """The header `Connection: close` is respected."""
-    with serving(responding_with(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")) as endpoint:
-        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
-        assert endpoint.connected == 2
-
-
-def test_a_very_long_response_closes_the_connection(sender: Sender) -> None:
-    """Its status and beginning are returned; the rest is never read as the next response."""
-    content = b"HTTP/1.1 500 Fake\r\nContent-Length: 0\r\n\r\n" * (MOST_BYTES // 20)
-    with serving(responding_with(HEAD % len(content) + content)) as endpoint:
-        assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200] * 2
-        assert endpoint.connected == 2
 
 
 def test_an_idle_connection_that_was_closed_is_replaced(sender: Sender) -> None:
@@ -466,12 +430,22 @@ def test_an_invalid_response_is_a_plain_failure(sender: Sender) -> None:
             assert sender(endpoint.url, {}, b"{}") == DeliveryResult(None, "not a valid HTTP response", None)
 
 
-def test_content_that_breaks_off_keeps_the_status(sender: Sender) -> None:
-    """The endpoint has responded, so it has received the request."""
-    for chunk in (b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef"):
-        with serving(replying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)) as endpoint:
-            assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200], chunk
-            assert endpoint.connected == 2
+LAST = {
+    "it says so": responding_with(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"),
+    "its rest could be taken for the next one": responding_with(HEAD % len(FAKE) + FAKE),
+    **{
+        f"it breaks off: {chunk!r}": replying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+        for chunk in (b"zz\r\n", b"-5\r\n", b"5\r\nab", b"\r\n", b"2\r\nabcdef")
+    },
+}
+
+
+def test_the_last_response_of_a_connection_keeps_its_status(sender: Sender) -> None:
+    """The endpoint has responded, so it has received the request; the next one has another connection."""
+    for why, script in LAST.items():
+        with serving(script) as endpoint:
+            assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200], why
+            assert endpoint.connected == 2, why
 
 
 def test_a_closed_port_is_a_plain_failure(sender: Sender) -> None:

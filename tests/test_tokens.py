@@ -9,7 +9,6 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from restkeeper.features.jwt import Claims, Tokens, is_token
 from restkeeper.web.auth import InvalidCredential
@@ -135,21 +134,6 @@ def test_an_invalid_header_is_refused(tokens: Tokens) -> None:
     for cause, headers in wrong.items():
         for header in headers:
             assert refused(tokens, signed(ES | header, GOOD)) == cause, header
-
-
-def test_a_public_key_is_no_secret(trust: Callable[..., Tokens]) -> None:
-    """HS256 with the public key's text as the secret is no valid signature."""
-    pem = private_key("RS256").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    signing = f"{encoded({'alg': 'HS256', 'kid': 'first'})}.{encoded(GOOD)}"
-    made = jwt.get_algorithm_by_name("HS256").sign(signing.encode(), pem)
-    assert refused(trust(jwk("RS256", alg=None)), f"{signing}.{encoded(made)}") == "no key matches"
-
-
-def test_a_shared_secret_in_the_set_verifies_nothing(trust: Callable[..., Tokens]) -> None:
-    """A symmetric key in a key set is ignored."""
-    tokens = trust(jwk("ES256"), {"kty": "oct", "k": encoded(b"s" * 32), "kid": "shared", "alg": "HS256"})
-    text = jwt.encode(GOOD, b"s" * 32, "HS256", {"kid": "shared"})
-    assert refused(tokens, text) == "no key matches"
 
 
 def test_a_changed_token_is_refused(tokens: Tokens) -> None:

@@ -8,10 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +16,12 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper import __version__
-from restkeeper.clock import rfc3339
-from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.storage import Store, locate, open_store
-from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Record
+from restkeeper.storage import locate
 from tests import stores
-from tests.live import Gunicorn, HttpResponse, read_all
+from tests.live import Gunicorn, read_all
 from tests.recorder import next_of
 from tests.shop import WINDOW
-from tests.shop.products import RESOURCE
 from tests.waiting import SECONDS, join, until
-
-
-def at_once(count: int, call: Callable[[int], HttpResponse]) -> list[HttpResponse]:
-    """The responses to concurrent calls."""
-    gate = threading.Barrier(count)
-
-    def run(number: int) -> HttpResponse:
-        gate.wait(SECONDS)
-        return call(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
-
-
-def fill(store: Store, records: Iterable[Record]) -> None:
-    """Insert products, some at a time, because transactions have a time limit, and close the store."""
-    left = iter(records)
-
-    def insert(transaction: Transaction) -> bool:
-        some = list(islice(left, 1000))
-        for record in some:
-            transaction.insert("products", record)
-        return bool(some)
-
-    while store.write(insert):
-        pass
-    store.close()
-
-
-def test_of_racing_creators_one_gets_the_unique_value(server: Gunicorn) -> None:
-    """Concurrent creates with the same unique value: exactly one returns 200, the others 409."""
-    for round in range(20):
-        responses = at_once(4, lambda _, round=round: server.post("/users", {"email": f"race{round}@x.org"}))
-        assert sorted(response.status for response in responses) == [200, 409, 409, 409]
 
 
 def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
@@ -133,50 +91,6 @@ def test_readiness_names_the_failing_part(tmp_path: Path) -> None:
         assert response.status == 503 and response.json()["detail"].startswith("store: the store is of a newer program")
 
 
-def test_a_long_search_does_not_block_other_requests(tmp_path: Path) -> None:
-    """While a process searches many items, it responds to other requests before the search is done."""
-    store = open_store(stores.url(f"sqlite:///{tmp_path}/restkeeper.db"), [RESOURCE.collection])
-    record = StoredRepresentation(RESOURCE).create(
-        {"name": "x", "description": "y" * 200}, id="0", now=rfc3339(time.time())
-    )
-    fill(store, (record._replace(id=f"{n}") for n in range(25_000)))
-    with Gunicorn(tmp_path, workers=1, LOG_LEVEL="error") as server, ThreadPoolExecutor(1) as pool:
-        server.get("/healthz")
-        for _ in range(20):  # during a search this process may stand still
-            searching = pool.submit(server.get, "/products?q=nothing+like+it", timeout=60)
-            meanwhile = 0
-            while not searching.done():
-                assert server.get("/healthz").status == 200
-                meanwhile += not searching.done()
-            assert searching.result(timeout=SECONDS).json() == []
-            if meanwhile > 1:
-                break
-    assert meanwhile > 1  # one response may have arrived before the search began
-
-
-def test_requests_in_flight_finish(tmp_path: Path) -> None:
-    """On SIGTERM a request whose body is still arriving gets its response, and then the service ends."""
-    with Gunicorn(tmp_path, workers=1) as server:
-        with server.connect() as slow:
-            head = b"POST /products HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            slow.sendall(head + b"Content-Length: 16\r\nExpect: 100-continue\r\n\r\n")
-            assert slow.recv(100).startswith(b"HTTP/1.1 100")  # the application is reading the body now
-            slow.sendall(b'{"name"')
-            server.process.send_signal(signal.SIGTERM)
-            until(lambda: not accepts_connections(server))
-            slow.sendall(b': "late"}')
-            assert read_all(slow).startswith(b"HTTP/1.1 200 OK")
-        assert server.process.wait(SECONDS) == 0
-
-
-def accepts_connections(server: Gunicorn) -> bool:
-    try:
-        server.connect().close()
-    except OSError:
-        return False
-    return True
-
-
 def test_unreadable_content_returns_400(server: Gunicorn) -> None:
     """Malformed chunks and incomplete content are the client's fault; the response closes the connection."""
     for content in (
@@ -215,14 +129,6 @@ def test_a_misspelt_setting_is_reported_once(tmp_path: Path) -> None:
     with Gunicorn(tmp_path, PAGE_LIMT="50") as server:
         lines = [line for line in server.lines() if "PAGE_LIMT" in line]
     assert lines == ["restkeeper: PAGE_LIMT is no setting; did you mean PAGE_LIMIT?"]
-
-
-def test_create_and_read_back(server: Gunicorn) -> None:
-    """An item that one worker has stored is returned by every worker."""
-    made = server.post("/products", {"name": "Desk lamp", "price": 49.9})
-    assert made.status == 200
-    for _ in range(8):
-        assert server.get(made.headers["location"]).body == made.body
 
 
 def test_the_start_prints_what_is_served(server: Gunicorn) -> None:
@@ -291,7 +197,7 @@ def test_a_stop_ends_all_waits(tmp_path: Path) -> None:
         assert time.monotonic() - began < 20
 
 
-CALLERS = [f"127.0.0.{n}" for n in range(2, 10)]  # each has its own counters, and so its own window
+CALLERS = ["127.0.0.2", "127.0.0.3"]  # each has its own counters, and so its own window
 CONNECTIONS = 64
 EACH = 5  # requests on a connection
 QUOTA = 150  # of 320
@@ -321,7 +227,7 @@ def send_in_parallel(port: int, caller: str) -> Counter[int]:
 
 
 def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
-    """2 workers under 64 connections admit exactly the quota, in 8 of 8 windows."""
+    """2 workers under 64 connections admit exactly the quota, in each window."""
     settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
     with Gunicorn(tmp_path, workers=2, **settings) as server:
         found = [send_in_parallel(server.port, caller) for caller in CALLERS]

@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from marshmallow import Schema, fields, validate
 
 from restkeeper.config import Config
-from restkeeper.resources.evolution import Add, Convert, Members, Remove, Rename
+from restkeeper.resources.evolution import Add, Members, Remove, Rename
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, Lifecycle, ListOf, Money, Status, Text, Time, Whole
 from restkeeper.schemas.item import ItemSchema
@@ -211,23 +211,6 @@ def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
         mended = client.patch(where, json={"status": "done", "size": "m"})
         assert (mended.status_code, mended.json["status"]) == (200, "done")
     assert client.patch(third, json={"status": "open", "size": "m"}).status_code == 409
-
-
-@pytest.mark.parametrize(
-    ("step", "name", "value"),
-    [
-        ([Rename("title", "name")], "name", "x"),
-        ([Remove("title", TITLE, "?"), Add("name", "new")], "name", "new"),
-        ([Rename("title", "name"), Convert({"name": TITLE}, ["name"], str.upper, str.lower)], "name", "X"),
-    ],
-    ids=["renamed", "removed and added", "renamed and converted"],
-)
-def test_a_step_makes_stored_items_fit(tmp_path: Path, step: list[Any], name: str, value: str) -> None:
-    """With the step that the message shows, the service starts, and items have the shape of the schema."""
-    where = start(tmp_path, BEFORE).post("/notes", json={"title": "x"}).headers["Location"]
-    after = without("title", name=TITLE)
-    item = start(tmp_path, after, upgrades={2: step}).get(where).json
-    assert item[name] == value and "title" not in item
 
 
 def test_steps_that_do_not_lead_to_the_schema_are_refused(tmp_path: Path) -> None:

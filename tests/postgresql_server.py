@@ -197,24 +197,6 @@ class PostgresServer(Databases):
         self.start()
         self.execute("SELECT pg_promote()")
 
-    def take_snapshot(self) -> Path:
-        """Copy its files, as a snapshot of the disk does."""
-        self.stop()
-        copy = self.folder / "snapshot"
-        shutil.copytree(self.data, copy, symlinks=True)
-        for each in (copy, *copy.rglob("*")):
-            if NOBODY and not each.is_symlink():
-                shutil.chown(each, NOBODY["user"], NOBODY["group"])
-        self.start()
-        return copy
-
-    def put_back(self, snapshot: Path) -> None:
-        """Replace its files by a snapshot."""
-        self.stop()
-        shutil.rmtree(self.data)
-        snapshot.rename(self.data)
-        self.start()
-
     def pause(self) -> None:
         """Stop all of its processes with SIGSTOP: connections stay open, and nothing responds."""
 

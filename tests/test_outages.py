@@ -18,7 +18,6 @@ from tests.cluster import Cluster, running
 from tests.live import HttpResponse
 from tests.postgresql_server import PostgresServer
 from tests.processes import kill
-from tests.recorder import next_of
 from tests.waiting import SECONDS, until
 
 # Seconds, on a machine that may stand still for a moment.
@@ -167,32 +166,3 @@ def test_workers_start_while_the_store_cannot_be_opened(
     assert {each.process.poll() for each in cluster.instances} == {None}  # running
     assert not set(before) & set(cluster.worker_pids())
     assert not any("Traceback" in line for line in cluster.lines())
-
-
-def test_an_older_copy_is_noticed(cluster: Cluster, server: PostgresServer) -> None:
-    """After a failover to a copy of the files: cursors of the lost future are a 410, earlier ones go on."""
-    location = create(cluster, name="old").headers["location"]
-    early = next_of(cluster.get("/api/v1/events?after=latest"))
-    kept = create(cluster, name="kept").headers["location"]
-    copy = server.take_snapshot()
-    await_recovery(cluster)
-    lost = [create(cluster, name=f"lost {number}").headers["location"] for number in range(5)]
-    lost_tag = cluster.request("PATCH", kept, {"stock": 1}).headers["etag"]
-    listed = {instance.get("/products?limit=5").headers["etag"] for instance in cluster.instances}
-    late = {next_of(cluster.get("/api/v1/events?after=latest")) for _ in range(8)}
-    tag = cluster.get(location).headers["etag"]
-    server.put_back(copy)
-    await_recovery(cluster)
-    for number in range(9):  # more than were lost
-        create(cluster, name=f"new {number}")
-    assert {cluster.get(path).status for path in lost for _ in range(2)} == {404}
-    assert {cluster.get(cursor).status for cursor in late for _ in range(8)} == {410}
-    assert cluster.request("PATCH", kept, {"stock": 2}).json()["version"] == 2
-    assert {cluster.get(kept, {"If-None-Match": lost_tag}).status for _ in range(4)} == {200}
-    assert {cluster.request("PATCH", kept, {"stock": 3}, {"If-Match": lost_tag}).status for _ in range(4)} == {412}
-    seen = [event["data"]["name"] for event in cluster.get(f"{early}&limit=100").json()]
-    assert seen == ["kept", *(f"new {number}" for number in range(9)), "kept"]
-    assert cluster.get(kept).status == 200
-    assert {cluster.get(location, {"If-None-Match": tag}).status for _ in range(4)} == {304}  # the same item
-    for each in listed:
-        assert cluster.get("/products?limit=5", {"If-None-Match": each}).status == 200

@@ -8,47 +8,40 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from flask.testing import FlaskClient
-from werkzeug.test import TestResponse
 
-from restkeeper import ItemSchema, Resource, Text
 from restkeeper.cli import upkeep as command
 from restkeeper.config import Config
-from restkeeper.service import Service, service_of
+from restkeeper.service import service_of
 from restkeeper.storage import Options, locate, open_store
-from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection, Record, StoredSchema
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
+from restkeeper.storage.interface import Collection, Record, StoredResponse, StoredSchema
 from restkeeper.storage.location import Table
-from restkeeper.storage.outbox import Attempt, Event, EventFilter, LogEntry
+from restkeeper.storage.outbox import Attempt, Event, EventFilter, Secret, parse_id
 from restkeeper.storage.postgresql import copying as postgresql_copying
 from restkeeper.storage.postgresql.copying import PostgresCopy, PostgresCopyable
 from restkeeper.storage.sqlite import location as sqlite_location
 from restkeeper.storage.sqlite import lockfile
 from restkeeper.storage.sqlite.location import SqliteCopy, SqliteCopyable
-from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.postgresql_server import Databases
-from tests.recorder import next_of
 from tests.shop import create_app
-from tests.shop.products import RESOURCE as PRODUCTS
-from tests.shop.users import RESOURCE as USERS
-from tests.test_permissions import ADMIN, ADMIN_KEY, NOTES, key
+from tests.things import OTHERS, SAMPLE, insert, record
+from tests.things import THINGS as INDEXED
 
 pytestmark = [
     pytest.mark.matrix,
     pytest.mark.sqlite,
-    pytest.mark.needs("keys", "ownership", "events", "webhooks", "idempotency"),
+    pytest.mark.needs("events", "webhooks", "idempotency"),
 ]
 
-CREATE = {**ADMIN, "Idempotency-Key": "a-create-that-is-repeated"}
-LAMP = {"name": "Lämp", "price": 49.90, "sku": "L", "attributes": {"z": [1e2, None, 12345678901234567], "a": "\\"}}
 NOW = 1_800_000_000.0
 
 # `restkeeper copy`, which stops after the first items until it is killed.
@@ -75,15 +68,6 @@ main(["copy", *sys.argv[1:]])
 Url = Callable[[str], str]
 
 
-class NameSchema(ItemSchema):
-    """Products as an older program has them."""
-
-    name = Text(1, 200, required=True)
-
-
-OLDER = Resource(name="products", singular="product", schema=NameSchema)
-
-
 @pytest.fixture
 def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Url]:
     """The URL of a new and empty place for a store, of a kind."""
@@ -102,21 +86,6 @@ def url(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Url]:
         request.getfixturevalue("databases").drop_database(each)
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Application]]:
-    """Starts services, whose stores are closed at the end."""
-    made: list[Application] = []
-
-    def start(url: str, *resources: Resource) -> Application:
-        config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY)
-        made.append(create_app(config, resources or (PRODUCTS, USERS, NOTES)))
-        return made[-1]
-
-    yield start
-    for app in made:
-        service_of(app).store.close()
-
-
 def copy(*arguments: str) -> Result:
     """Run the command in this process."""
     return CliRunner().invoke(command.copy, arguments)
@@ -129,159 +98,95 @@ def moved(source: str, target: str) -> str:
     return result.output
 
 
-class Shop(NamedTuple):
-    """A client of a service, the credentials of an owner of notes, and a webhook."""
-
-    client: FlaskClient
-    owner: dict[str, str]
-    webhook: str
-
-    @property
-    def service(self) -> Service:
-        return service_of(self.client.application)  # type: ignore[arg-type]
-
-    def log(self) -> list[LogEntry]:
-        """All deliveries. No database but SQLite stores U+0000."""
-        entries = self.service.store.deliveries(self.webhook, None, 100)
-        return [each._replace(excerpt=each.excerpt and each.excerpt.replace("\0", "\ufffd")) for each in entries]
-
-    def get(self, path: str, **headers: str) -> TestResponse:
-        credentials = self.owner if "notes" in path else ADMIN
-        return self.client.get(path, headers={**credentials, **headers})
-
-
-def filled(app: Application) -> Shop:
-    """Fill a store: items, keys, stored responses, events, and deliveries in every state."""
-    client = app.test_client()
-    hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/hook"}, headers=ADMIN).json["id"]
-    owner = key(client, "notes:read", "notes:write", "products:read")
-    client.post("/products", json=LAMP, headers=CREATE)
-    for number in range(7):
-        client.post("/products", json={"name": f"Ä{number}", "price": number % 3, "sku": f"S{number}"}, headers=ADMIN)
-        client.post("/api/v1/notes", json={"name": f"N{number}"}, headers=owner)
-        client.post("/api/v1/users", json={"email": f"{number}@Example.org"}, headers=ADMIN)
-    listed = client.get("/products", headers=ADMIN).json
-    client.patch(f"/products/{listed[2]['id']}", json={"stock": 9}, headers=ADMIN)
-    client.delete(f"/products/{listed[3]['id']}", headers=ADMIN)
-    made = Shop(client, owner, hook)
-    made.service.store.last_event()  # in PostgreSQL, all events have positions now
-    made.service.store.write(lambda transaction: deliver(transaction, hook))
-    return made
-
-
-def deliver(transaction: Transaction, hook: str) -> None:
+def deliver(transaction: Transaction) -> None:
     """Leave a delivery in each state: delivered, failed, waiting for the next attempt, leased, and due."""
-    transaction.queue(hook, EventFilter(("products", "users")), NOW, 100)
-    first, second, third, _ = transaction.lease(hook, NOW, NOW + 30, 4)
+    transaction.queue("w", EventFilter(("things",)), NOW, 100)
+    first, second, third, _ = transaction.lease("w", NOW, NOW + 30, 4)
     transaction.settle(Attempt(first, NOW + 1, True, 200, 0.25, "thanks", None, 0.0))
     transaction.settle(Attempt(second, NOW + 2, False, 500, 0.5, "n\0o", None, 0.0))
     transaction.settle(Attempt(third, NOW + 3, False, None, 1.5, "", NOW + 60, 0.0))
 
 
-def walk(service: Shop, path: str) -> Iterator[TestResponse]:
-    """The pages from a path on, by their `next` links."""
-    for _ in range(20):
-        yield (page := service.get(path))
-        assert page.status_code == 200, page.text
-        if page.data.strip() == b"[]" or not (path := next_of(page)):
-            return
+def fill(store: Store) -> None:
+    """Fill a store: items, stored responses, events, and deliveries in every state."""
+
+    def work(transaction: Transaction) -> None:
+        transaction.subscribe("w", [Secret("whsec_a"), Secret("whsec_b", 5.0)])
+        transaction.store_response(b"\0r", StoredResponse(NOW, b"\xff"), expired_before=0.0)
+        for each in SAMPLE:
+            transaction.insert("things", each._replace(fingerprint="b", owner="me", removed=b'{"x": 1.50}'))
+            transaction.record(Event("thing.created", "things", each.id, "2026", each.body, "me", "b", b"{}"))
+        transaction.record(Event("thing.deleted", "things", "a", "2026", b"{}"))
+        transaction.delete("things", "b")
+        transaction.insert("others", record("a"))
+
+    store.write(work)
+    store.last_event()  # in PostgreSQL, all events have positions now
+    store.write(deliver)
 
 
-LISTS = (
-    "/products?limit=3",
-    "/products?limit=3&sort=-price,name",
-    "/products?limit=3&sort=-sku",
-    "/products?limit=2&offset=1",
-    "/products?q=LÄMP",
-    "/api/v1/users?email=3@EXAMPLE.org",
-    "/api/v1/notes?limit=3&sort=-name",
-    "/api/v1/events?limit=3",
-    "/api/v1/webhooks",
-    "/api/v1/keys",
-)
+def content(store: Store) -> dict[str, Any]:
+    """All that a service reads. No database but SQLite stores U+0000."""
+    log = store.deliveries("w", None, 100)
+    return {
+        "tokens": [(store.change_token(name), store.count(name)) for name in ("things", "others")],
+        "items": [list(store.scan(name)) for name in ("things", "others")],
+        "schemas": store.schemas("things"),
+        "events": store.events("", EventFilter(("things",)), 100),
+        "responses": store.look_up([b"\0r", b"r"]),
+        "log": [each._replace(excerpt=each.excerpt and each.excerpt.replace("\0", "\ufffd")) for each in log],
+        "secrets": store.write(lambda transaction: transaction.secrets("w")),
+        "work": [store.subscriptions(["w"], NOW + seconds) for seconds in (29, 30, 60)],
+    }
+
+
 KINDS = ("sqlite", "postgresql")
-
-
-class Recorded(NamedTuple):
-    """What a client has received from the source: the paths of pages and items with their responses, and the log."""
-
-    pages: dict[str, TestResponse]
-    items: dict[str, TestResponse]
-    log: list[LogEntry]
-    schemas: list[StoredSchema]
-    last_event: str
-
-
-def recorded(service: Shop) -> Recorded:
-    """Every list with all pages, and each of their items."""
-    pages = {}
-    for start in LISTS:
-        found = {f"{each.request.path}?{each.request.query_string.decode()}": each for each in walk(service, start)}
-        assert next(iter(found.values())).json and (len(found) > 1 or "limit" not in start)
-        pages |= found
-    collections = ("/products", "/api/v1/users", "/api/v1/notes", "/api/v1/webhooks", "/api/v1/keys")
-    paths = [f"{each}/{item['id']}" for each in collections for item in service.get(each).json]
-    store = service.service.store
-    items = {path: service.get(path) for path in paths}
-    return Recorded(pages, items, service.log(), list(store.schemas("products")), store.last_event())
+OLDER, *DECLARED = (
+    replace(INDEXED, schema=StoredSchema("a", 1, 1, "{}")),
+    replace(INDEXED, schema=StoredSchema("b", 1, 1, "{}")),
+    OTHERS,
+)
 
 
 @pytest.mark.parametrize("kinds", [(one, other) for one in KINDS for other in KINDS], ids="-".join)
-def test_the_target_continues_the_source(kinds: tuple[str, str], url: Url, serve: Callable[..., Application]) -> None:
-    """Every response and ETag is the same; keys and stored responses are valid; new changes follow the last ones."""
+def test_the_target_continues_the_source(kinds: tuple[str, str], url: Url) -> None:
+    """All is the same, and what is new follows the last: values stay unique, events and deliveries have the next id."""
     source, target = map(url, kinds)
-    older = serve(source, OLDER, USERS, NOTES)
-    older.test_client().post("/products", json={"name": "Old"}, headers=ADMIN)
-    shop = filled(serve(source))
-    old = recorded(shop)
-    for each in (service_of(older), shop.service):
-        each.store.close()
+    open_store(source, [OLDER]).close()
+    with closing(open_store(source, DECLARED)) as store:
+        fill(store)
+        before = content(store)
+    assert len(before["schemas"]) == 2 and len(before["log"]) == 5
     moved(source, target)
-    new = shop._replace(client=serve(target).test_client())
-    require_same(old, new)
-    require_next(old, new)
-    for path, one in old.items.items():
-        if path.startswith("/products"):
-            headers = {**ADMIN, "If-Match": one.headers["ETag"]}
-            done = new.client.patch(path, json={"stock": 3}, headers=headers)
-            assert done.status_code == 200 and done.json["version"] == one.json["version"] + 1
+    with closing(open_store(target, DECLARED)) as store:
+        assert content(store) == before
+        with pytest.raises(DuplicateValue):
+            insert(store, record("e", sku="L1"))
+        store.write(lambda transaction: transaction.update("things", record("a", 2)))
+        assert store.change_token("things") != before["tokens"][0][0] and store.count("things") == 3
+        last = before["events"].last
+        store.write(lambda transaction: transaction.record(Event("thing.updated", "things", "e", "2026", b"{}")))
+        ((id, *_),) = store.events(last, EventFilter(("things",)), 10).events
+        assert parse_id(id)[0] == parse_id(last)[0] + 1
+        store.write(lambda transaction: transaction.queue("w", EventFilter(("things",)), NOW, 100))
+        assert [each.id for each in store.deliveries("w", None, 1)] == [before["log"][0].id + 1]
+        due = store.write(lambda transaction: transaction.lease("w", NOW + 100, NOW + 130, 100))
+        assert {3, 4, before["log"][0].id + 1} <= {each.id for each in due}
 
 
-def require_same(old: Recorded, new: Shop) -> None:
-    """Lists, pages by cursor, the feed and items; and each ETag of the source is valid on the target."""
-    for path, page in (old.pages | old.items).items():
-        same = new.get(path)
-        assert same.data == page.data
-        for name in ("ETag", "Link", "X-Total-Count"):
-            assert same.headers.get(name) == page.headers.get(name)
-        if tag := page.headers.get("ETag"):
-            assert new.get(path, **{"If-None-Match": tag}).status_code == 304
-    store = new.service.store
-    assert store.schemas("products") == old.schemas and len(old.schemas) == 2
-    assert (new.log(), store.last_event()) == (old.log, old.last_event)
-
-
-def require_next(old: Recorded, new: Shop) -> None:
-    """New changes have the next revision, event and delivery; a repeated request is answered as before."""
-    again = new.client.post("/products", json=LAMP, headers=CREATE)
-    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (200, "true")
-    assert new.client.post("/products", json={"name": "x"}, headers=CREATE).status_code == 422
-    page, tag, log = list(walk(new, "/api/v1/events?limit=100"))[-1], new.get("/products").headers["ETag"], old.log
-    assert new.client.post("/api/v1/notes", json={"name": "after"}, headers=new.owner).status_code == 200
-    assert new.client.post("/products", json={"name": "after", "sku": "S5"}, headers=ADMIN).status_code == 409
-    assert new.client.post("/products", json={"name": "after"}, headers=ADMIN).status_code == 200
-    assert new.get("/products").headers["ETag"] != tag
-    events = new.get(next_of(page)).json
-    assert [event["data"]["name"] for event in events] == ["after", "after"]
-    position = int(old.last_event.rpartition("_")[2], 16)
-    assert [int(event["id"].rpartition("_")[2], 16) for event in events] == [position + 1, position + 2]
-    store, queued = new.service.store, EventFilter(("products",))
-    store.write(lambda transaction: transaction.queue(new.webhook, queued, NOW, 1000))
-    assert [each.id for each in new.log()] == [log[0].id + 1, *(each.id for each in log)]
-    due = store.write(lambda transaction: transaction.lease(new.webhook, NOW + 100, NOW + 130, 100))
-    waiting, leased = {each.id for each in log if each.state == "pending"}, {each.id for each in due}
-    assert leased - waiting == {log[0].id + 1} and {3, 4} <= leased
-    assert len(waiting - leased) == 1  # it comes after another one of the same item
+def test_clients_notice_nothing(url: Url) -> None:
+    """Of a service that is started with the other URL: a create is not repeated, and an ETag is valid."""
+    source, target = map(url, KINDS)
+    create = {"json": {"name": "Lämp", "price": 49.9}, "headers": {"Idempotency-Key": "repeated"}}
+    shown = []
+    for each in (source, target):
+        app = create_app(Config(database_url=each))
+        made = app.test_client().post("/products", **create)  # type: ignore[arg-type]
+        shown.append([made.data, app.test_client().get("/products").headers["ETag"]])
+        service_of(app).store.close()
+        if each == source:
+            moved(source, target)
+    assert shown[0] == shown[1]
 
 
 THINGS = Collection("things", {})

@@ -33,7 +33,6 @@ def attempt(
 
 
 def test_the_library_verifies_a_signed_message() -> None:
-    """With either secret during a rotation, and no other."""
     former, now = new_secret(), time.time()
     for secret in (SECRET, former):
         Webhook(secret).verify(BODY, signed("msg_1", BODY, [SECRET, former], now=now))
@@ -63,7 +62,6 @@ def test_headers_follow_the_specification() -> None:
 
 
 def test_an_invalid_secret_raises_an_error() -> None:
-    """Invalid base64 is not silently read as another secret."""
     with pytest.raises(ValueError):
         signed("msg_1", BODY, [SECRET[:10] + "!" + SECRET[10:]], now=0)
 
@@ -124,7 +122,6 @@ def test_the_last_failure_disables_the_webhook() -> None:
 
 
 def test_a_manual_delivery_is_not_retried() -> None:
-    """Its failure does not disable the webhook."""
     tried = attempt(manual=True)
     assert (tried.next, tried.is_final, must_disable(tried)) == (None, True, False)
 

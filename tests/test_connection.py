@@ -74,7 +74,6 @@ def test_a_response_has_a_deadline(
 
 
 def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any], clock_reads: list[float]) -> None:
-    """The time of an earlier response is not counted."""
     client, theirs = pair
     reading = gevent.spawn(read, theirs)
     for _ in range(100):
@@ -104,7 +103,6 @@ def test_lingering_ends(
 
 
 def test_lingering_reads_a_limited_number_of_bytes(worker: Any, pair: tuple[Client, Any]) -> None:
-    """Not more than the limit is read from a client that keeps sending."""
     client, theirs = pair
     worker.linger_limit, worker.gathered = 2**14, 2**12
     theirs.sendall(bytes(2**15))
@@ -174,7 +172,6 @@ def test_larger_chunks_have_no_limit(size: int) -> None:
 
 
 def test_other_connections_get_a_turn_after_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most one piece from the socket is decoded at a time."""
     turns: list[float] = []
     monkeypatch.setattr("restkeeper.server.worker.gevent.sleep", turns.append)
     pieces = [b"2\r\nab\r\n" * 10] * 50

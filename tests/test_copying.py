@@ -256,7 +256,6 @@ class TestSource:
         add(source, 10, 11)
 
     def test_a_store_in_use_is_refused(self, source: str, url: Url) -> None:
-        """By any process; then nothing is changed."""
         target = url("sqlite")
         with closing(open_store(source, [THINGS])) as store:
             store.read("things", "000001")
@@ -336,7 +335,6 @@ class TestInterrupted:
         moved(source, target)
 
     def test_a_difference_is_found(self, kind: str, url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A row that is changed or missing: nothing is moved."""
         source, target = url("sqlite"), url(kind)
         add(source, 0, 10)
         before = state(source)
@@ -373,7 +371,6 @@ def changed(add: Callable[..., None], change: Callable[[list[Any]], list[Any]]) 
     ],
 )
 def test_a_refusal_changes_nothing(url: Url, arguments: tuple[str, ...], message: str) -> None:
-    """No password is shown."""
     source = url("sqlite")
     add(source, 0, 1)
     result = copy(*(each.format(source=source, folder=source.rpartition("/")[0]) for each in arguments))

@@ -140,7 +140,6 @@ def test_each_change_is_sent_to_its_subscribers(shop: Shop) -> None:
 
 
 def test_its_threads_end_with_it(shop: Shop) -> None:
-    """They are named after their work, and end when it is closed."""
     shop.subscribe()
     shop.make("a")
     before = set(threading.enumerate())
@@ -153,7 +152,6 @@ def test_its_threads_end_with_it(shop: Shop) -> None:
 
 @pytest.mark.sqlite
 def test_a_full_disk_stops_no_delivery(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results of deliveries are stored in the reserved space."""
     shop.subscribe()
     shop.make("a")
     monkeypatch.setattr(shop.store, "_free_space", lambda: 0)
@@ -191,7 +189,6 @@ def test_changes_of_a_webhook_apply_to_the_next_delivery(shop: Shop) -> None:
 
 
 def test_a_matching_event_is_found_behind_many_others(shop: Shop) -> None:
-    """However many events must be skipped."""
     shop.subscribe(types=["user.*"])
     record = shop.store.write(lambda transaction: [transaction.record(UNWANTED) for _ in range(3 * QUEUED)])
     shop.client.post("/users", json={"email": "a@example.org", "name": "Ada"})
@@ -200,7 +197,6 @@ def test_a_matching_event_is_found_behind_many_others(shop: Shop) -> None:
 
 
 def test_a_thread_that_cannot_start_loses_no_delivery(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is sent after its lease has ended."""
     shop.subscribe()
     shop.make()
 
@@ -278,7 +274,6 @@ def test_a_changed_url_is_tried_at_once(shop: Shop) -> None:
 
 
 def test_retry_after_is_respected(shop: Shop) -> None:
-    """Nothing is sent to an endpoint before its Retry-After has passed."""
     webhook = shop.subscribe()
     shop.endpoints.responses["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
     shop.make("one")
@@ -315,7 +310,6 @@ def test_a_worker_does_not_send_after_its_lease(shop: Shop, monkeypatch: pytest.
 
 
 def test_the_events_of_an_item_arrive_in_order(shop: Shop) -> None:
-    """Also when the first of them fails for a while; other items do not wait for it."""
     shop.subscribe()
     item, other = shop.make(), shop.make()
     for stock in (1, 2):
@@ -389,7 +383,6 @@ def test_a_ping_is_sent_once(shop: Shop) -> None:
 
 @pytest.mark.needs("idempotency")
 def test_a_delivery_can_be_repeated(shop: Shop) -> None:
-    """With the same event and id, as a new delivery."""
     webhook = shop.subscribe()
     shop.make()
     shop.worker.deliver_once()
@@ -422,7 +415,6 @@ def refuse_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def test_a_stop_ends_also_with_a_busy_store(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results that could not be stored are stored at the end, if possible."""
     webhook = shop.subscribe()
     shop.make()
     shop.worker.run(refuse_once(shop, monkeypatch).is_set)
@@ -469,7 +461,6 @@ def test_a_worker_waits_for_a_locked_store(
 
 
 def test_a_busy_store_loses_no_result(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results that cannot be stored are stored later."""
     webhook = shop.subscribe()
     shop.make()
     refused = refuse_once(shop, monkeypatch)
@@ -479,7 +470,6 @@ def test_a_busy_store_loses_no_result(shop: Shop, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_unexpected_error_affects_one_delivery(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, other deliveries continue, and this one is retried."""
     shop.subscribe()
     shop.make("bad")
     shop.make("good")

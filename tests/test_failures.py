@@ -103,7 +103,6 @@ def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
 
 @pytest.mark.needs("jwt")
 def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
-    """JWTs are counted like keys."""
     client = secured(**issuer.trusted(tmp_path))
     known, fresh = (issuer.token(exp=time.time() + 600 + n, scope="products:read") for n in range(2))
     assert by_bearer(client, known) == 200
@@ -147,7 +146,6 @@ def test_a_success_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest
 
 
 def test_each_use_of_a_revoked_key_is_one_failure() -> None:
-    """It is refused, though it succeeded before."""
     client = secured()
     secret, first, second = key_of(client), key_of(client), key_of(client)
     assert by_bearer(client, secret) == 200
@@ -236,7 +234,6 @@ def test_a_success_is_cached_for_a_minute(failures: Failures, storage: CountingS
 
 
 def test_a_success_is_known_for_a_day(failures: Failures, clock: SetClock) -> None:
-    """After that it is unknown again."""
     failures.note_success(request_from(), "known")
     for seconds, is_known in ((0, True), (KNOWN_SECONDS, True), (KNOWN_SECONDS, False)):
         clock.now += seconds

@@ -57,12 +57,10 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
 
 @pytest.mark.parametrize(("function", "signature"), SIGNATURES, ids=[each.__qualname__ for each, _ in SIGNATURES])
 def test_overridden_functions_have_these_signatures(function: Callable[..., Any], signature: str) -> None:
-    """The worker and the application override or call it."""
     assert str(inspect.signature(function)) == signature
 
 
 def test_the_used_attributes_exist() -> None:
-    """The worker uses them."""
     assert gunicorn.version_info[0] == 27
     assert body.ChunkedReader(None, None).parser
     assert issubclass(errors.LimitRequestLine, errors.ParseException)

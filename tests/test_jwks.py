@@ -52,7 +52,6 @@ def usable(*keys: Any) -> list[tuple[str | None, tuple[str, ...]]]:
 
 
 def test_a_key_has_the_algorithms_of_its_type() -> None:
-    """Those of its type and curve; if it has `alg`, only that one."""
     rsa = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
     assert usable(jwk("RS256"), jwk("RS256", "second", alg="PS384")) == [("first", rsa), ("second", ("PS384",))]
     assert usable(jwk("ES384"), jwk("EdDSA", kid=None)) == [("first", ("ES384",)), (None, ("EdDSA",))]
@@ -83,21 +82,18 @@ def test_an_unusable_key_is_ignored() -> None:
 
 
 def test_a_private_key_is_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged as an error, without the key."""
     with caplog.at_level(logging.WARNING, "restkeeper"):
         assert usable(jwk("ES256", d="c2VjcmV0"), jwk("ES384")) == [("first", ("ES384",))]
     assert "private key" in caplog.text and "c2VjcmV0" not in caplog.text
 
 
 def test_an_invalid_key_set_raises_an_error() -> None:
-    """A document that is not a JWK Set raises ValueError."""
     for text in (b"", b"{", b"[]", b"null", b"{}", b'{"keys": {}}', b"\xff", b"[" * 5000):
         with pytest.raises(ValueError):
             usable_keys(text)
 
 
 def test_a_token_without_kid_needs_one_key_that_fits(clock: SetClock) -> None:
-    """It is valid if exactly one key of the set is for its algorithm."""
     text = token(headers={"kid": None})
     assert is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), text)
     assert is_valid(from_url(Issuer(key_set(jwk("ES256"), jwk("ES384"))), clock), text)
@@ -105,7 +101,6 @@ def test_a_token_without_kid_needs_one_key_that_fits(clock: SetClock) -> None:
 
 
 def test_a_key_without_kid_is_not_for_a_token_that_names_one(clock: SetClock) -> None:
-    """No key has the name in the token."""
     assert not is_valid(from_url(Issuer(key_set(jwk("ES256", kid=None))), clock), token())
 
 
@@ -152,7 +147,6 @@ def test_an_unreadable_file_changes_nothing(file: Path, clock: SetClock, caplog:
 
 
 def test_an_unchanged_set_is_logged_once(file: Path, clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Reading it again is not logged, except after an error."""
     with caplog.at_level(logging.INFO, "restkeeper"):
         tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock.time)
         for text in (None, None, b"{", FIRST, None):
@@ -164,7 +158,6 @@ def test_an_unchanged_set_is_logged_once(file: Path, clock: SetClock, caplog: py
 
 
 def test_an_empty_set_withdraws_all_keys(file: Path, clock: SetClock) -> None:
-    """An issuer that withdraws all its keys is believed."""
     tokens = Tokens(ISSUER, AUDIENCE, str(file), now=clock.time)
     file.write_bytes(key_set())
     clock.now += 1
@@ -212,7 +205,6 @@ def test_a_set_is_cached_for_five_minutes(clock: SetClock) -> None:
 
 
 def test_an_unchanged_set_keeps_the_cache_of_tokens(clock: SetClock) -> None:
-    """After a fetch of the same keys no token is verified again."""
     tokens = from_url(Issuer(FIRST), clock)
     claims = tokens.verify(OLD)
     clock.now += 300
@@ -233,7 +225,6 @@ def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: SetClock) -> None
 
 
 def test_a_clock_that_is_set_back_stops_no_fetch(clock: SetClock) -> None:
-    """The next fetch does not depend on a clock that only moves forward."""
     issuer = Issuer(FIRST)
     tokens = from_url(issuer, clock)
     issuer.body = SECOND
@@ -310,7 +301,6 @@ def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None
 
 
 def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During a fetch they are verified with the present set."""
     monkeypatch.setattr("restkeeper.features.jwt.jwks.CACHED_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)

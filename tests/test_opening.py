@@ -65,7 +65,6 @@ def test_a_failure_that_costs_nothing_is_looked_for_again_at_once() -> None:
 
 
 def test_uses_do_not_wait_behind_an_attempt_that_follows_a_failure() -> None:
-    """Of many requests one waits."""
     store, under_way, end = Store(), Event(), Event()
     store.fails()
     store.works = lambda: (under_way.set(), end.wait(SECONDS))
@@ -79,7 +78,6 @@ def test_uses_do_not_wait_behind_an_attempt_that_follows_a_failure() -> None:
 
 
 def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When one has waited in vain, others do not."""
     monkeypatch.setattr(base, "WAIT_SECONDS", 0.01)
     store, under_way, end = Store(), Event(), Event()
     store.failure, store.works = None, lambda: (under_way.set(), end.wait(SECONDS))
@@ -115,7 +113,6 @@ def test_a_start_shows_the_failure(failure: StoreError | OSError, creates: bool,
 
 
 def test_a_location_creates_no_file(tmp_path: Path) -> None:
-    """It knows whether the file exists."""
     file = locate(f"sqlite:///{tmp_path}/a.db")
     assert (file.temporary, file.folder, file.size()) == (False, os.path.realpath(tmp_path), 0)
     with pytest.raises(StoreUnavailable, match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL="):

@@ -201,7 +201,6 @@ def test_an_invalid_backup_is_refused(
 
 
 def test_a_store_cannot_be_restored_from_itself(tmp_path: Path, backup: Path) -> None:
-    """Also by another name."""
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
     assert "is the store itself" in restore(tmp_path, str(tmp_path / "link.db")).stderr
 

@@ -55,7 +55,6 @@ def both(request: pytest.FixtureRequest, serve: Callable[[Resource], FlaskClient
 
 
 def test_old_and_new_programs_change_an_item_in_turn(both: tuple[FlaskClient, FlaskClient, Resource]) -> None:
-    """Nothing is lost: the old one preserves the new fields, and the form of the new one."""
     old, new, declared = both
     where = old.post("/notes", json={"title": "a"}).headers["Location"]
     assert new.get(where).json["weight"] == 7
@@ -197,7 +196,6 @@ def test_an_old_program_knows_fields_that_stay(both: tuple[FlaskClient, FlaskCli
 
 
 def test_a_deleted_item_of_a_newer_program_stays_without_events(serve: Callable[[Resource], FlaskClient]) -> None:
-    """An old program without events does not delete what it cannot represent either."""
     old = serve(Resource("notes", "note", OLD.schema, events=False))
     new = serve(Resource("notes", "note", RENAMED.schema, events=False, upgrades=RENAMED.upgrades))
     where = new.post("/notes", json={"name": "b"}).headers["Location"]

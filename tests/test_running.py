@@ -42,7 +42,6 @@ def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
 
 
 def test_an_invalid_request_id_is_replaced(client: FlaskClient) -> None:
-    """An id that could break the log is replaced by a generated one."""
     for id in ("", "a b", "x" * 129, "é", "<script>", '"', "-", "\t"):
         found = client.get("/products", headers={"X-Request-Id": id}).headers["X-Request-Id"]
         assert re.fullmatch("[0-9a-f]{32}", found), id
@@ -125,7 +124,6 @@ def test_a_bad_setting_stops_the_start(
 
 
 def test_a_misspelt_setting_is_reported_once(tmp_path: Path) -> None:
-    """At the start, and not by each worker."""
     with Gunicorn(tmp_path, PAGE_LIMT="50") as server:
         lines = [line for line in server.lines() if "PAGE_LIMT" in line]
     assert lines == ["restkeeper: PAGE_LIMT is no setting; did you mean PAGE_LIMIT?"]

@@ -169,7 +169,6 @@ def test_a_retry_after_date_is_converted_to_seconds(sender: Sender, monkeypatch:
 
 
 def test_interim_responses_are_skipped(sender: Sender) -> None:
-    """100 and 103 are not the final response."""
     interim = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
     )
@@ -193,7 +192,6 @@ def test_a_response_before_the_end_of_the_request_is_used(sender: Sender) -> Non
 
 
 def test_each_endpoint_has_its_own_connection(sender: Sender) -> None:
-    """A request is never sent on the connection of another endpoint."""
     with serving(OK) as one, serving(OK) as other:
         for endpoint in (one, other, one, other):
             assert sender(endpoint.url, {}, str(endpoint.port).encode()).status == 200
@@ -203,7 +201,6 @@ def test_each_endpoint_has_its_own_connection(sender: Sender) -> None:
 
 
 def test_an_idle_connection_that_was_closed_is_replaced(sender: Sender) -> None:
-    """If the endpoint has closed an idle connection, the sender opens a new one."""
     closed = threading.Event()
 
     def script(connection: EndpointConnection) -> None:
@@ -284,7 +281,6 @@ def test_a_new_connection_that_breaks_is_a_failure(sender: Sender) -> None:
 def test_a_reused_connection_that_breaks_in_the_response_is_a_failure(
     sender: Sender, monkeypatch: pytest.MonkeyPatch, reset: bool
 ) -> None:
-    """An endpoint that has begun to respond has received the request."""
     receive, has_begun = socket.socket.recv, threading.Event()
 
     def recv(sock: socket.socket, size: int) -> bytes:
@@ -307,8 +303,6 @@ def test_a_reused_connection_that_breaks_in_the_response_is_a_failure(
 
 
 def test_many_threads_share_a_sender(sender: Sender) -> None:
-    """Each thread gets its own response, and there are no more connections than threads."""
-
     def script(connection: EndpointConnection) -> None:
         while request := connection.request():
             body = request.partition(b"\r\n\r\n")[2]
@@ -402,7 +396,6 @@ def test_an_endless_response_head_is_refused(sender: Sender) -> None:
     "head", [b"\r\n", b"Content-Length: 99999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nfffffff\r\n"]
 )
 def test_endless_content_is_not_read(sender: Sender, head: bytes) -> None:
-    """Only its beginning is returned."""
     cut = threading.Event()
 
     def script(connection: EndpointConnection) -> None:
@@ -441,7 +434,6 @@ LAST = {
 
 
 def test_the_last_response_of_a_connection_keeps_its_status(sender: Sender) -> None:
-    """The endpoint has responded, so it has received the request; the next one has another connection."""
     for why, script in LAST.items():
         with serving(script) as endpoint:
             assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, 200], why
@@ -449,14 +441,12 @@ def test_the_last_response_of_a_connection_keeps_its_status(sender: Sender) -> N
 
 
 def test_a_closed_port_is_a_plain_failure(sender: Sender) -> None:
-    """The reason is understandable for the owner of an endpoint."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == DeliveryResult(None, "connection refused", None)
 
 
 def test_a_name_that_is_not_resolved_has_a_reason(guarded: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown name has another reason than a failed resolver."""
     codes = {socket.EAI_NONAME: "no such host", socket.EAI_AGAIN: "the name cannot be resolved now"}
     errors = iter(codes)
 
@@ -524,7 +514,6 @@ def test_of_several_addresses_only_the_public_ones_are_called(guarded: Sender, n
 
 
 def test_an_unreachable_address_leaves_time_for_the_others(guarded: Sender, net: Net) -> None:
-    """Each of several addresses has a share of the time."""
     net.names["many.example"] = [[PUBLIC, OTHER_PUBLIC, "8.8.8.8"]]
     guarded("https://many.example/", {}, b"{}")
     first, second, third = net.seconds
@@ -532,7 +521,6 @@ def test_an_unreachable_address_leaves_time_for_the_others(guarded: Sender, net:
 
 
 def test_only_https_is_called(guarded: Sender, net: Net) -> None:
-    """Other schemes are refused before a name is resolved."""
     refusal = DeliveryResult(None, "refused: only https is allowed (WEBHOOK_ALLOW_PRIVATE)", None)
     for url in ("http://hook.example/", "HTTP://hook.example/", "ftp://hook.example/", "file:///etc/x"):
         assert guarded(url, {}, b"{}") == refusal, url
@@ -586,7 +574,6 @@ def test_a_certificate_is_verified(
 
 
 def test_an_endpoint_without_tls_is_a_tls_error(net: Net) -> None:
-    """Plain HTTP at an https URL is an error of TLS."""
     net.names["hook.example"] = [[PUBLIC]]
 
     def script(connection: EndpointConnection) -> None:
@@ -599,7 +586,6 @@ def test_an_endpoint_without_tls_is_a_tls_error(net: Net) -> None:
 
 
 def test_a_slow_handshake_ends_in_time(net: Net) -> None:
-    """The deadline includes the TLS handshake."""
     net.names["hook.example"] = [[PUBLIC]]
     with serving(lambda connection: connection.send_slowly(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
         began = time.monotonic()
@@ -655,7 +641,6 @@ def test_greenlets_share_a_sender(script: Script, scheme: str, timeout: float, r
 
 
 def test_slow_name_resolution_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline includes the resolution of the name."""
     ended = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30.0) and [])
     sender = Sender(timeout=0.2)

@@ -335,7 +335,6 @@ def test_schemas_inside_are_compared(tmp_path: Path, inside: str) -> None:
 
 
 def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
-    """Of what is stored, the newest is compared first."""
     start(tmp_path, BEFORE).post("/notes", json={"title": "a"})
     second = without("title", name=TITLE)
     upgrades: dict[int, list[Any]] = {2: [Rename("title", "name")]}

@@ -137,7 +137,6 @@ def test_an_invalid_header_is_refused(tokens: Tokens) -> None:
 
 
 def test_a_changed_token_is_refused(tokens: Tokens) -> None:
-    """Another payload or header with the same signature, another signature, or none."""
     header, payload, signature = token().split(".")
     other = encoded(GOOD | {"sub": "eve"})
     assert refused(tokens, f"{header}.{other}.{signature}") == "InvalidSignatureError"
@@ -158,7 +157,6 @@ def test_a_token_is_recognized_by_its_form(tokens: Tokens) -> None:
 
 
 def test_an_oversized_token_is_refused(tokens: Tokens) -> None:
-    """More than 16 KiB is refused, also with a valid signature."""
     assert tokens.verify(token(pad="x" * 10_000)).subject == "ada"
     assert refused(tokens, token(pad="x" * 13_000)) == "too long"
 
@@ -173,7 +171,6 @@ def test_keys_inside_a_token_are_ignored(trust: Callable[..., Tokens]) -> None:
 
 
 def test_a_verified_token_expires(tokens: Tokens, clock: SetClock) -> None:
-    """A token that was verified before is refused from exp on."""
     text = token(exp=START + 0.9)
     assert tokens.verify(text) is tokens.verify(text)
     clock.now += 0.9
@@ -189,7 +186,6 @@ def test_the_log_has_the_cause_and_not_the_token(tokens: Tokens, caplog: pytest.
 
 
 def test_any_changed_token_raises_only_invalid_token(tokens: Tokens) -> None:
-    """No change to a good token raises anything else, and no other token is valid."""
     chance = random.Random(20)  # noqa: S311 - the same each time
     good = token()
     parts = [json.loads(b) for b in (b'{"alg":"ES256","kid":"first"}', json.dumps(GOOD).encode())]

@@ -125,7 +125,6 @@ def test_a_unique_value_is_not_taken_twice(deployment: Deployment) -> None:
 
 
 def test_unique_values_without_case_are_compared_so(tmp_path: Path) -> None:
-    """As the index of the field does."""
     deployment = Deployment(tmp_path)
     deployment.serve(resource({"name": NAME})).post("/notes", json={"name": "Äb"})
     folded = (Index("title", unique=True, fold=True),)
@@ -194,7 +193,6 @@ NEW_SECOND = {"title": NAME, "code": Text(0, 50, load_default=None, allow_none=T
 
 
 def test_what_older_items_refer_to_is_not_deleted_before_migrate(tmp_path: Path) -> None:
-    """Their reference has another name, so that no query would find it."""
     deployment = Deployment(tmp_path)
     parent = Reference("notes", allow_none=True, load_default=None)
     old = deployment.serve(resource({"parent": parent}))
@@ -254,7 +252,6 @@ def test_migrate_converts_values_that_others_had(tmp_path: Path) -> None:
 def test_each_step_says_what_it_changes(
     deployment: Deployment, step: Step, fields: dict[str, Any], changed: str
 ) -> None:
-    """All but the additive one."""
     definitions = {**NEW_SECOND, **fields}
     definitions = {name: each for name, each in definitions.items() if name != "title" or "title" in fields}
     client = deployment.serve(resource(definitions, upgrades={2: [step]}))
@@ -301,7 +298,6 @@ class TestRefused:
             assert new.delete(f"/api/v1/notes/{each['id']}").json == each
 
     def test_another_version_names_the_value(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
-        """And where it can be mended; nothing is changed."""
         new = deployment.serve(NUMBERED)
         where = f"/api/v2/notes/{stored[1]['id']}"
         for refused in (new.get(where), new.patch(where, json={"title": "b"})):
@@ -429,7 +425,6 @@ class TestRefused:
             assert sum(id in refused.json["detail"] for id in ids) == named  # any of them: they have no order
 
     def test_a_version_between_shows_it(self, deployment: Deployment, stored: list[dict[str, Any]]) -> None:
-        """If the step that refuses it is a later one."""
         rename: list[Step] = [Rename("title", "name"), Rename("note", "about")]
         definitions = {"name": NAME, "number": Whole(load_default=7), "about": Text(load_default="-")}
         convert: list[Step] = [Convert({"count": TEXT}, ["number"], up=int, down=str)]
@@ -471,7 +466,6 @@ class TestRefused:
         assert new.put(where, json={"title": "c"}, headers={"If-Match": tag}).status_code in (404, 412)
 
     def test_its_value_is_exact(self, deployment: Deployment) -> None:
-        """Also a decimal number inside an array."""
         sizes, amount = fields.List(fields.Decimal(), required=True), Whole(load_default=0)
         old = deployment.serve(resource({"sizes": sizes}))
         where = old.post("/notes", data='{"sizes": [1.50, 2]}', content_type="application/json").headers["Location"]

@@ -59,7 +59,6 @@ class TestResource:
         assert all(response.status_code == 200 and secret not in response.text for response in shown)
 
     def test_a_webhook_can_be_paused_and_resumed(self, client: FlaskClient) -> None:
-        """By its status; only the service sets `disabled`."""
         path = f"{HOOKS}/{make(client)['id']}"
         for status in ("paused", "active"):
             assert client.patch(path, json={"status": status}).json["status"] == status
@@ -68,7 +67,6 @@ class TestResource:
         assert faults(client.post(HOOKS, json={"url": URL, "status": "disabled"})) == ["#/status"]
 
     def test_if_match_works_for_webhooks(self, client: FlaskClient) -> None:
-        """For changes, the deletion and the rotation."""
         response = client.post(HOOKS, json={"url": URL})
         path, old = response.headers["Location"], {"If-Match": response.headers["ETag"]}
         assert client.patch(path, json={"description": "x"}, headers=old).status_code == 200
@@ -86,14 +84,12 @@ class TestResource:
         assert client.get(path).json["url"] == URL
 
     def test_private_addresses_can_be_allowed(self) -> None:
-        """With WEBHOOK_ALLOW_PRIVATE, also with http."""
         client = create_app(Config(webhook_allow_private=True)).test_client()
         for url in ("http://127.0.0.1:9000/x", "http://localhost/", "https://10.0.0.1/", URL):
             assert client.post(HOOKS, json={"url": url}).status_code == 200, url
         assert faults(client.post(HOOKS, json={"url": "http://me@127.0.0.1/"})) == ["#/url"]
 
     def test_a_webhook_with_a_forbidden_url_can_be_paused(self, tmp_path: Path) -> None:
-        """Its URL may stay, but the webhook cannot be resumed."""
         database_url = f"sqlite:///{tmp_path}/x.db"
         before, after = (
             create_app(Config(database_url=database_url, webhook_allow_private=allow)).test_client()
@@ -144,7 +140,6 @@ class TestRotation:
         assert [len(each.split(" ")) for each in signatures] == [3, 2, 1]
 
     def test_rotating_an_unknown_webhook_returns_404(self, client: FlaskClient) -> None:
-        """Like all operations on an unknown webhook."""
         for method, rest in [("POST", "/rotate"), ("POST", "/ping"), ("GET", "/deliveries"), ("GET", "/deliveries/1")]:
             assert client.open(f"{HOOKS}/none{rest}", method=method).status_code == 404
         assert client.post(f"{HOOKS}/none/deliveries/1/redeliver").status_code == 404
@@ -165,7 +160,6 @@ class TestLog:
         assert client.get(f"{hook}/deliveries").headers["Cache-Control"] == "no-store"
 
     def test_invalid_parameters_are_refused(self, client: FlaskClient) -> None:
-        """The fault names each unknown or malformed parameter."""
         hook = f"{HOOKS}/{make(client)['id']}"
         for query in ("state=lost", "limit=0", "limit=101", "cursor=x", "cursor=0", "offset=1"):
             response = client.get(f"{hook}/deliveries?{query}")

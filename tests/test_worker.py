@@ -462,7 +462,6 @@ WAITS = {
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_nearly_full_process_closes_the_connection_that_waits_longest(wait: str, tmp_path: Path) -> None:
-    """It is the one that has sent nothing for the longest time; all others stay."""
     begun, more, rest = WAITS[wait]
     options = ("--keep-alive", "75", "--worker-connections", "20")  # it is nearly full with more than 18
     with gunicorn(tmp_path, *options, worker="Patient", workers=1) as server, ExitStack() as stack:
@@ -532,7 +531,6 @@ def test_max_requests(tmp_path: Path) -> None:
 
 
 def test_at_the_limit(port: int) -> None:
-    """The largest accepted value, and one more."""
     for most, request, status in (
         (8190, lambda n: get(line=b"GET /" + b"a" * (n - 14) + b" HTTP/1.1"), 414),
         (8190, lambda n: get(b"Host: a\r\nX: " + b"a" * (n - 5) + b"\r\n"), 431),

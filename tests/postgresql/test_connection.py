@@ -132,7 +132,6 @@ def test_the_number_of_waiting_uses_is_limited(url: str, connected: Connect, mon
 
 
 def test_a_statement_ends_in_time(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that waits for a lock."""
     monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.2)
     connections = connected(url)
     with psycopg.connect(url) as other:
@@ -145,7 +144,6 @@ def test_a_statement_ends_in_time(url: str, connected: Connect, monkeypatch: pyt
 
 
 def test_an_idle_transaction_is_ended(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that it holds no locks."""
     monkeypatch.setattr(limits, "IDLE_SECONDS", 0.1)
     connections = connected(url)
     with pytest.raises(StoreUnavailable), connections.session() as session:
@@ -156,7 +154,6 @@ def test_an_idle_transaction_is_ended(url: str, connected: Connect, monkeypatch:
 
 
 def test_a_transaction_is_limited_in_time(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that is not idle; so none delays its events for long."""
     monkeypatch.setattr(limits, "TRANSACTION_SECONDS", 0.3)
     connections = connected(url)
     start = time.monotonic()

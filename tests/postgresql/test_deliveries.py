@@ -28,7 +28,6 @@ def sweep(outbox: OutboxOnly) -> int:
 
 
 def test_one_worker_queues(outbox: OutboxOnly) -> None:
-    """Another one examines nothing meanwhile, and then continues after it."""
     record(outbox, "a", "b")
     with outbox.transaction() as first, outbox.transaction() as second:
         assert first.queue("w", THINGS, 1.0, 1) == 1
@@ -52,7 +51,6 @@ def test_a_queued_delivery_is_not_missed_by_a_settling_one(outbox: OutboxOnly) -
 
 
 def test_a_settled_delivery_is_not_missed_by_a_queued_one(outbox: OutboxOnly) -> None:
-    """While one is settled nothing is queued, so that the next one does not wait for it for ever."""
     record(outbox, "a", "a")
     outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 1))
     (first,) = lease(outbox)  # type: ignore[arg-type]
@@ -64,7 +62,6 @@ def test_a_settled_delivery_is_not_missed_by_a_queued_one(outbox: OutboxOnly) ->
 
 
 def test_a_delivery_is_leased_once(outbox: OutboxOnly) -> None:
-    """A worker skips what another one leases at the same moment, and does not wait."""
     record(outbox, *"abcd")
     queue(outbox)  # type: ignore[arg-type]
     with outbox.transaction() as first, outbox.transaction() as second:
@@ -98,7 +95,6 @@ def test_a_sweep_waits_for_a_worker_that_queues(outbox: OutboxOnly) -> None:
 
 
 def test_a_sweep_ends_before_a_manual_delivery_of_its_events(outbox: OutboxOnly) -> None:
-    """The event is not found then."""
     record(outbox, "a", "b")
     (first, _) = all_of(outbox)  # type: ignore[arg-type]
     parallel = Parallel()

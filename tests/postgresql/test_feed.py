@@ -116,7 +116,6 @@ def test_an_open_transaction_outlives_a_sweep(outbox: OutboxOnly) -> None:
 
 
 def test_an_event_without_a_position_is_not_swept(outbox: OutboxOnly) -> None:
-    """It is deleted when readers could have seen it."""
     outbox.record("a", "b", "c")
     sweep = lambda: outbox.write(lambda transaction: transaction.sweep_events("2027", 10))  # noqa: E731
     assert sweep() == 0 and items_of(outbox) == ["a", "b", "c"]

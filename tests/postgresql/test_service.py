@@ -89,7 +89,6 @@ END $$""")
 
 
 def test_an_import_reports_the_size_of_tables_and_indexes(app: Application, tmp_path: Path, execute: Execute) -> None:
-    """That of the store alone, not of other tables."""
     execute("CREATE TABLE other AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
     file = tmp_path / "a.ndjson"
     file.write_text('{"name": "a"}\n')
@@ -210,7 +209,6 @@ def test_a_committed_create_does_not_wait_for_the_numbering(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_start_that_waits_can_be_stopped(tmp_path: Path, number: int) -> None:
-    """No process of it is left."""
     waiting = Gunicorn(tmp_path, start_new_session=True, DATABASE_URL="postgresql://127.0.0.1:1/shop")
     until(lambda: "waits up to" in waiting.log.read_text())
     waiting.process.send_signal(number)

@@ -127,7 +127,6 @@ def test_writers_of_different_items_do_not_wait_for_each_other(instances: Instan
 
 
 def test_a_repetition_at_another_instance_waits_for_the_first_response(instances: Instances) -> None:
-    """It gets that, and no conflict of the unique value."""
     with instances.hold(lambda: instances.post(0, "mine")) as parallel:
         twin = parallel.start(instances.post, 1, "mine")
         instances.wait_until_blocked()
@@ -138,8 +137,6 @@ def test_a_repetition_at_another_instance_waits_for_the_first_response(instances
 
 
 def test_a_repetition_is_executed_if_the_first_request_fails(instances: Instances) -> None:
-    """The one that waited is then the first."""
-
     def fail() -> Any:
         instances.post(0, "mine")
         return instances.post(0, "mine")

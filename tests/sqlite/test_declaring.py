@@ -144,7 +144,6 @@ def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("used", ["item", "event"])
 def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used: str) -> None:
-    """One item or one event of it is enough to refuse another schema, until it is deleted or converted."""
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("a"), Collection("others", {}))
     opened(tmp_path, schemas.collection("b", refuses="a")).close()
@@ -202,7 +201,6 @@ def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
 
 
 def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
-    """The oldest is deleted when another is registered."""
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("first"))
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:

@@ -36,7 +36,6 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 
 
 def test_each_migration_names_the_oldest_program(tmp_path: Path) -> None:
-    """The store has the highest number of all migrations from the present one on."""
     numbers = [oldest_of(path.read_text()) for path in migrations.MIGRATIONS]
     assert all(1 <= oldest <= number for number, oldest in enumerate(numbers, start=1))
     open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
@@ -89,7 +88,6 @@ def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
 
 
 def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., None]) -> None:
-    """So that the program before can start again."""
     fields = StoredSchema("0123abcd", 1, 1, "{}")
     refusing = replace(
         THINGS, schema=fields._replace(fingerprint="4567cdef"), conflict=lambda stored: "does not fit the schema"
@@ -106,7 +104,6 @@ def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., N
 
 
 def test_a_store_without_a_migration_is_not_ready(tmp_path: Path) -> None:
-    """Another file was put in its place."""
     store = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
     store.check()
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:

@@ -41,7 +41,6 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
 
 
 def test_a_store_can_be_opened_again(tmp_path: Path) -> None:
-    """A file is the same store when it is opened again, also with another declaration."""
     url = f"sqlite:///{tmp_path}/store.db"
     first = open_store(url, [THINGS])
     insert(first, *SAMPLE)
@@ -64,7 +63,6 @@ def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
 
 
 def test_an_invalid_path_raises_an_error(tmp_path: Path) -> None:
-    """The error names an invalid path."""
     with pytest.raises(StoreUnavailable, match="no/such/folder"):
         open_store(f"sqlite:///{tmp_path}/no/such/folder/store.db", [THINGS])
 

@@ -136,8 +136,6 @@ def test_an_interrupted_query_leaves_no_snapshot(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
-    """The exception that interrupted it is raised, not only SQLite's."""
-
     class Killing(Clock):
         def monotonic(self) -> float:
             self.now += WORK_SECONDS
@@ -198,7 +196,6 @@ def test_a_search_pauses_for_others_at_large_items(
 
 
 def test_fetching_rows_pauses_for_others(tmp_path: Path) -> None:
-    """Also between the large rows of a page."""
     clock = Counting()
     store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock))
     insert(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))

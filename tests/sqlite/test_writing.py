@@ -125,7 +125,6 @@ def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When one work of a commit is interrupted, no other work succeeds: none was committed."""
     gate = threading.Barrier(3)
     monkeypatch.setattr("time.sleep", lambda _: gate.wait(SECONDS))  # the three share one commit
     outcomes: list[str] = []

@@ -68,7 +68,6 @@ def test_the_events_of_an_item_are_delivered_in_order(outbox: Store) -> None:
 
 
 def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
-    """Each webhook has its own delivery of an event."""
     subscribe(outbox, "v")
     record(outbox, event("a"), event("a"))
     queue(outbox)
@@ -77,7 +76,6 @@ def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
 
 
 def test_an_endpoint_can_request_a_pause(outbox: Store) -> None:
-    """During the pause no delivery is due."""
     record(outbox, event("a"), event("b"))
     queue(outbox)
     first, second = lease(outbox, until=20.0)
@@ -211,6 +209,5 @@ def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:
 
 
 def test_secrets_can_change(outbox: Store) -> None:
-    """The new secrets are read."""
     outbox.write(lambda transaction: transaction.set_secrets("w", [Secret("whsec_c")]))
     assert outbox.write(lambda transaction: transaction.secrets("w")) == (Secret("whsec_c"),)

@@ -12,7 +12,6 @@ from tests.waiting import join
 
 
 def test_events_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
-    """In pages, each event occurs once, after the one before it."""
     ids = record(outbox, *(event(str(n)) for n in range(7)))
     ids += record(outbox, event("7"))
     assert all_of(outbox) == ids and len(set(ids)) == 8
@@ -45,7 +44,6 @@ def test_a_failed_transaction_records_no_event(outbox: Store) -> None:
 
 
 def test_the_last_event_is_known(outbox: Store) -> None:
-    """`last_event` changes with each event, also with one of another thread."""
     begin = outbox.last_event()
     assert outbox.events(begin, THINGS, 10) == ([], begin, False)
     thread = threading.Thread(target=lambda: record(outbox, event()))
@@ -125,7 +123,6 @@ def test_an_expired_cursor_gets_a_cursor_to_resume(outbox: Store) -> None:
 
 
 def test_a_cursor_of_another_store_is_refused(outbox: Store) -> None:
-    """It is refused whatever its position is."""
     record(outbox, event(), event(), event())
     for cursor in ("x", "evt_00000000_2", "evt_00000000_ffff", "evt_00000000_-1", "evt_00000000_"):
         with pytest.raises(EventsExpired):

@@ -13,7 +13,6 @@ from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 
 
 def test_a_record_is_read_byte_for_byte(store: Store) -> None:
-    """A record is read as it was inserted, its body unchanged."""
     stored = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me")
     insert(store, stored)
     assert store.read("things", "a") == stored
@@ -33,7 +32,6 @@ def test_a_record_has_what_its_body_no_longer_has(store: Store) -> None:
 
 
 def test_a_missing_record_is_not_found(store: Store) -> None:
-    """Reading, updating and deleting a missing record raise RecordNotFound."""
     for work in (
         lambda: store.read("things", "x"),
         lambda: store.write(lambda transaction: transaction.read("things", "x")),
@@ -46,7 +44,6 @@ def test_a_missing_record_is_not_found(store: Store) -> None:
 
 
 def test_collections_do_not_mix(store: Store) -> None:
-    """Two collections can have records with the same id."""
     insert(store, record("a", name="thing"))
     insert(store, record("a", name="other"), collection="others")
     assert b"thing" in store.read("things", "a").body
@@ -103,19 +100,16 @@ def test_the_change_token_differs_after_every_change(store: Store) -> None:
 
 
 def test_two_stores_have_no_change_token_in_common(open_one: Callable[..., Store]) -> None:
-    """Two stores have different change tokens, even with equal histories."""
     one, two = open_one(THINGS), open_one(THINGS)
     assert one.change_token("things") != two.change_token("things")
 
 
 def test_scan_returns_all_records_in_order(store: Store) -> None:
-    """A scan returns every record in order of id."""
     insert(store, *reversed(SAMPLE))
     assert list(store.scan("things")) == SAMPLE
 
 
 def test_the_schema_of_a_collection_is_registered(open_one: Callable[..., Store]) -> None:
-    """A new store has the schema of each collection that declares one."""
     schema = StoredSchema("0123abcd", 2, 1, '{"name":"str"}')
     store = open_one(Collection("a", {}, schema=schema), Collection("b", {}))
     assert (store.schemas("a"), store.schemas("b")) == ([schema], [])
@@ -196,5 +190,4 @@ def test_a_tidy_store_has_its_indexes(store: Store) -> None:
 
 
 def test_a_ready_store_passes_its_check(store: Store) -> None:
-    """The check of a migrated store raises nothing."""
     store.check()

@@ -84,7 +84,6 @@ def test_pages_together_are_the_whole_list(store: Store) -> None:
 
 
 def test_an_invented_position_is_no_error(store: Store) -> None:
-    """The store returns a page."""
     insert(store, *SAMPLE)
     positions: list[tuple[Sort | None, Position]] = [
         (None, (7,)),

@@ -40,7 +40,6 @@ def test_records_are_complete_and_of_one_owner(store: Store) -> None:
 
 
 def test_other_revisions_are_found_with_them(open_one: Callable[..., Store]) -> None:
-    """Of what is not found by its id, which no revision changes."""
     schema = StoredSchema("2-bb", 2, 2, "{}")
     store = open_one(*(Collection(name, FIELDS, schema=schema) for name in "ab"), OTHERS)
     for collection in ("a", "b", "others"):
@@ -56,7 +55,6 @@ def test_other_revisions_are_found_with_them(open_one: Callable[..., Store]) -> 
 
 
 def test_records_are_limited_in_bytes(store: Store) -> None:
-    """The last one is that which exceeds the limit."""
     insert(store, *(record(str(n), name="x" * 1000) for n in range(9)))
     size = len(record("0", name="x" * 1000).body)
     wanted = Related("things", "id", [str(n) for n in range(9)], 1)

@@ -27,7 +27,6 @@ def left(store: Store, ids: str) -> str:
 
 
 def test_a_stored_response_is_found(store: Store) -> None:
-    """It is read byte for byte, by its id only."""
     response = StoredResponse(1.5, b"\x00\xff")
     assert store.look_up([b"\x00\xff"])[0] is None
     store.write(lambda transaction: transaction.store_response(b"\x00\xff", response, expired_before=0.0))
@@ -36,7 +35,6 @@ def test_a_stored_response_is_found(store: Store) -> None:
 
 
 def test_a_stored_response_is_not_replaced(store: Store) -> None:
-    """A second response to the same request is refused, and nothing of its transaction is stored."""
     put(store, a=1.0, b=99.0)
 
     def work(transaction: Transaction, id: bytes) -> None:
@@ -51,8 +49,6 @@ def test_a_stored_response_is_not_replaced(store: Store) -> None:
 
 
 def test_a_response_is_stored_once_in_a_transaction(store: Store) -> None:
-    """The transaction finds its own response, and nothing of it is stored."""
-
     def work(transaction: Transaction) -> None:
         for _ in range(2):
             transaction.store_response(b"a", StoredResponse(1.0, b""), expired_before=0.0)
@@ -72,7 +68,6 @@ def test_an_expired_response_is_replaced(store: Store) -> None:
 
 
 def test_a_failed_transaction_replaces_no_response(store: Store) -> None:
-    """The former response remains."""
     put(store, a=1.0)
 
     def work(transaction: Transaction) -> None:

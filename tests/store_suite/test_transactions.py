@@ -30,7 +30,6 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
 
 
 def test_a_transaction_has_many_changes(store: Store) -> None:
-    """All are made, or none if one of them fails, also where they are sent in parts."""
     names = [f"n{number:03}" for number in range(600)]
 
     def work(transaction: Transaction, *also: str) -> None:
@@ -80,7 +79,6 @@ ERRORS = (DuplicateValue, RecordNotFound, RecordChanged)
 
 
 def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> None:
-    """After such an error inside of a savepoint the transaction continues unchanged."""
     insert(store, record("a", sku="s"), record("b"))
 
     def work(transaction: Transaction) -> bool:
@@ -98,7 +96,6 @@ def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> 
 
 
 def test_a_change_can_require_the_record_that_it_was_computed_from(store: Store) -> None:
-    """It is as it was stored, by another transaction or by this one."""
     stored = record("a", name="é")._replace(owner="o", removed=b'{"x": 1.50}')
     insert(store, stored)
 
@@ -125,7 +122,6 @@ def test_keys_are_looked_up_at_one_moment(store: Store) -> None:
 
 
 def test_an_error_outside_of_a_savepoint_ends_the_transaction(store: Store) -> None:
-    """Nothing of the transaction is stored, also if the work catches the error."""
     insert(store, record("a", sku="s"), record("b"))
 
     def work(transaction: Transaction, change: Callable[[Transaction], None]) -> None:
@@ -182,8 +178,6 @@ def test_an_unknown_item_ends_no_transaction(store: Store) -> None:
 
 
 def test_a_savepoint_undoes_its_changes(store: Store) -> None:
-    """An exception inside undoes what was changed inside; what was changed before it and after it stays."""
-
     def work(transaction: Transaction) -> tuple[str, str]:
         transaction.insert("things", record("a"))
         transaction.insert("others", record("b"))
@@ -221,8 +215,6 @@ def test_an_outer_savepoint_undoes_what_an_inner_one_has_made(store: Store) -> N
 
 
 def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
-    """At its end, if the work has caught it inside; the changes inside are undone."""
-
     def work(transaction: Transaction) -> None:
         transaction.insert("things", record("a"))
         with pytest.raises(DuplicateValue), transaction.savepoint():
@@ -238,8 +230,6 @@ def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
 
 
 def test_a_savepoint_does_not_repair_an_earlier_error(store: Store) -> None:
-    """After an error outside of it nothing of the transaction is stored."""
-
     def work(transaction: Transaction) -> None:
         with suppress(RecordNotFound):
             transaction.delete("things", "x")

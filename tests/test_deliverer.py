@@ -273,21 +273,6 @@ def test_a_changed_url_is_tried_at_once(shop: Shop) -> None:
     assert shop.worker.deliver_once() == 1 and shop.endpoints.names() == ["Lamp"]
 
 
-def test_retry_after_is_respected(shop: Shop) -> None:
-    webhook = shop.subscribe()
-    shop.endpoints.responses["https://a.example/"] = DeliveryResult(429, "slowly", 90.0)
-    shop.make("one")
-    shop.worker.deliver_once()
-    shop.endpoints.responses.clear()
-    shop.make("two")
-    shop.clock.now += 89
-    assert shop.worker.deliver_once() == 0
-    assert shop.log(webhook)[-1]["next_attempt_at"] == rfc3339(shop.clock.now + 1)
-    shop.clock.now += 1
-    shop.deliver_all()
-    assert sorted(shop.endpoints.names()) == ["one", "one", "two"]
-
-
 def test_a_worker_does_not_send_after_its_lease(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that was suspended until its lease ended leaves the delivery to others."""
     shop.subscribe()
@@ -307,24 +292,6 @@ def test_a_worker_does_not_send_after_its_lease(shop: Shop, monkeypatch: pytest.
 
 
 # Order and shares
-
-
-def test_the_events_of_an_item_arrive_in_order(shop: Shop) -> None:
-    shop.subscribe()
-    item, other = shop.make(), shop.make()
-    for stock in (1, 2):
-        shop.client.patch(f"/products/{item['id']}", json={"stock": stock})
-    results = [BROKEN, BROKEN]
-
-    def response(content: dict[str, Any]) -> DeliveryResult:
-        return results.pop() if content["data"]["id"] == item["id"] and results else OK
-
-    shop.endpoints.responses["https://a.example/"] = response
-    for _ in range(6):
-        shop.worker.deliver_once()
-        shop.clock.now += 300
-    versions = lambda id: [c["data"]["version"] for _, _, c in shop.endpoints.got if c["data"]["id"] == id]  # noqa: E731
-    assert versions(item["id"]) == [1, 1, 1, 2, 3] and versions(other["id"]) == [1]
 
 
 def test_one_endpoint_does_not_delay_another(shop: Shop) -> None:

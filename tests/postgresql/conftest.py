@@ -1,16 +1,15 @@
-"""A database with an outbox for each test."""
+"""A new database with a store for each test."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from tests.postgresql.helpers import OutboxOnly
+from tests.postgresql.helpers import Held
 
 
 @pytest.fixture
-def outbox(url: str) -> Iterator[OutboxOnly]:
-    """An outbox in a new database."""
-    outbox = OutboxOnly(url)
-    outbox.create()
-    yield outbox
-    outbox.close()
+def outbox(url: str) -> Iterator[Held]:
+    with closing(Held(url)) as store:
+        store.open()
+        yield store

@@ -5,15 +5,15 @@ import pytest
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.outbox import Attempt, Delivery
 from tests.outbox import LONG, THINGS, all_of, event, lease, queue, settle, subscribe
-from tests.postgresql.helpers import OutboxOnly, Parallel
+from tests.postgresql.helpers import Held, Parallel
 
 
 @pytest.fixture(autouse=True)
-def subscribed(outbox: OutboxOnly) -> None:
-    subscribe(outbox)  # type: ignore[arg-type]
+def subscribed(outbox: Held) -> None:
+    subscribe(outbox)
 
 
-def record(outbox: OutboxOnly, *items: str, at: str = "2026-01-01") -> None:
+def record(outbox: Held, *items: str, at: str = "2026-01-01") -> None:
     """Record events, which can be queued at once."""
     outbox.record(*items, at=at)
     outbox.last_event()
@@ -23,64 +23,64 @@ def attempt(delivery: Delivery, ok: bool = True, excerpt: str = "said") -> Attem
     return Attempt(delivery, 10.0, ok, 200 if ok else 500, 0.25, excerpt, None if ok else 1.0)
 
 
-def sweep(outbox: OutboxOnly) -> int:
+def sweep(outbox: Held) -> int:
     return outbox.write(lambda transaction: transaction.sweep_events("2027", 5))
 
 
-def test_one_worker_queues(outbox: OutboxOnly) -> None:
+def test_one_worker_queues(outbox: Held) -> None:
     record(outbox, "a", "b")
     with outbox.transaction() as first, outbox.transaction() as second:
         assert first.queue("w", THINGS, 1.0, 1) == 1
         assert second.queue("w", THINGS, 1.0, 1) == 0
     assert outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 10)) == 1
-    assert len(lease(outbox)) == 2  # type: ignore[arg-type]
+    assert len(lease(outbox)) == 2
 
 
-def test_a_queued_delivery_is_not_missed_by_a_settling_one(outbox: OutboxOnly) -> None:
+def test_a_queued_delivery_is_not_missed_by_a_settling_one(outbox: Held) -> None:
     """A worker that settles waits for one that queues the next delivery of the item, and releases it."""
     record(outbox, "a", "a")
     outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 1))
-    (first,) = lease(outbox)  # type: ignore[arg-type]
+    (first,) = lease(outbox)
     parallel = Parallel()
     with outbox.transaction() as transaction:
         assert transaction.queue("w", THINGS, 1.0, 1) == 1
         parallel.start(outbox.write, lambda other: other.settle(attempt(first)))
         outbox.wait_until_blocked()
     parallel.join()
-    assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]  # type: ignore[arg-type]
+    assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]
 
 
-def test_a_settled_delivery_is_not_missed_by_a_queued_one(outbox: OutboxOnly) -> None:
+def test_a_settled_delivery_is_not_missed_by_a_queued_one(outbox: Held) -> None:
     record(outbox, "a", "a")
     outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 1))
-    (first,) = lease(outbox)  # type: ignore[arg-type]
+    (first,) = lease(outbox)
     with outbox.transaction() as transaction:
         assert transaction.settle(attempt(first))
         assert outbox.write(lambda other: other.queue("w", THINGS, 1.0, 1)) == 0
-    queue(outbox)  # type: ignore[arg-type]
-    assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]  # type: ignore[arg-type]
+    queue(outbox)
+    assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]
 
 
-def test_a_delivery_is_leased_once(outbox: OutboxOnly) -> None:
+def test_a_delivery_is_leased_once(outbox: Held) -> None:
     record(outbox, *"abcd")
-    queue(outbox)  # type: ignore[arg-type]
+    queue(outbox)
     with outbox.transaction() as first, outbox.transaction() as second:
         leased = first.lease("w", 10.0, 40.0, 2) + second.lease("w", 10.0, 40.0, 10)
-    assert [each.event.id for each in leased] == all_of(outbox)  # type: ignore[arg-type]
+    assert [each.event.id for each in leased] == all_of(outbox)
 
 
-def test_a_wrong_time_is_repaired_beside_others(outbox: OutboxOnly) -> None:
+def test_a_wrong_time_is_repaired_beside_others(outbox: Held) -> None:
     """A lease without end is ended by whoever leases next, without waiting for one who has the delivery."""
     record(outbox, "a", "b")
-    queue(outbox)  # type: ignore[arg-type]
-    first, second = lease(outbox, until=LONG)  # type: ignore[arg-type]
+    queue(outbox)
+    first, second = lease(outbox, until=LONG)
     with outbox.transaction() as transaction:
         assert transaction.settle(attempt(first))
-        assert [each.id for each in lease(outbox)] == [second.id]  # type: ignore[arg-type]
-    assert not settle(outbox, second, ok=True)  # type: ignore[arg-type]
+        assert [each.id for each in lease(outbox)] == [second.id]
+    assert not settle(outbox, second, ok=True)
 
 
-def test_a_sweep_waits_for_a_worker_that_queues(outbox: OutboxOnly) -> None:
+def test_a_sweep_waits_for_a_worker_that_queues(outbox: Held) -> None:
     """It deletes the deliveries that were queued meanwhile, and releases the ones after them."""
     record(outbox, "a")
     record(outbox, "a", at="2028")
@@ -91,12 +91,12 @@ def test_a_sweep_waits_for_a_worker_that_queues(outbox: OutboxOnly) -> None:
         outbox.wait_until_blocked()
     parallel.join()
     assert swept.result() == 1
-    assert [each.event.at for each in lease(outbox)] == ["2028"]  # type: ignore[arg-type]
+    assert [each.event.at for each in lease(outbox)] == ["2028"]
 
 
-def test_a_sweep_ends_before_a_manual_delivery_of_its_events(outbox: OutboxOnly) -> None:
+def test_a_sweep_ends_before_a_manual_delivery_of_its_events(outbox: Held) -> None:
     record(outbox, "a", "b")
-    (first, _) = all_of(outbox)  # type: ignore[arg-type]
+    (first, _) = all_of(outbox)
     parallel = Parallel()
     with outbox.transaction() as transaction:
         assert transaction.sweep_events("2027", 10) == 1
@@ -107,25 +107,25 @@ def test_a_sweep_ends_before_a_manual_delivery_of_its_events(outbox: OutboxOnly)
     assert isinstance(asked.exception(), RecordNotFound)
 
 
-def test_a_new_event_can_be_delivered_at_once(outbox: OutboxOnly) -> None:
+def test_a_new_event_can_be_delivered_at_once(outbox: Held) -> None:
     """It has its id in the same transaction, and comes after the earlier events of its item."""
     with outbox.transaction() as transaction:
         transaction.record(event("a"))
         transaction.record(event("b"))
         id = transaction.queue_manually("w", event("a"))
         entry = transaction.find_delivery("w", id)
-    ids = all_of(outbox)  # type: ignore[arg-type]
+    ids = all_of(outbox)
     assert entry.event == ids[1] and len(ids) == 3
     assert outbox.rows("SELECT item FROM events ORDER BY position") == [("a",), ("a",), ("b",)]
-    assert [each.id for each in lease(outbox)] == [id]  # type: ignore[arg-type]
+    assert [each.id for each in lease(outbox)] == [id]
 
 
-def test_any_text_of_an_endpoint_is_stored(outbox: OutboxOnly) -> None:
+def test_any_text_of_an_endpoint_is_stored(outbox: Held) -> None:
     """Also one that PostgreSQL refuses; and an unknown webhook may have any id."""
     record(outbox, "a")
-    queue(outbox)  # type: ignore[arg-type]
-    (delivery,) = lease(outbox)  # type: ignore[arg-type]
+    queue(outbox)
+    (delivery,) = lease(outbox)
     assert outbox.write(lambda transaction: transaction.settle(attempt(delivery, excerpt="a\0\u00e9")))
     assert outbox.deliveries("w", None, 10)[0].excerpt == "a\ufffd\u00e9"
-    assert outbox.deliveries("\0", None, 10) == [] and lease(outbox, "\0") == []  # type: ignore[arg-type]
+    assert outbox.deliveries("\0", None, 10) == [] and lease(outbox, "\0") == []
     assert outbox.write(lambda transaction: transaction.queue("\0", THINGS, 1.0, 10)) == 0

@@ -15,7 +15,7 @@ import pytest
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
-from restkeeper.storage.interface import Collection, Index, StoredSchema
+from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
 from tests.sqlite.helpers import Clock, opened
@@ -40,18 +40,6 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
     first.close()
 
 
-def test_a_store_can_be_opened_again(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.db"
-    first = open_store(url, [THINGS])
-    insert(first, *SAMPLE)
-    revision = first.change_token("things")
-    first.close()
-    changed = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True)), ())
-    second = open_store(url, [changed])
-    assert (second.change_token("things"), list(second.scan("things"))) == (revision, SAMPLE)
-    second.close()
-
-
 def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
     """If stored items break a unique index, the start fails and names the index."""
     loose = Collection("things", FIELDS)
@@ -60,11 +48,6 @@ def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreUnavailable, match="index 'items.things.sku."):
         open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
-
-
-def test_an_invalid_path_raises_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="no/such/folder"):
-        open_store(f"sqlite:///{tmp_path}/no/such/folder/store.db", [THINGS])
 
 
 def test_a_symbolic_link_opens_the_same_store(tmp_path: Path) -> None:

@@ -184,15 +184,6 @@ def test_the_log_has_the_newest_first(outbox: Store) -> None:
     assert outbox.deliveries("v", None, 10) == []
 
 
-def test_deliveries_are_deleted_with_their_events(outbox: Store) -> None:
-    """Swept events are not delivered, and a webhook that is behind continues with the stored ones."""
-    record(outbox, event("a"), event("b", at="2027"), event("c", at="2027"))
-    queue(outbox, limit=1)
-    outbox.write(lambda transaction: transaction.sweep_events("2027", 10))
-    queue(outbox)
-    assert [each.event.at for each in lease(outbox)] == ["2027", "2027"]
-
-
 def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:
     """Nothing more is delivered, and its log is deleted with the events; leased deliveries can be settled."""
     record(outbox, event("a"), event("b"))

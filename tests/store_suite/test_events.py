@@ -4,17 +4,11 @@ import threading
 
 import pytest
 
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter
 from tests.outbox import THINGS, all_of, event, lease, queue, record, subscribe
 from tests.waiting import join
-
-
-def test_events_are_read_in_the_order_of_their_commits(outbox: Store) -> None:
-    ids = record(outbox, *(event(str(n)) for n in range(7)))
-    ids += record(outbox, event("7"))
-    assert all_of(outbox) == ids and len(set(ids)) == 8
 
 
 def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
@@ -29,18 +23,6 @@ def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
     ]
     queue(outbox)
     assert [each.event for each in lease(outbox)] == read
-
-
-def test_a_failed_transaction_records_no_event(outbox: Store) -> None:
-    """An event is stored with its change, or not at all."""
-
-    def work(transaction: Transaction) -> None:
-        transaction.record(event())
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        outbox.write(work)
-    assert all_of(outbox) == [] and record(outbox, event()) == all_of(outbox)
 
 
 def test_the_last_event_is_known(outbox: Store) -> None:

@@ -67,18 +67,6 @@ def test_an_expired_response_is_replaced(store: Store) -> None:
     assert left(store, "ab") == "a"
 
 
-def test_a_failed_transaction_replaces_no_response(store: Store) -> None:
-    put(store, a=1.0)
-
-    def work(transaction: Transaction) -> None:
-        transaction.store_response(b"a", StoredResponse(2.0, b""), expired_before=1.5)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        store.write(work)
-    assert store.look_up([b"a"])[0] == (1.0, b"of a")
-
-
 def test_expired_responses_are_swept(store: Store) -> None:
     """A limited number in each call, the oldest first; also responses that a wrong clock dated too late."""
     put(store, a=1.0, b=2.0, c=99.0, d=3.0, e=5.0)

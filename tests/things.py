@@ -1,10 +1,13 @@
 """Records for tests: a collection with a field of each kind, and common operations on it."""
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+from restkeeper import storage
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Record, Sort
+from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.web import exactjson
 
 FIELDS = {
@@ -33,6 +36,26 @@ THINGS = Collection(
 
 
 OTHERS = Collection("others", {"id": FIELDS["id"]})
+
+
+_opened: list[Any] = []
+
+
+def kept(store: Any) -> Any:
+    """The same store, which `close_all` closes."""
+    _opened.append(store)
+    return store
+
+
+def open_store(url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> Any:
+    """Open a store that `close_all` closes."""
+    return kept(storage.open_store(url, collections, options))
+
+
+def close_all() -> None:
+    """Close the stores of a test."""
+    while _opened:
+        _opened.pop().close()
 
 
 def record(id: str, version: int = 1, **fields: Any) -> Record:

@@ -1,15 +1,19 @@
 """A new database with a store for each test."""
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
 
 from tests.postgresql.helpers import Held
+from tests.things import close_all, kept
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Stores are closed before what they use is deleted."""
+    close_all()
 
 
 @pytest.fixture
-def outbox(url: str) -> Iterator[Held]:
-    with closing(Held(url)) as store:
-        store.open()
-        yield store
+def outbox(url: str) -> Held:
+    store: Held = kept(Held(url))
+    store.open()
+    return store

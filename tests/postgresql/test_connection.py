@@ -25,7 +25,7 @@ from restkeeper.storage.shares import worked_for
 from tests.live import ROOT
 from tests.postgresql.wire import counted
 from tests.postgresql_server import Databases, PostgresServer
-from tests.things import THINGS, ids, insert, record
+from tests.things import THINGS, ids, insert, kept, record
 from tests.waiting import SECONDS, until
 
 MOST = 4
@@ -88,7 +88,7 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
 
     A range in another order, which is sorted, is a search, and so is a count of more than unique values.
     """
-    store = PostgresStore(url, [THINGS])
+    store = kept(PostgresStore(url, [THINGS]))
     insert(store, record("a", name="x", price=Decimal(1)))
     search, indexed = Query(search="x"), Query((Filter("price", Op.GTE, Decimal(1)),), sort=(Sort("price"),))
     by_id = Query((Filter("id", Op.EQ, "a"), Filter("name", Op.EQ, "x")))
@@ -115,7 +115,6 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
             store.page("things", search)
     worked_for.set("")
     assert len(store.page("things", search).bodies) == 1
-    store.close()
 
 
 def test_the_number_of_waiting_uses_is_limited(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +288,7 @@ def test_queries_that_would_block_the_process_are_refused(first: str, second: st
 def test_a_commit_whose_end_was_not_received_is_unknown(url: str) -> None:
     """The server ends the connection after it has committed: the change is stored, and the error does not deny that."""
     with counted(url) as wire:
-        store = PostgresStore(wire.url, [THINGS])
+        store = kept(PostgresStore(wire.url, [THINGS]))
         insert(store, record("a"))
         wire.ends_commits = True
         with pytest.raises(StoreUnavailable, match="not known whether the change was stored"):
@@ -303,7 +302,7 @@ def test_a_commit_whose_end_was_not_received_is_unknown(url: str) -> None:
 def test_an_empty_database_is_refused(databases: Databases) -> None:
     """As after a failover to one: a process that had the store creates nothing there."""
     url = databases.create_database()
-    store = PostgresStore(url, [THINGS])
+    store = kept(PostgresStore(url, [THINGS]))
     insert(store, record("a"))
     databases.drop_database(url)
     databases.execute(f"CREATE DATABASE {urlsplit(url).path[1:]} TEMPLATE template0")

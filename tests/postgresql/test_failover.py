@@ -8,7 +8,7 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from restkeeper.storage import Options, open_store
+from restkeeper.storage import Options
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.postgresql import limits
@@ -17,7 +17,7 @@ from tests.outbox import THINGS as FILTER
 from tests.outbox import all_of, event
 from tests.outbox import record as record_events
 from tests.postgresql_server import Databases, PostgresServer
-from tests.things import THINGS, ids, insert, record
+from tests.things import THINGS, ids, insert, open_store, record
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
@@ -103,7 +103,6 @@ def test_a_recovery_from_a_crash_is_another_history(server: PostgresServer) -> N
         return False
 
     until(is_another)  # the server closes all connections soon
-    store.close()
 
 
 @pytest.mark.matrix
@@ -130,4 +129,3 @@ def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) 
     assert not set(lost) & set(new) and all_of(store) == [*kept, *new]
     with pytest.raises(EventsExpired):
         store.events(lost[0], FILTER, 10)
-    store.close()

@@ -12,13 +12,11 @@ import psycopg
 import pytest
 
 from restkeeper.config import Config
-from restkeeper.service import service_of
-from restkeeper.storage import open_store
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Page, Query, Sort
 from restkeeper.storage.postgresql.queries import select_page
 from tests.shop import create_app
-from tests.things import FIELDS, THINGS, insert, record
+from tests.things import FIELDS, THINGS, insert, open_store, record
 
 ROUNDS, QUERIES = 4, 60
 # Characters whose folding, order or storage differs between libraries.
@@ -177,8 +175,6 @@ def test_strange_values_get_the_same_responses(url: str, name: str) -> None:
         assert found[0].status_code == found[1].status_code < 500, (value, found[0].text)
         if found[0].status_code == 200:
             assert len(found[0].json) == len(found[1].json), value
-    for client in clients:
-        service_of(client.application).store.close()  # type: ignore[arg-type]
 
 
 def test_an_index_of_several_values_serves_filters(url: str) -> None:
@@ -193,4 +189,3 @@ def test_an_index_of_several_values_serves_filters(url: str) -> None:
             statement, parameters = select_page(declared, Query((Filter(field, Op.EQ, value),), limit=1))
             explained = connection.execute(f"EXPLAIN {statement}", {**parameters, "most_bytes": 1}).fetchall()
             assert f"items.things.{field}." in str(explained), (field, value)
-    store.close()

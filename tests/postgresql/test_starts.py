@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from restkeeper.storage import Options, open_store
+from restkeeper.storage import Options
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Sort, StoredSchema
@@ -23,7 +23,7 @@ from restkeeper.storage.postgresql.migrations import locks
 from tests.clock import SetClock
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases
-from tests.things import FIELDS, THINGS, ids, insert, record
+from tests.things import FIELDS, THINGS, ids, insert, open_store, record
 from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.matrix
@@ -109,15 +109,13 @@ def test_an_index_waits_for_a_long_transaction(url: str, caplog: pytest.LogCaptu
         wait_until_waiting(url, "CREATE", 0.1)
         insert(old, record("b"))
         assert f"this waits for: pid {held.info.backend_pid} (analyst, idle in transaction, " in caplog.text
-    new = started.result(SECONDS)
+    started.result(SECONDS)
     assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
     (fewer,) = open_all(limited(url, 10), [WITHOUT_INDEXES])
     with transaction(url):
         dropped = parallel.start(fewer.tidy)
         wait_until_waiting(url, "DROP", 0.1)
     assert len(dropped.result(SECONDS)) == 4 and not indexes(url)
-    for store in (old, new, fewer):
-        store.close()
 
 
 @pytest.mark.parametrize("lock", [locks.BUILDS, locks.MIGRATES])
@@ -131,11 +129,9 @@ def test_a_wait_for_another_program_is_logged(url: str, lock: locks.Lock, caplog
         start = clock.now
         started = parallel.start(partial(open_store, url, [replace(THINGS, schema=SCHEMA)], Options(clock=clock)))
         until(lambda: len(caplog.messages) >= 2)
-    new = started.result(SECONDS)
+    started.result(SECONDS)
     assert all(each.startswith(line) for each in caplog.messages)
     assert len(caplog.messages) - 1 <= (clock.now - start) / limits.LOG_SECONDS
-    for store in (old, new):
-        store.close()
 
 
 def test_an_interrupted_index_is_built_again(url: str) -> None:
@@ -154,8 +150,6 @@ def test_an_interrupted_index_is_built_again(url: str) -> None:
     assert False in indexes(url).values()
     (again,) = open_all(url, [THINGS])
     assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
-    for each in (store, again):
-        each.close()
 
 
 def _fail_to_open(url: str) -> None:
@@ -174,8 +168,6 @@ def test_a_unique_index_over_duplicates_is_refused(url: str) -> None:
     insert(old, record("c", sku="s"))
     old.write(lambda transaction: [transaction.delete("things", id) for id in "ab"])  # type: ignore[func-returns-value]
     (new,) = open_all(url, [THINGS])
-    for store in (old, new):
-        store.close()
 
 
 LONG = "x" * 120
@@ -201,8 +193,6 @@ def test_long_names_have_indexes_of_their_own(url: str) -> None:
     with pytest.raises(DuplicateValue) as caught:
         insert(store, record("b")._replace(body=body), collection=f"{LONG}b")
     assert caught.value.fields == (f"{LONG}_a",)
-    for each in (store, again, fewer):
-        each.close()
 
 
 ADDITIVE = """\
@@ -254,8 +244,6 @@ def test_a_migration_runs_beside_an_older_program(url: str, add_migration: Calla
     is_end.set()
     parallel.join()
     assert new[0].count("things") == sum(each.result() for each in written) == len(list(new[1].scan("things")))
-    for store in (old, *new):
-        store.close()
 
 
 def test_a_migration_waits_for_a_long_transaction(
@@ -279,8 +267,6 @@ def test_a_migration_waits_for_a_long_transaction(
     new = started.result(SECONDS)
     new.check()
     assert new.count("things") == n + 1
-    for store in (old, new):
-        store.close()
 
 
 def test_requests_do_not_wait_for_a_migration_that_waits_for_a_vacuum(
@@ -296,8 +282,6 @@ def test_requests_do_not_wait_for_a_migration_that_waits_for_a_vacuum(
         assert ids(old) == ["a"]
     new = started.result(SECONDS)
     new.check()
-    for store in (old, new):
-        store.close()
 
 
 def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: Callable[[int], None]) -> None:
@@ -316,8 +300,6 @@ def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: 
     stores = [builder.result(SECONDS), started.result(SECONDS)]
     stores[1].check()
     assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
-    for store in (old, *stores):
-        store.close()
 
 
 def test_a_migration_that_waits_too_long_is_refused(
@@ -344,5 +326,3 @@ def test_a_migration_that_waits_too_long_is_refused(
     assert old.schemas("things") == []
     (new,) = open_all(url, [THINGS])
     new.check()
-    for store in (old, new):
-        store.close()

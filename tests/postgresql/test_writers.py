@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.service import service_of
-from restkeeper.storage import open_store
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import StoredResponse
@@ -21,7 +20,7 @@ from restkeeper.storage.postgresql.items import MOST_LOCKED_NAMES
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
 from tests.shop import create_app
-from tests.things import THINGS, insert, record
+from tests.things import THINGS, insert, open_store, record
 from tests.waiting import SECONDS, until
 
 LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
@@ -164,25 +163,21 @@ def test_the_events_of_an_item_have_the_order_of_its_versions(instances: Instanc
 @pytest.mark.parametrize("limit", ["statement", "transaction"])
 def test_a_scan_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """An export of a large collection is no transaction that holds up others."""
-    with closing(open_store(url, [THINGS])) as unlimited:
-        insert(unlimited, *(record(str(n)) for n in range(20)))
+    insert(open_store(url, [THINGS]), *(record(str(n)) for n in range(20)))
     store = open_store(f"{url}&options=-c%20{limit}_timeout%3D300ms", [THINGS])
     slow = "SELECT id, version, updated_at, fingerprint, convert_to(body, 'UTF8'), owner, NULL FROM items"
     monkeypatch.setattr("restkeeper.storage.postgresql.store._SCAN", f"{slow}, pg_sleep(0.05) WHERE collection = %s")
     assert len(list(store.scan("things"))) == 20
-    store.close()
 
 
 def test_a_change_that_waits_for_several_locks_says_so(url: str) -> None:
     """Together they can take longer than a statement may; nothing was searched."""
-    with closing(open_store(url, [THINGS])) as unlimited:
-        insert(unlimited, record("a"))
+    insert(open_store(url, [THINGS]), record("a"))
     store = open_store(f"{url}&options=-c%20statement_timeout%3D300ms", [THINGS])
     with psycopg.connect(url) as other:
         other.execute("SELECT 1 FROM items FOR UPDATE")
         with pytest.raises(StoreUnavailable, match="others change the same items"):
             store.write(lambda transaction: transaction.update("things", record("a", 2)), deadline=time.monotonic() + 9)
-    store.close()
 
 
 def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
@@ -201,7 +196,6 @@ def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
             store.write(work)
     assert items == {("things", "a"), ("things", "b")}
     store.write(work)
-    store.close()
 
 
 def test_an_item_that_others_may_create_is_not_waited_for(url: str) -> None:
@@ -222,8 +216,6 @@ def test_an_item_that_others_may_create_is_not_waited_for(url: str) -> None:
     store.write(create)
     assert items == {("things", "a"), ("", "things a")}
     other.write(partial(work, items))
-    for each in (store, other):
-        each.close()
 
 
 def test_the_names_that_are_locked_are_limited(url: str) -> None:
@@ -241,7 +233,6 @@ def test_the_names_that_are_locked_are_limited(url: str) -> None:
     none, few, most, again = (store.write(partial(work, count=count)) for count in (0, 3, MOST_LOCKED_NAMES + 5, 0))
     assert (few - none, most - none, again - none) == (3, MOST_LOCKED_NAMES, MOST_LOCKED_NAMES)
     assert len([name for collection, name in items if not collection]) == MOST_LOCKED_NAMES
-    store.close()
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
@@ -254,7 +245,6 @@ def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
     insert(store, record("b"))
     assert store.count("things") == 1, "what was counted before is lost"
     assert store.change_token("things").endswith("-2")
-    store.close()
 
 
 def test_a_refused_change_leaves_its_connection_in_order(url: str) -> None:
@@ -279,4 +269,3 @@ def test_a_refused_change_leaves_its_connection_in_order(url: str) -> None:
             store.write(lambda transaction: transaction.update("things", record("unknown")))
         insert(store, record(f"{number}"))
     assert store.count("things") == 12
-    store.close()

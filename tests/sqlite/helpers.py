@@ -10,7 +10,7 @@ from typing import Any
 from restkeeper.storage import Options
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.clock import SetClock
-from tests.things import OTHERS, THINGS
+from tests.things import OTHERS, THINGS, kept
 from tests.waiting import SECONDS, join
 
 MIB = 1024 * 1024
@@ -35,7 +35,7 @@ class Clock(SetClock):
 
 
 def opened(folder: Path, **options: Any) -> SqliteStore:
-    store = SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], Options(**options))
+    store: SqliteStore = kept(SqliteStore(str(folder / "store.db"), [THINGS, OTHERS], Options(**options)))
     store.open()
     return store
 

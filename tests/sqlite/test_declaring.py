@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.storage import open_store
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Field, Filter, Index, Kind, Op, Record, StoredSchema
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.sql import select_other_fingerprints
-from tests.things import FIELDS, ids, insert, record
+from tests.things import FIELDS, ids, insert, open_store, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
 NEW = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True), Index("mail", unique=True, fold=True)))
@@ -78,7 +77,6 @@ def test_a_former_unique_index_refuses_duplicates_until_tidy(tmp_path: Path) -> 
         insert(store, record("b", sku="s"))
     store.tidy()
     insert(store, record("b", sku="s"))
-    store.close()
 
 
 def test_indexes_of_owners_and_of_similar_names_stay(tmp_path: Path) -> None:
@@ -88,7 +86,6 @@ def test_indexes_of_owners_and_of_similar_names_stay(tmp_path: Path) -> None:
     store = opened(tmp_path, one, two)
     before = indexes(tmp_path)
     assert store.tidy() == [] and indexes(tmp_path) == before and len(before) == 2
-    store.close()
 
 
 class Schemas:
@@ -128,7 +125,6 @@ def test_schemas_are_registered_in_order(tmp_path: Path) -> None:
         opened(tmp_path, schemas.collection(fingerprint)).close()
     assert registered(first) == ["a", "b", "c"]
     assert schemas.compared == ["a", "b", "a"]
-    first.close()
 
 
 def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> None:
@@ -139,7 +135,6 @@ def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> Non
     with pytest.raises(StoreUnavailable, match="does not fit a"):
         opened(tmp_path, NEW, schemas.collection("b", refuses="a"))
     assert registered(store) == ["a"] and suffixes(indexes(tmp_path)) == ["revision"]
-    store.close()
 
 
 @pytest.mark.parametrize("used", ["item", "event"])
@@ -161,7 +156,6 @@ def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used:
     if used == "item":
         store.write(lambda transaction: transaction.update("things", written("1", "b")))
         opened(tmp_path, schemas.collection("d", refuses="a")).close()
-    store.close()
 
 
 def test_a_collection_learns_of_schemas_that_come_later(tmp_path: Path) -> None:
@@ -177,7 +171,6 @@ def test_a_collection_learns_of_schemas_that_come_later(tmp_path: Path) -> None:
         for _ in range(2):
             store.read("things", fingerprint)
         assert learned == [expected]
-    store.close()
 
 
 def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
@@ -197,7 +190,6 @@ def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
     assert len(steps) < 150
     assert suffixes(store.tidy()) == ["revision"]
     assert store.write(lambda transaction: transaction.other_fingerprints("things")) == ["2-a"]
-    store.close()
 
 
 def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
@@ -210,7 +202,6 @@ def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
     assert len(registered(store)) == MOST_SCHEMAS
     opened(tmp_path, schemas.collection("last")).close()
     assert registered(store) == [*(str(n) for n in range(MOST_SCHEMAS - 1)), "last"]
-    store.close()
 
 
 def test_an_index_of_several_values_follows_every_program(tmp_path: Path) -> None:
@@ -231,8 +222,6 @@ def test_an_index_of_several_values_follows_every_program(tmp_path: Path) -> Non
     new.close()
     new = opened(tmp_path, declared)
     assert ids_by(new, "lines.sku", "x") == ["c", "d"]
-    for each in (old, new):
-        each.close()
 
 
 def ids_by(store: Store, field: str, value: str) -> list[str]:

@@ -16,7 +16,7 @@ from restkeeper.storage.sqlite.search import READ_SECONDS, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
-from tests.things import OTHERS, THINGS, insert, record
+from tests.things import OTHERS, THINGS, insert, kept, record
 
 
 def test_a_store_that_cannot_grow(tmp_path: Path) -> None:
@@ -44,8 +44,6 @@ def test_a_store_that_cannot_grow(tmp_path: Path) -> None:
     store.check()
     other.check()
     insert(other, record("large", name="x" * 2 * MIB))
-    store.close()
-    other.close()
 
 
 def test_another_process_completes_what_a_full_disk_cut(tmp_path: Path) -> None:
@@ -58,8 +56,6 @@ def test_another_process_completes_what_a_full_disk_cut(tmp_path: Path) -> None:
     assert file.stat().st_size % 4096 == 1000
     other.check()
     assert file.stat().st_size % 4096 == 0
-    store.close()
-    other.close()
 
 
 def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
@@ -75,7 +71,7 @@ def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
         with file_limit(8192):
             with pytest.raises(StoreFull):
                 opened(folder)  # it would stay alone when there is space again
-            store = SqliteStore(str(folder / "store.db"), [THINGS, OTHERS])
+            store = kept(SqliteStore(str(folder / "store.db"), [THINGS, OTHERS]))
             store.open(alone=True)
             assert [each.id for each in store.scan("things")] == ["a"]
             assert store.count("things") == 1
@@ -137,7 +133,6 @@ def test_a_slow_scan_does_not_block_the_log(tmp_path: Path) -> None:
         sizes.append((tmp_path / "store.db-wal").stat().st_size)
     assert max(sizes) <= LOG_BYTES
     assert [*seen, *(each.id for each in scan)] == [f"{n:04}" for n in range(2000)]
-    store.close()
 
 
 def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
@@ -157,7 +152,6 @@ def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
     clock.now += CHECKPOINT_SECONDS
     insert(store, record("b"))
     assert log.stat().st_size < MIB
-    store.close()
 
 
 class Busy(Clock):
@@ -192,8 +186,6 @@ def test_a_search_ends_if_it_blocks_the_log(tmp_path: Path) -> None:
     assert 64 * MIB <= log.stat().st_size < 72 * MIB
     assert writer.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
     assert log.stat().st_size < MIB
-    searcher.close()
-    writer.close()
 
 
 def test_a_search_runs_if_another_program_blocks_the_log(tmp_path: Path) -> None:
@@ -219,7 +211,6 @@ def test_a_search_runs_if_another_program_blocks_the_log(tmp_path: Path) -> None
     assert len(store.page("things", sorted_).bodies) == 71
     assert clock.now - began < 1 and (tmp_path / "store.db-wal").stat().st_size < MIB
     reader.close()
-    store.close()
 
 
 def test_ended_searches_do_not_count_as_another_program(tmp_path: Path) -> None:
@@ -243,5 +234,3 @@ def test_ended_searches_do_not_count_as_another_program(tmp_path: Path) -> None:
     clock.left = 0
     assert searcher.page("things", searched).bodies == []
     assert (tmp_path / "store.db-wal").stat().st_size < MIB
-    searcher.close()
-    writer.close()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.storage import locate, open_store
+from restkeeper.storage import locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sql import oldest_of
 from restkeeper.storage.sqlite import migrations
-from tests.things import THINGS, insert, record
+from tests.things import THINGS, insert, open_store, record
 
 KNOWN = len(migrations.MIGRATIONS)
 
@@ -100,7 +100,6 @@ def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., N
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (KNOWN,)
     insert(store, record("b"))
-    store.close()
 
 
 def test_a_store_without_a_migration_is_not_ready(tmp_path: Path) -> None:
@@ -110,4 +109,3 @@ def test_a_store_without_a_migration_is_not_ready(tmp_path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {KNOWN - 1}")
     with pytest.raises(StoreUnavailable, match=f"has migration {KNOWN - 1}, this program needs {KNOWN}"):
         store.check()
-    store.close()

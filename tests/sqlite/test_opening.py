@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
 from tests.sqlite.helpers import Clock, opened
-from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
+from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, kept, open_store, record
 from tests.waiting import SECONDS, join
 
 
@@ -37,7 +36,6 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
         second.close()
         holder.execute("ROLLBACK")
     holder.close()
-    first.close()
 
 
 def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
@@ -59,8 +57,6 @@ def test_a_symbolic_link_opens_the_same_store(tmp_path: Path) -> None:
     assert second.read("things", "a").version == 1
     first.write(lambda transaction: transaction.update("things", record("a", version=2)))
     assert second.read("things", "a").version == 2
-    first.close()
-    second.close()
 
 
 def test_closing_another_store_releases_no_lock(tmp_path: Path) -> None:
@@ -77,7 +73,6 @@ def test_closing_another_store_releases_no_lock(tmp_path: Path) -> None:
         ).returncode
 
     assert store.write(work) == 1  # the other process finds the database locked
-    store.close()
 
 
 def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
@@ -87,7 +82,6 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     store.backup(tmp_path / "backup.db")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(["store.db", "store.db-lock", "store.db-wal", "store.db-shm", "backup.db"], 0o600)
-    store.close()
 
 
 def test_the_mode_of_an_existing_file_does_not_change(tmp_path: Path) -> None:
@@ -100,8 +94,8 @@ def test_the_mode_of_an_existing_file_does_not_change(tmp_path: Path) -> None:
 
 def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
     """A forked process cannot use a file that was open before, and opens one that was not."""
-    store, same = opened(tmp_path), SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS])
-    unopened = SqliteStore(str(tmp_path / "other.db"), [THINGS, OTHERS])
+    store, same = opened(tmp_path), kept(SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS]))
+    unopened = kept(SqliteStore(str(tmp_path / "other.db"), [THINGS, OTHERS]))
     insert(store, record("a"))
     assert store.read("things", "a").id == "a"
     if (child := os.fork()) == 0:
@@ -119,8 +113,6 @@ def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
     insert(store, record("c"))
     assert [each.id for each in store.scan("things")] == ["a", "c"]
     assert [each.id for each in unopened.scan("things")] == ["b"]
-    store.close()
-    unopened.close()
 
 
 def test_memory_is_copied_by_a_fork() -> None:
@@ -137,7 +129,6 @@ def test_memory_is_copied_by_a_fork() -> None:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert store.count("things") == 1
-    store.close()
 
 
 def test_the_last_one_that_closes_leaves_one_file(tmp_path: Path) -> None:
@@ -174,7 +165,6 @@ def test_the_end_of_a_store_does_not_wait_for_a_write(tmp_path: Path, monkeypatc
     end.set()
     join(writer)
     insert(store, record("a"))
-    store.close()
 
 
 def test_the_end_of_a_store_does_not_change_another_file(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from restkeeper.storage import open_store
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Page, Query, Sort
 from restkeeper.storage.sqlite.queries import find_page
 from restkeeper.storage.sqlite.store import SqliteStore
-from tests.things import SORTS, THINGS, fill, ids, insert, record
+from tests.things import SORTS, THINGS, fill, ids, insert, open_store, record
 
 
 def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
@@ -39,7 +38,6 @@ def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
             subprocess.run([sys.executable, "-c", code, str(path), change], check=True)
         assert store.read("things", "a").version == number + 2
         assert store.change_token("things") != before
-    store.close()
 
 
 def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
@@ -53,7 +51,6 @@ def test_a_store_that_cannot_be_read_is_unavailable(tmp_path: Path) -> None:
     for read in (lambda: store.read("things", "a"), lambda: store.page("things", Query(limit=1)), lambda: ids(store)):
         with pytest.raises(StoreUnavailable, match="the store does not answer: no such table"):
             read()
-    store.close()
 
 
 def _steps(store: Store) -> list[int]:

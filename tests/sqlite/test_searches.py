@@ -16,7 +16,7 @@ from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.search import SEARCHES, SHARE, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
-from tests.things import OTHERS, THINGS, insert, record
+from tests.things import OTHERS, THINGS, insert, kept, record
 from tests.waiting import SECONDS, until
 
 
@@ -120,7 +120,6 @@ def test_an_index_that_does_not_answer_soon_is_searched(tmp_path: Path) -> None:
     clock.yields = 0
     assert store.count("things", INDEXED) == 200 and clock.yields > 0
     assert len(store.page("things", INDEXED).bodies) == 5
-    store.close()
 
 
 def test_an_interrupted_query_leaves_no_snapshot(tmp_path: Path) -> None:
@@ -131,8 +130,6 @@ def test_an_interrupted_query_leaves_no_snapshot(tmp_path: Path) -> None:
         assert len(store.page("things", INDEXED).bodies) == 5
         insert(writer, record(f"new {number}"))
         assert store.read("things", f"new {number}").id
-    store.close()
-    writer.close()
 
 
 def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
@@ -150,8 +147,6 @@ def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
     with pytest.raises(Exit):
         searcher.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1))
     assert store.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
-    searcher.close()
-    store.close()
 
 
 class Counting:
@@ -185,23 +180,21 @@ def test_a_search_pauses_for_others_at_large_items(
     """A row is only a few steps of SQLite's machine, however large it is: the clock is read every few rows."""
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 60.0)
     clock = Counting()
-    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock))
+    store = kept(SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock)))
     insert(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))
     for read in (lambda: store.page("things", query), lambda: store.count("things", query)):
         if query.narrows or "page" in read.__code__.co_names:
             clock.yields = 0
             read()
             assert clock.yields >= 10
-    store.close()
 
 
 def test_fetching_rows_pauses_for_others(tmp_path: Path) -> None:
     clock = Counting()
-    store = SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock))
+    store = kept(SqliteStore(str(tmp_path / "store.db"), [THINGS, OTHERS], Options(clock=clock)))
     insert(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))
     all_things = Filter("stock", Op.GT, -1)
     store.page("things", Query((all_things,), limit=1))
     yields_before = clock.yields
     store.page("things", Query((all_things,), limit=9))
     assert clock.yields - yields_before >= 5  # of 8 more rows
-    store.close()

@@ -31,7 +31,6 @@ def test_all_waiting_writes_have_the_same_deadline(tmp_path: Path) -> None:
     holder.close()
     assert store.write(lambda _: "done") == "done"
     assert ran == []
-    store.close()
 
 
 def test_an_expired_write_leaves_the_queue(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +66,6 @@ def test_a_write_can_have_an_earlier_deadline(tmp_path: Path) -> None:
             store.write(lambda _: None, deadline=began + seconds)
         assert seconds <= clock.now - began < seconds + 0.1
     holder.close()
-    store.close()
 
 
 def test_a_work_in_a_commit_waits_for_its_result(tmp_path: Path) -> None:
@@ -106,7 +104,6 @@ def test_a_work_in_a_commit_waits_for_its_result(tmp_path: Path) -> None:
     assert store.write(second) == "done"
     join(leader)
     assert store.count("things") == 1
-    store.close()
 
 
 def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:
@@ -121,7 +118,6 @@ def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:
 
     together([lambda: store.write(work)] * 10)
     assert statements.count("COMMIT") == 4
-    store.close()
 
 
 def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Webhooks in running processes: `flask deliver`, delivery inside the service, and killed processes."""
+"""Webhooks in running processes: `flask deliver`, and delivery inside the service."""
 
 import os
 import signal
@@ -6,26 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 from tests.shop import BOUNDS
 
 SECONDS = 30.0
-
-
-def subscribe(server: Gunicorn, receiver: Receiver, name: str) -> str:
-    made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/{name}"}).json()
-    receiver.inboxes[name].secret = made["secret"]
-    return f"/api/v1/webhooks/{made['id']}"
-
-
-def arrived(receiver: Receiver, name: str, count: int) -> list[str]:
-    """The types of the events that an endpoint received, when there are that many."""
-    inbox = receiver.inboxes[name]
-    with receiver.changed:
-        assert receiver.changed.wait_for(lambda: len(inbox.events) >= count, SECONDS), f"{len(inbox.events)} came"
-    return [event["type"] for event in inbox.events]
 
 
 def worker_command() -> list[str]:
@@ -46,34 +34,25 @@ def deliver(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen
     return subprocess.Popen(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_slow_endpoint_does_not_block_the_service(tmp_path: Path) -> None:
-    """While deliveries hang, the same processes handle requests, and deliver to other endpoints."""
-    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside", "LOG_LEVEL": "warning"}
-    with Receiver() as receiver, Gunicorn(tmp_path, workers=1, **settings) as server:
-        subscribe(server, receiver, "hanging")
-        subscribe(server, receiver, "healthy")
-        for n in range(20):
-            server.post("/products", {"name": str(n)})
-        assert len(arrived(receiver, "healthy", 20)) == 20
-        assert server.get("/products").status == 200
-        with receiver.changed:
-            assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
-        receiver.ended.set()
-
-
-def test_a_stopped_worker_finishes_its_delivery(tmp_path: Path) -> None:
-    """On SIGTERM it waits for the running delivery, stores its result, and starts no other."""
-    with Receiver() as receiver, Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1") as server:
-        hook = subscribe(server, receiver, "hanging")
-        server.post("/products", {"name": "x"})
-        worker = deliver(tmp_path, **{BOUNDS: '{"webhook_timeout": 3}'})
-        with receiver.changed:
-            assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
-        worker.send_signal(signal.SIGTERM)
-        server.post("/products", {"name": "y"})
-        _, errors = worker.communicate(timeout=SECONDS)
-        assert worker.returncode == 0, errors
-        log = server.get(f"{hook}/deliveries").json()
-        assert [(entry["state"], entry["attempts"], entry["response_excerpt"]) for entry in log] == [
-            ("pending", 1, "timed out after 3 s")
-        ]
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_stop_waits_for_a_running_delivery(tmp_path: Path, inside: bool) -> None:
+    """On SIGTERM the service, or its worker, stores the result of the running delivery, and starts no other."""
+    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside" if inside else "", "LOG_LEVEL": "warning"}
+    with Receiver() as receiver:
+        hanging = receiver.inboxes["hanging"]
+        with Gunicorn(tmp_path, workers=1, bounds={"webhook_timeout": 3}, **settings) as server:
+            made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hanging"}).json()
+            hanging.secret = made["secret"]
+            server.post("/products", {"name": "x"})
+            worker = server.process if inside else deliver(tmp_path, **{BOUNDS: '{"webhook_timeout": 3}'})
+            with receiver.changed:
+                assert receiver.changed.wait_for(lambda: hanging.tries, SECONDS)
+            worker.send_signal(signal.SIGTERM)
+            if not inside:
+                server.post("/products", {"name": "y"})
+            errors = worker.communicate(timeout=SECONDS)[1]
+            assert worker.returncode == 0, errors
+        with Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1") as server:
+            (entry,) = server.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
+    assert (entry["state"], entry["attempts"]) == ("pending", 1)
+    assert entry["response_excerpt"] == "timed out after 3 s"

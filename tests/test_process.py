@@ -17,7 +17,6 @@ from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, send
 from tests.ports import free_ports
 from tests.processes import of_session
-from tests.receiver import Receiver
 from tests.waiting import SECONDS, until
 
 TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
@@ -177,26 +176,6 @@ def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
             assert server.get("/healthz").status == 200
         until(lambda: "path=/api/v1/events" in server.log.read_text())
         assert time.monotonic() - began < 25
-
-
-def test_a_stop_waits_for_a_delivery_inside_the_service(tmp_path: Path) -> None:
-    """On SIGTERM the running delivery is finished, and its result is stored."""
-    settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}
-    with Receiver() as receiver:
-        with Gunicorn(
-            tmp_path, workers=1, WEBHOOK_WORKER="inside", bounds={"webhook_timeout": 1}, **settings
-        ) as server:
-            made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hanging"}).json()
-            receiver.inboxes["hanging"].secret = made["secret"]
-            server.post("/products", {"name": "x"})
-            with receiver.changed:
-                assert receiver.changed.wait_for(lambda: receiver.inboxes["hanging"].tries, SECONDS)
-            server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(timeout=SECONDS) == 0
-        with Gunicorn(tmp_path, workers=1, **settings) as server:
-            (entry,) = server.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
-    assert (entry["state"], entry["attempts"]) == ("pending", 1)
-    assert entry["response_excerpt"] == "timed out after 1 s"
 
 
 @pytest.mark.parametrize(

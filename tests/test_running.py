@@ -5,10 +5,7 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
-from collections import Counter
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from tests import stores
 from tests.live import Gunicorn, read_all
 from tests.recorder import next_of
 from tests.shop import WINDOW
-from tests.waiting import SECONDS, join, until
+from tests.waiting import until
 
 
 def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
@@ -193,43 +190,6 @@ def test_a_stop_ends_all_waits(tmp_path: Path) -> None:
         assert body_of(connection) == []
         server.process.wait(timeout=30)
         assert time.monotonic() - began < 20
-
-
-CALLERS = ["127.0.0.2", "127.0.0.3"]  # each has its own counters, and so its own window
-CONNECTIONS = 64
-EACH = 5  # requests on a connection
-QUOTA = 150  # of 320
-
-
-def send_in_parallel(port: int, caller: str) -> Counter[int]:
-    """The response statuses of requests from one address on many concurrent connections."""
-    gate = threading.Barrier(CONNECTIONS)
-    statuses: list[int] = []
-
-    def send_requests() -> None:
-        connection = HTTPConnection("127.0.0.1", port, timeout=30, source_address=(caller, 0))
-        connection.connect()
-        gate.wait(SECONDS)
-        for _ in range(EACH):
-            connection.request("GET", "/products")
-            response = connection.getresponse()
-            response.read()
-            statuses.append(response.status)
-        connection.close()
-
-    threads = [threading.Thread(target=send_requests) for _ in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    join(*threads)
-    return Counter(statuses)
-
-
-def test_two_workers_admit_the_quota_to_the_request(tmp_path: Path) -> None:
-    """2 workers under 64 connections admit exactly the quota, in each window."""
-    settings = {"RATE_LIMIT": f"{QUOTA} per {WINDOW}", "LOG_LEVEL": "warning"}
-    with Gunicorn(tmp_path, workers=2, **settings) as server:
-        found = [send_in_parallel(server.port, caller) for caller in CALLERS]
-    assert found == [{200: QUOTA, 429: CONNECTIONS * EACH - QUOTA}] * len(CALLERS)
 
 
 def test_a_new_worker_resets_no_quota(tmp_path: Path) -> None:

@@ -185,17 +185,12 @@ class HistoryRun:
 
     def report(self) -> str:
         """The counts, by kind of operation and result."""
-        counts = self.recorder.counts
-        results = {
-            kind: [f"{result}: {counts[kind, result]}" for one, result in sorted(counts) if one == kind]
-            for kind, _ in sorted(counts)
-        }
         faults = ", ".join(f"{count} × {name}" for name, count in self.injected.items()) or "none"
         return (
             f"{len(self.recorder.history)} operations on {len(self.recorder.items)} items are linearizable, each of "
             f"{len(self.events)} events once, in order and delivered; the slowest response took "
             f"{self.recorder.slowest:.1f} s; faults: {faults}"
-        ) + "".join(f"\n  {kind}: {', '.join(each)}" for kind, each in results.items())
+        ) + "".join(f"\n  {kind}: {result}: {count}" for (kind, result), count in sorted(self.recorder.counts.items()))
 
 
 def until_clear(send: Callable[[], T]) -> T:

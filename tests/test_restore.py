@@ -1,5 +1,6 @@
 """`flask restore`, and the effects of a copy or a rename over a store."""
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -149,44 +150,26 @@ def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
     assert stored(tmp_path) == ["new", "old"]
 
 
-def make_text(backup: Path) -> None:
-    backup.write_text("name,price\n")
+def execute(*statements: str) -> Callable[[Path], None]:
+    def spoil(backup: Path) -> None:
+        with closing(sqlite3.connect(backup, isolation_level=None)) as connection:
+            for each in statements:
+                connection.execute(each)
+
+    return spoil
 
 
-def make_cut(backup: Path) -> None:
-    with backup.open("r+b") as file:
-        file.truncate(backup.stat().st_size // 2)
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "is no SQLite file": lambda backup: backup.write_text("name,price\n"),
+    "is damaged: ": lambda backup: os.truncate(backup, backup.stat().st_size // 2),
+    "is no backup of this service": lambda backup: backup.unlink() or execute("CREATE TABLE t (x)")(backup),
+    "is of a newer program (migration 99 of ": execute("PRAGMA user_version = 99", "UPDATE store SET oldest = 99"),
+    "is a store in use": lambda backup: Path(f"{backup}-wal").write_bytes(b"x" * 100),
+    "No such file": Path.unlink,
+}
 
 
-def make_foreign(backup: Path) -> None:
-    backup.unlink()
-    with sqlite3.connect(backup) as connection:
-        connection.execute("CREATE TABLE t (x)")
-    connection.close()
-
-
-def make_newer(backup: Path) -> None:
-    with sqlite3.connect(backup) as connection:
-        connection.execute("PRAGMA user_version = 99")
-        connection.execute("UPDATE store SET oldest = 99")
-    connection.close()
-
-
-def make_in_use(backup: Path) -> None:
-    Path(f"{backup}-wal").write_bytes(b"x" * 100)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (make_text, "is no SQLite file"),
-        (make_cut, "is damaged: "),
-        (make_foreign, "is no backup of this service"),
-        (make_newer, "is of a newer program (migration 99 of "),
-        (make_in_use, "is a store in use"),
-        (Path.unlink, "No such file"),
-    ],
-)
+@pytest.mark.parametrize(("message", "spoil"), SPOILT.items(), ids=SPOILT)
 def test_an_invalid_backup_is_refused(
     tmp_path: Path, backup: Path, spoil: Callable[[Path], None], message: str
 ) -> None:

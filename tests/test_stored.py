@@ -279,21 +279,16 @@ class Point(Schema):
     next = fields.Nested(lambda: Point(), load_default=None, allow_none=True)  # a schema can be inside itself
 
 
-INSIDE: dict[str, Callable[[type[Schema]], fields.Field[Any]]] = {
-    "an object": lambda schema: fields.Nested(schema, required=True),
-    "objects": lambda schema: fields.Nested(schema, many=True, required=True),
-    "an array": lambda schema: ListOf(fields.Nested(schema), required=True),
-    "arrays of arrays": lambda schema: ListOf(ListOf(fields.Nested(schema)), required=True),
-    "a dictionary": lambda schema: fields.Dict(values=fields.Nested(schema), required=True),
-    "an object in an object": lambda schema: fields.Nested({"in": fields.Nested(schema, required=True)}, required=True),
-}
-POINTS = {
-    "an object": {"x": 1},
-    "objects": [{"x": 1}],
-    "an array": [{"x": 1}],
-    "arrays of arrays": [[{"x": 1}]],
-    "a dictionary": {"a": {"x": 1}},
-    "an object in an object": {"in": {"x": 1}},
+INSIDE: dict[str, tuple[Callable[[type[Schema]], fields.Field[Any]], Any]] = {
+    "an object": (lambda schema: fields.Nested(schema, required=True), {"x": 1}),
+    "objects": (lambda schema: fields.Nested(schema, many=True, required=True), [{"x": 1}]),
+    "an array": (lambda schema: ListOf(fields.Nested(schema), required=True), [{"x": 1}]),
+    "arrays of arrays": (lambda schema: ListOf(ListOf(fields.Nested(schema)), required=True), [[{"x": 1}]]),
+    "a dictionary": (lambda schema: fields.Dict(values=fields.Nested(schema), required=True), {"a": {"x": 1}}),
+    "an object in an object": (
+        lambda schema: fields.Nested({"in": fields.Nested(schema, required=True)}, required=True),
+        {"in": {"x": 1}},
+    ),
 }
 
 
@@ -315,11 +310,10 @@ class Same(Point):
     more = Text(load_default="")
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-def test_schemas_inside_are_compared(tmp_path: Path, inside: str) -> None:
+@pytest.mark.parametrize(("make", "points"), INSIDE.values(), ids=INSIDE)
+def test_schemas_inside_are_compared(tmp_path: Path, make: Callable[[type[Schema]], Any], points: Any) -> None:
     """As the one around them: what is new and required, gone, or of another type needs a step for the field."""
-    make = INSIDE[inside]
-    where = start(tmp_path, {"at": make(Point)}).post("/notes", json={"at": POINTS[inside]}).headers["Location"]
+    where = start(tmp_path, {"at": make(Point)}).post("/notes", json={"at": points}).headers["Location"]
     expected = {
         Wider: '"y" is required, and stored items do not have it',
         Narrower: 'stored items have "label" (string), and the schema does not',

@@ -23,12 +23,10 @@ CARD = {"method": "CARD"}
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of the service with orders, open to all on this machine."""
     return create_app(Config()).test_client()
 
 
 def new_order(client: FlaskClient, stock: int = 5, **fields: Any) -> tuple[str, str]:
-    """The paths of a new order and its product."""
     product = client.post("/products", json={"name": "Lamp", "stock": stock}).json
     order = client.post("/orders", json={"product": product["id"], **fields})
     assert order.status_code == 200, order.json
@@ -112,7 +110,6 @@ def test_an_action_that_cannot_be_stored(client: FlaskClient, note: str, status:
 
 
 def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
-    """It returns the item as it is."""
     order, _ = new_order(client, note="nothing")
     count = len(events(client))
     response = client.post(f"{order}/break")
@@ -214,7 +211,6 @@ def test_the_functions_of_a_transaction_have_one_bound(client: FlaskClient) -> N
 
 
 def test_actions_are_documented(client: FlaskClient) -> None:
-    """With their description, body, response and problems."""
     document = client.get("/openapi.json").json
     operation = document["paths"]["/api/v1/orders/{id}/pay"]["post"]
     assert (operation["operationId"], operation["summary"]) == ("pay_order_v1", "Pay order")
@@ -228,14 +224,12 @@ def test_actions_are_documented(client: FlaskClient) -> None:
 
 @pytest.mark.needs("pages")
 def test_problems_that_derive_from_others_have_pages(client: FlaskClient) -> None:
-    """Those of the service, with their docstrings, and the engine's."""
     page = client.get("/problems/order-is-paid", headers={"Accept": "application/json"}).json
     assert page["about"] == "An order that is paid cannot be changed any more."
     assert client.get("/problems/still-referenced").status_code == 200
 
 
 def test_wrong_declarations() -> None:
-    """They are refused where they stand."""
     resource = Resource("orders", "order", OrderSchema)
     resource.action("pay", body=PaymentSchema)(lambda order, payment, store: None)
     for declare, words in (

@@ -36,7 +36,6 @@ def app(clock: SetClock) -> Application:
 
 @pytest.fixture
 def client(app: Application) -> FlaskClient:
-    """A client of a service that requires credentials."""
     return app.test_client()
 
 
@@ -45,7 +44,6 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 def test_requests_without_credentials_return_401(client: FlaskClient) -> None:
-    """The response requires a key, in the terms of RFC 6750."""
     response = client.get("/products")
     assert (response.status_code, response.json["type"]) == (401, "/problems/unauthorized")
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper"'
@@ -90,7 +88,6 @@ def test_two_credentials_are_refused(client: FlaskClient) -> None:
 
 
 def test_an_expired_key_is_refused(client: FlaskClient, clock: SetClock) -> None:
-    """A key works until its expiry and not after it; then it cannot be rotated, as its new secret would be expired."""
     key = make_key(client, expires_at="2100-01-01T00:00:00Z")
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
     clock.now = 4102444800.0  # 2100-01-01
@@ -114,10 +111,7 @@ def test_a_secret_is_shown_once_and_never_stored(client: FlaskClient) -> None:
 
 
 def test_a_revoked_key_is_refused_at_once(client: FlaskClient) -> None:
-    """The next request with a key that was revoked is refused.
-
-    Unknown and wrong keys get the same response as a revoked one, which does not reveal the keys that exist.
-    """
+    """Unknown and wrong keys get the same response, which does not reveal the keys that exist."""
     key = make_key(client)
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
     wrong = client.get("/products", headers=bearer(key["secret"][:-1] + "!"))
@@ -131,7 +125,6 @@ def test_a_revoked_key_is_refused_at_once(client: FlaskClient) -> None:
 
 
 def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
-    """Rotating preserves the key's id and scopes, revokes the former secret, and returns the new one."""
     key = make_key(client)
     rotated = client.post(f"/api/v1/keys/{key['id']}/rotate", headers=ADMIN).json
     assert (rotated["id"], rotated["scopes"]) == (key["id"], key["scopes"])
@@ -174,7 +167,6 @@ def test_processes_share_the_last_use(tmp_path: Path) -> None:
 
 
 def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
-    """A key that was used has a new representation, with a new ETag, and the same version."""
     key = make_key(client)
     path = f"/api/v1/keys/{key['id']}"
     before = client.get(path, headers=ADMIN)

@@ -24,7 +24,6 @@ PAY = {"method": "POST", "path": "/orders/$order/pay", "body": {"method": "card"
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of the service with orders, open to all on this machine."""
     return create_app(Config()).test_client()
 
 
@@ -33,7 +32,6 @@ def send(client: FlaskClient, *operations: dict[str, Any], **headers: str) -> Te
 
 
 def count(client: FlaskClient) -> int:
-    """The number of events."""
     return len(client.get("/api/v1/events?limit=100").json)
 
 
@@ -153,7 +151,6 @@ def test_a_reference_to_nothing_undoes_the_batch() -> None:
 
 
 def test_a_batch_is_bounded(client: FlaskClient) -> None:
-    """In operations, and in bytes of all their items."""
     for operations in ([], [LAMP] * 101, [{"method": "GET", "path": "/products"}]):
         response = send(client, *operations)
         assert response.status_code == 422 and response.json["errors"][0]["pointer"].startswith("#/operations")

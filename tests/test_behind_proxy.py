@@ -43,7 +43,6 @@ def proxy(kind: str, server: Gunicorn, tmp_path_factory: pytest.TempPathFactory)
 
 
 def log_line(server: Gunicorn, id: str) -> str:
-    """The log line of a request, when it is written."""
     until(lambda: f"request_id={id} " in server.log.read_text())
     return next(line for line in server.lines() if f"request_id={id} " in line)
 
@@ -154,7 +153,6 @@ def test_a_slow_body_ends(proxy: Proxy, server: Gunicorn, kind: str) -> None:
 
 
 def test_plain_http_is_redirected(proxy: Proxy) -> None:
-    """To the same path, with the same method."""
     response = send(proxy.plain_port, "GET", "/products?a=1", headers={"Host": NAME})
     assert response.status == 308 and response.headers["location"].endswith("/products?a=1")
 
@@ -191,7 +189,6 @@ def test_an_address_has_a_limited_number_of_connections(server: Gunicorn, tmp_pa
 
 
 def test_a_service_that_is_down_is_a_503(kind: str, tmp_path: Path) -> None:
-    """With Retry-After, and as a problem."""
     with Gunicorn(tmp_path, AUTH="open-to-all") as server, PROXIES[kind](tmp_path, server.port) as proxy:
         assert proxy.request("GET", "/products").status == 200
         server.process.terminate()

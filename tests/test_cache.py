@@ -23,7 +23,6 @@ def cached_keys(cache: Cache[int, str], count: int) -> list[int]:
 
 
 def test_values_that_fit_are_all_cached() -> None:
-    """Values that fill the cache to the last byte are all returned."""
     cache = filled(16)
     assert [cache.get(n) for n in range(16)] == [f"value {n}" for n in range(16)]
     assert cache.get(16) is None
@@ -50,7 +49,6 @@ def test_the_limit_is_in_bytes() -> None:
 
 
 def test_a_too_large_value_is_not_cached() -> None:
-    """A value of more than a sixteenth of the limit is not cached, and removes no other value."""
     cache = filled(16)
     cache.add(16, "too large", 11)
     assert cached_keys(cache, 17) == list(range(16))
@@ -59,7 +57,6 @@ def test_a_too_large_value_is_not_cached() -> None:
 
 
 def test_a_key_that_is_put_again_counts_once() -> None:
-    """It has the new value and its size, and is the newest, however often it is put again."""
     cache = filled(16)
     for n in range(100):
         cache.add(0, f"another {n}", 10)

@@ -35,7 +35,6 @@ ADMIN_KEY = "an-admin-key-of-enough-characters"
 
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
-    """A client of a service on a file."""
     return create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
 
 
@@ -79,7 +78,6 @@ def test_changes_are_prepared_before_their_transaction(client: FlaskClient, vali
 
 
 def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs no transaction, and so does not wait for the store."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     monkeypatch.setattr(service_of(client.application).store, "write", None)
     assert client.put(where, json={"name": "x"}).json["version"] == 1
@@ -339,8 +337,6 @@ def test_all_waits_of_a_change_have_one_deadline() -> None:
 
 
 class NoteSchema(ItemSchema):
-    """A note with an owner."""
-
     title = Text(1, 50, required=True)
 
 

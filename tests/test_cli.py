@@ -42,19 +42,16 @@ TRICKY = {
 
 @pytest.fixture
 def app(tmp_path: Path) -> Application:
-    """A service with a store in a file."""
     return create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
 
 
 @pytest.fixture
 def run(app: Application) -> Callable[..., Result]:
-    """Runs a command in this process."""
     runner: FlaskCliRunner = app.test_cli_runner()
     return lambda *arguments: runner.invoke(args=[str(argument) for argument in arguments])
 
 
 def other(folder: Path, name: str = "other") -> FlaskCliRunner:
-    """Commands on another store."""
     return create_app(Config(database_url=f"sqlite:///{folder}/{name}.db")).test_cli_runner()
 
 
@@ -65,7 +62,6 @@ def lines(path: Path, *values: Any) -> Path:
 
 
 def first_line(result: Result) -> str:
-    """The first line that a command printed."""
     return result.stdout.splitlines()[0]
 
 
@@ -117,11 +113,7 @@ def test_bad_lines_are_listed(app: Application, run: Callable[..., Result], tmp_
     assert (skipped.exit_code, first_line(skipped)) == (0, "imported 1 products, skipped 4")
     assert skipped.stderr.splitlines() == result.stderr.splitlines()[:-1]
     many = run("import", "products", lines(tmp_path / "b.ndjson", *[{}] * 25)).stderr.splitlines()
-    assert many[19:] == [
-        "line 20: #/name: is required",
-        "and 5 more",
-        "Error: nothing was imported: 25 of 25 are bad",
-    ]
+    assert many[19:] == ["line 20: #/name: is required", "and 5 more", "Error: nothing was imported: 25 of 25 are bad"]
 
 
 def test_imported_items_keep_their_id_times_and_version(
@@ -160,7 +152,6 @@ def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
 
 
 def test_json_that_is_not_one_array(run: Callable[..., Result], tmp_path: Path) -> None:
-    """A file that is not one JSON array is refused in one line, even with --skip-bad."""
     read = []
     for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"{}", b"[" * 100_000, b"[\xff]", b"[,]", b"[NaN]"):
         (tmp_path / "a").write_bytes(text)
@@ -208,7 +199,6 @@ def test_the_depth_limit_applies_to_cells(run: Callable[..., Result], tmp_path: 
 
 
 def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path) -> None:
-    """CSV with malformed rows or unknown fields is refused in one line."""
     for content, message in (
         (b"name,colour\na,red\n", "line 1: no fields of products: 'colour'; there are id, name, "),
         (b"name,name\na,b\n", "line 1: a field is named twice"),
@@ -222,7 +212,6 @@ def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path) -> 
 
 
 def test_bad_utf8_line(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
-    """An NDJSON line that is not UTF-8 is one bad line."""
     (tmp_path / "a.ndjson").write_bytes(b'{"name":"a"}\n{"name":"\xff"}\n')
     result = run("import", "products", "--skip-bad", tmp_path / "a.ndjson")
     assert (result.exit_code, first_line(result)) == (0, "imported 1 products, skipped 1")
@@ -257,7 +246,6 @@ def store_old(app: Application, id: str = "old") -> None:
 
 
 def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: Path) -> None:
-    """A backup overwrites nothing."""
     (tmp_path / "b.db").write_text("mine")
     result = run("backup", tmp_path / "b.db")
     assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path}/b.db exists\n")
@@ -316,7 +304,6 @@ def test_each_error_is_one_line(run: Callable[..., Result]) -> None:
 
 @pytest.mark.needs("events", "idempotency")
 def test_reap(app: Application, run: Callable[..., Result]) -> None:
-    """Expired responses and events are deleted, in batches; the others stay."""
     store = app.extensions["restkeeper"].store
 
     def store_expired(transaction: Transaction) -> None:

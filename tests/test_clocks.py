@@ -10,12 +10,7 @@ from restkeeper.features.idempotency import Idempotency
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Collection, StoredResponse
-from restkeeper.storage.outbox import (
-    LONGEST_DELAY,
-    LONGEST_LEASE,
-    LONGEST_PAUSE,
-    Event,
-)
+from restkeeper.storage.outbox import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Event
 from tests import outbox
 from tests.outbox import lease, settle
 from tests.shop import create_app
@@ -64,10 +59,7 @@ def test_events_behind_one_from_the_future_expire(store: Store) -> None:
 
 
 def test_an_impossible_lease_is_ignored(store: Store) -> None:
-    """A worker with the right time replaces a lease of a clock that was ahead, and only it can settle the delivery.
-
-    A lease up to LONGEST_LEASE is respected.
-    """
+    """A worker with the right time replaces it, and only it can settle the delivery. One up to LONGEST_LEASE holds."""
     record_events(store, "a")
     (stuck,) = lease(store, "w", AHEAD, AHEAD + 25)
     assert is_ready(store, NOW)
@@ -88,10 +80,7 @@ def test_resume_frees_an_impossible_lease(store: Store) -> None:
 
 
 def test_an_impossible_pause_is_ignored(store: Store) -> None:
-    """Retry-After is a day at most; a later response replaces a pause that a wrong clock set too late.
-
-    Of two possible ones the longer counts.
-    """
+    """Retry-After is a day at most. A later response replaces such a pause; of two possible ones the longer counts."""
     record_events(store, "a", "b", "c")
     first, second, third = lease(store, "w", NOW, NOW + 25)
     settle(store, first, NOW, NOW + 1, hold=AHEAD)
@@ -113,7 +102,6 @@ def test_an_impossible_retry_is_due(store: Store) -> None:
 
 @pytest.mark.needs("events", "idempotency")
 def test_reap_deletes_entries_dated_ahead(tmp_path: Path) -> None:
-    """Responses and events, whatever their place."""
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
 
     def store_entries(transaction: Transaction) -> None:

@@ -25,7 +25,6 @@ def test_port_makes_the_service_listen_on_all_addresses() -> None:
 
 
 def test_open_mode_is_for_this_machine() -> None:
-    """AUTH=open is refused on a public address; AUTH=open-to-all is accepted."""
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):  # noqa: S104
         with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets every caller do everything.*open-to-all"):
             Config.from_env({"HOST": host, "AUTH": "open"})
@@ -62,7 +61,6 @@ def test_the_message_for_a_bad_value_has_key_value_and_range() -> None:
 
 
 def test_typed_values_are_checked_too() -> None:
-    """A value that is refused in the environment is refused in code, too."""
     for wrong in (
         {"page_limit": 0},
         {"log_format": "xml"},
@@ -120,7 +118,6 @@ def test_a_secret_has_one_value(tmp_path: Path) -> None:
 
 
 def test_flags_accept_the_usual_words() -> None:
-    """1, true, yes and on are true; 0, false, no, off and the empty text are false."""
     values = [
         Config.from_env({"DOCS": word}).docs for word in ("1", "true", "YES", "on", "0", "False", "no", "off", "")
     ]
@@ -176,6 +173,5 @@ USUAL = """
 
 
 def test_usual_variables_are_no_misspelt_settings() -> None:
-    """Neither these names nor the settings are reported."""
     names = [each.name.upper() for each in settings()]
     assert misspelt_settings([*USUAL.split(), *names, "ADMIN_KEY_FILE"]) == []

@@ -16,17 +16,7 @@ from marshmallow import fields as marshmallow_fields
 from marshmallow import validate
 
 import app
-from restkeeper import (
-    Index,
-    ItemSchema,
-    Lifecycle,
-    ListOf,
-    Resource,
-    Status,
-    Text,
-    Versions,
-    Whole,
-)
+from restkeeper import Index, ItemSchema, Lifecycle, ListOf, Resource, Status, Text, Versions, Whole
 from restkeeper.cli.main import main
 from restkeeper.config import Config
 from restkeeper.contract.check import compare
@@ -81,7 +71,6 @@ def service(tmp_path: Path) -> Path:
 
 
 def edit(service: Path, *changes: tuple[str, str]) -> None:
-    """Change the service."""
     text = (service / "app.py").read_text()
     for old, new in changes:
         assert old in text
@@ -115,7 +104,6 @@ def test_accept_writes_the_same_document_whatever_the_environment_has(service: P
 
 
 def test_check_without_an_accepted_document(tmp_path: Path) -> None:
-    """It fails, and names the command."""
     (tmp_path / "app.py").write_text(SERVICE)
     done = run(tmp_path, "check")
     assert done.exit_code == 1
@@ -138,8 +126,6 @@ def test_a_compatible_change_passes_and_is_accepted(service: Path) -> None:
 
 
 class LampSchema(ItemSchema):
-    """Something with all that clients depend on beside its schema."""
-
     name = Text(1, 50, required=True)
     email = Text(0, 50, load_default=None, allow_none=True)
     tags = ListOf(Text(1, 50), load_default=list)
@@ -258,7 +244,6 @@ BREAKING = {
 
 
 def test_a_breaking_change_fails(service: Path) -> None:
-    """Of the declaration of a collection or of the service."""
     before = (service / "app.py").read_text()
     for rule, (old, new) in BREAKING.items():
         assert old in before
@@ -317,7 +302,6 @@ def test_a_retired_version_may_go(service: Path) -> None:
 
 
 def test_a_damaged_document_is_one_line(service: Path) -> None:
-    """The error names the file."""
     reference = '{"openapi": "3.1.0", "paths": {"/notes": {"post": {"requestBody": {"$ref": "#/b"}}}}}'
     for text, message in (
         ("{", "is not JSON"),
@@ -334,7 +318,6 @@ def test_a_damaged_document_is_one_line(service: Path) -> None:
 
 
 def test_other_files_are_no_versions(service: Path) -> None:
-    """Only those with the name of a version are compared."""
     (service / "contract" / "notes.json").write_text("{}")
     assert run(service, "check").exit_code == 0
 

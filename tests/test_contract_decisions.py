@@ -21,39 +21,32 @@ B, J, C = "breaking", "to judge", "compatible"
 
 
 def document(**operation: Any) -> Json:
-    """A document with one operation."""
     own = {"operationId": "make", "responses": {"200": {"description": "Done."}}, "tags": ["things"], **operation}
     info = {"title": "Things", "version": "1"}
     return {"openapi": "3.1.0", "info": info, "paths": {"/api/v1/things": {"post": own}}, "x-dialects": ["a"]}
 
 
 def content(schema: Any) -> Json:
-    """A body."""
     return {"content": {"application/json": {"schema": schema}}}
 
 
 def request(schema: Any, **body: Any) -> Json:
-    """A document whose request body has that schema."""
     return document(requestBody={**content(schema), **body})
 
 
 def response(schema: Any) -> Json:
-    """A document whose response has that schema."""
     return document(responses={"200": content(schema)})
 
 
 def parameter(schema: Any, where: str = "query", **parts: Any) -> Json:
-    """A document with a parameter."""
     return document(parameters=[{"name": "p", "in": where, "schema": schema, **parts}])
 
 
 def field(schema: Any, *, required: bool = False) -> Json:
-    """An object with one field."""
     return {"type": "object", "properties": {"x": schema}, "required": ["x"] if required else []}
 
 
 def marked(sunset: str | None) -> Json:
-    """What deprecates an element."""
     return {} if sunset is None else {"deprecated": True, "x-sunset": sunset}
 
 
@@ -159,7 +152,6 @@ WITH_HEADER = document(responses={"200": {"headers": {"Link": {"schema": TEXT}}}
 
 
 def of_id(schema: Any, *, sent: bool = False) -> Json:
-    """A document in which a path, or a response, has an id."""
     return parameter(schema, "path") if sent else response({"properties": {"id": schema}})
 
 
@@ -274,7 +266,6 @@ def test_each_row_is_judged_in_both_directions() -> None:
 
 
 def test_the_parts_of_what_goes_are_not_told() -> None:
-    """A media type that goes has no fields any more."""
     (finding,) = found(NEEDED, document(requestBody={"content": {}}))
     assert (finding.change.row, finding.others) == ("media type", [])
 
@@ -462,7 +453,6 @@ def test_a_change_of_a_component_is_one_finding() -> None:
 
 
 def recursive(leaf: Json) -> Json:
-    """A document with schemas that have each other."""
     tree = {"type": "object", "properties": {"leaf": leaf, "branch": {"$ref": "#/components/schemas/Branch"}}}
     branch = {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Tree"}, {"type": "null"}]}}
     whole = response({"$ref": "#/components/schemas/Tree"})

@@ -30,14 +30,12 @@ pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Cluster]:
-    """One worker."""
     with running("postgresql", instances=1, workers=1, RATE_LIMIT="off") as made:
         yield made
 
 
 @contextmanager
 def locked(cluster: Cluster, *paths: str) -> Iterator[None]:
-    """Lock items."""
     with psycopg.connect(cluster.database_url) as connection:
         ids = [path.rpartition("/")[2] for path in paths]
         connection.execute("SELECT 1 FROM items WHERE id = ANY(%s) FOR UPDATE", (ids,))
@@ -59,7 +57,6 @@ def await_waiting(cluster: Cluster, number: int) -> None:
 
 
 def seconds(cluster: Cluster, path: str, headers: dict[str, str] | None = None) -> float:
-    """The time of a successful read."""
     start = time.monotonic()
     response = cluster.get(path, headers)
     assert response.status == 200, response

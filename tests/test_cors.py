@@ -19,7 +19,6 @@ PREFLIGHT = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-H
 
 @pytest.fixture(scope="module")
 def client() -> FlaskClient:
-    """A client of a service that lists two origins."""
     return create_app(Config(auth="open-to-all", cors_origins=(APP, "http://localhost:5173"))).test_client()
 
 
@@ -60,10 +59,7 @@ def test_a_preflight_needs_no_credentials() -> None:
 
 
 def test_an_unlisted_origin_gets_no_cors_headers(client: FlaskClient) -> None:
-    """An origin is compared as a whole.
-
-    An unlisted one gets a plain response, which varies by Origin and does not repeat it.
-    """
+    """An origin is compared as a whole; the plain response varies by Origin and does not repeat it."""
     for origin in (
         *(EVIL, "null", "", "*", "https://app.example.org:8443", "http://app.example.org", "https://app.example.org/"),
         *("https://app.example.org.evil.example", "https://xapp.example.org", "HTTPS://APP.EXAMPLE.ORG"),
@@ -126,7 +122,6 @@ def test_unexpected_errors_can_be_read() -> None:
 
 
 def test_a_star_allows_any_origin() -> None:
-    """`*` allows each origin except `null`."""
     client = create_app(Config(cors_origins=("*",))).test_client()
     assert client.get("/products", headers={"Origin": EVIL}).headers["Access-Control-Allow-Origin"] == "*"
     assert client.options("/products", headers={"Origin": EVIL} | PREFLIGHT).status_code == 204
@@ -134,7 +129,6 @@ def test_a_star_allows_any_origin() -> None:
 
 
 def test_without_listed_origins_there_are_no_cors_headers() -> None:
-    """Without CORS_ORIGINS no response has headers for CORS."""
     client = create_app(Config(auth="open-to-all")).test_client()
     for response in (client.get("/products", headers=LISTED), client.options("/products", headers=LISTED | PREFLIGHT)):
         assert (response.status_code, "Vary" in response.headers) == (200, False)
@@ -142,7 +136,6 @@ def test_without_listed_origins_there_are_no_cors_headers() -> None:
 
 
 def test_listed_origins_are_normalized() -> None:
-    """Origins are stored as browsers write them."""
     for given, stored in {
         "": (),
         " https://a.example , http://B.example:8080,": ("https://a.example", "http://b.example:8080"),

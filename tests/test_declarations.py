@@ -52,15 +52,11 @@ from tests.test_openapi import fits
 
 
 class LineSchema(Schema):
-    """A line of an order."""
-
     sku = fields.String(required=True, data_key="stockNumber")
     count = fields.Integer(load_default=1, validate=validate.Range(1, 100))
 
 
 class OrderSchema(ItemSchema):
-    """An order, with what marshmallow can do."""
-
     class Meta:
         unknown = EXCLUDE
 
@@ -75,29 +71,24 @@ class OrderSchema(ItemSchema):
     status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}), dump_only=True)
 
     def describe(self, item: dict[str, Any]) -> str:
-        """The number and the count."""
         return f"{item['number']} × {item['count']}"
 
     @pre_load
     def strip(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Remove blanks around an address."""
         return {**data, "email": email.strip()} if isinstance(email := data.get("email"), str) else data
 
     @validates("email")
     def is_ours(self, value: str | None, data_key: str) -> None:
-        """Refuse other domains."""
         if value and not value.endswith("@example.org"):
             raise ValidationError("must be of example.org")
 
     @validates_schema
     def has_few(self, data: dict[str, Any], **_: Any) -> None:
-        """Refuse more than 100 pieces."""
         if sum(line["count"] for line in data.get("lines", [])) > 100:
             raise ValidationError("has more than 100 pieces")
 
     @post_load
     def add(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Count the pieces."""
         return {**data, "count": sum(line["count"] for line in data["lines"])}
 
 
@@ -112,7 +103,6 @@ def client() -> FlaskClient:
 
 @pytest.fixture
 def order(client: FlaskClient) -> Any:
-    """A stored order."""
     sent = {"orderNumber": "A-1", "email": " a@example.org ", "lines": [{"stockNumber": "s"}], "unknown": 1}
     made = client.post("/orders", json=sent)
     assert made.status_code == 200, made.text
@@ -120,7 +110,6 @@ def order(client: FlaskClient) -> Any:
 
 
 def where(order: Any) -> str:
-    """The path of an order."""
     return f"/orders/{order['id']}"
 
 
@@ -289,31 +278,22 @@ def test_fields_can_be_deprecated_by_their_names() -> None:
 
 
 class Tree(Schema):
-    """A schema that is inside itself."""
-
     weight = fields.Integer()
     trees = fields.List(fields.Nested(lambda: Tree()))
 
 
 class Included(Schema):
-    """A schema that takes what it does not name."""
-
     class Meta:
         unknown = INCLUDE
 
 
 class Dumped(Schema):
-    """A schema with a function for its output."""
-
     @post_dump
     def add(self, data: Any, **_: Any) -> Any:
-        """Do nothing."""
         return data
 
 
 class Misnamed(Schema):
-    """A schema with a function for a field that it does not have."""
-
     @validates("nothing")
     def check(self, value: Any, data_key: str) -> None:
         """Do nothing."""
@@ -374,8 +354,6 @@ def test_functions_that_lose_a_field_are_found() -> None:
 
 
 class GuardedSchema(ItemSchema):
-    """An offer, of which callers with other scopes change other parts."""
-
     name = Text(required=True)
     price = Money(load_default=None, allow_none=True, writable_by="offers:manage")
     rank = fields.Integer(load_default=0, metadata={"x-writable-by": "admin"})
@@ -394,8 +372,6 @@ OFFERS = Resource("offers", "offer", GuardedSchema)
 
 @pytest.mark.needs("keys")
 class TestScopes:
-    """What a caller may set depends on its scopes."""
-
     @pytest.fixture
     def client(self) -> FlaskClient:
         config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
@@ -488,7 +464,6 @@ class TestScopes:
 
 
 def made_by_admin() -> dict[str, str]:
-    """The credentials of the first key."""
     return {"X-API-Key": ADMIN_KEY}
 
 

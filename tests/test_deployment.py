@@ -34,7 +34,6 @@ def stages() -> list[list[tuple[str, str]]]:
 
 
 def test_the_containerfile_is_free_of_findings() -> None:
-    """Of hadolint."""
     done = run(BIN / "hadolint", CONTAINERFILE)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -80,7 +79,6 @@ def test_the_health_check_needs_no_curl(served: Gunicorn, hosts: str, code: int)
 
 
 def test_the_health_check_fails_without_a_service() -> None:
-    """Nothing listens on port 1."""
     done = run(sys.executable, DEPLOY / "healthcheck.py", PORT="1")
     assert (done.returncode, done.stderr) == (1, "")
     assert "refused" in done.stdout

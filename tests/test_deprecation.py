@@ -44,8 +44,6 @@ WINDOW: dict[str, Any] = {"since": SINCE, "sunset": SUNSET}
 
 
 class LampSchema(ItemSchema):
-    """The newest revision of a lamp."""
-
     title = Text(1, 50, required=True, metadata={"examples": ["Lamp"]})
     sku = Text(1, 20, load_default=None, allow_none=True)
     stock = Whole(0, 100, load_default=0)
@@ -65,7 +63,6 @@ OTHERS = Resource("others", "other", LampSchema)
 
 
 def versions(*deprecations: Deprecation, unversioned: str = "v2") -> Versions:
-    """Three versions; v1 has the older revision."""
     return Versions(
         Version("v1", successor="v2", revisions={"lamps": 1}),
         Version("v2"),
@@ -85,8 +82,6 @@ Make = Callable[..., FlaskClient]
 
 @pytest.fixture
 def make(clock: SetClock) -> Make:
-    """Makes a service with deprecations, and returns a client of it."""
-
     def make(*deprecations: Deprecation, config: Config | None = None, **options: Any) -> FlaskClient:
         app = create_app(config or Config(), (LAMPS, OTHERS), versions=versions(*deprecations, **options), clock=clock)
         return app.test_client()
@@ -117,8 +112,6 @@ def id_of(client: FlaskClient, **fields: Any) -> str:
 
 
 class TestVersion:
-    """A whole version, and the unversioned paths."""
-
     def test_every_response_of_the_version_has_the_headers(self, make: Make, clock: SetClock) -> None:
         """From its declaration on, also problems; other versions, other paths and unknown versions have none."""
         client = make(of("v1", link=PAGE))
@@ -182,8 +175,6 @@ class TestVersion:
 
 
 class TestPath:
-    """A path, with all methods or one."""
-
     def test_only_its_responses_have_the_headers(self, make: Make) -> None:
         """In its version, and unversioned if that is pinned to it."""
         client = make(of(path="/lamps/<id>", method="DELETE", link=PAGE))
@@ -227,8 +218,6 @@ class TestPath:
 
 
 class TestField:
-    """A field."""
-
     def test_responses_that_bear_it_have_the_headers(self, make: Make) -> None:
         """Items, pages, created and deleted items; not those that select other fields, 304 and problems."""
         client = make(of(field="lamps.sku", link=PAGE))
@@ -292,7 +281,6 @@ class TestField:
         assert marks(client.get("/lamps?sku[no]=x")) == NONE  # a problem has no items
 
     def test_a_name_in_another_version(self, make: Make) -> None:
-        """An older revision has its own."""
         client = make(of("v1", field="lamps.amount"))
         assert marks(client.get("/api/v1/lamps")) == HEADERS
         assert marks(client.get("/api/v2/lamps")) == NONE
@@ -300,7 +288,6 @@ class TestField:
 
     @pytest.mark.needs("dialects")
     def test_other_dialects_use_it_too(self, make: Make, clock: SetClock) -> None:
-        """Their queries are translated first."""
         client = make(of(field="lamps.sku"))
         for clock.now, status, headers in ((IN, 200, HEADERS), (AFTER, 400, NONE)):
             for query in ("sku_like=1&fields=id", "_sort=sku&fields=id"):
@@ -405,8 +392,6 @@ class TestField:
 
 
 class TestDeclarations:
-    """Declarations that cannot work stop the start."""
-
     def test_the_line_names_what_there_is(self, make: Make, clock: SetClock) -> None:
         """One line. What creating an item needs cannot be gone either."""
         wrong: list[tuple[dict[str, Any], str]] = [
@@ -447,8 +432,6 @@ ALL = (
 
 @pytest.mark.needs("openapi")
 class TestDocument:
-    """The OpenAPI document."""
-
     def test_marks(self, make: Make) -> None:
         """Of operations, parameters, properties, values and the version; all else has none."""
         client = make(*(each for each in ALL if each.part or each.version == "v1"))
@@ -493,7 +476,6 @@ class TestDocument:
         assert '"deprecated": true' not in json.dumps(other) and "x-sunset" not in json.dumps(other)
 
     def test_after_the_sunset_the_document_has_it_no_more(self, make: Make, clock: SetClock) -> None:
-        """Without a restart."""
         client = make(*(each for each in ALL if each.part))
         before = client.get("/openapi.json").text
         clock.now = AFTER
@@ -510,8 +492,6 @@ class TestDocument:
 
 
 class TestUses:
-    """What operators see."""
-
     @pytest.mark.needs("metrics")
     def test_uses_are_counted(self, make: Make) -> None:
         """By version and part, never by caller; refused credentials are no use."""
@@ -527,10 +507,7 @@ class TestUses:
             for line in text.splitlines()
             if line.startswith("restkeeper_deprecated_uses_total")
         )
-        assert counts == {
-            '{part="",version="unversioned"}': "2.0",
-            '{part="lamps.sku",version="v2"}': "1.0",
-        }
+        assert counts == {'{part="",version="unversioned"}': "2.0", '{part="lamps.sku",version="v2"}': "1.0"}
 
     @pytest.mark.parametrize("form", ["json", "text"])
     def test_the_log_says_what_was_used(self, make: Make, capfd: pytest.CaptureFixture[str], form: str) -> None:

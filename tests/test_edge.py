@@ -21,16 +21,12 @@ SOCKET_BUFFERS = 16 * 1024 * 1024  # more bytes than the buffers of a loopback c
 
 @pytest.fixture(scope="module")
 def listed() -> FlaskClient:
-    """A client of a service that lists its host names."""
     names = ("api.example.org", ".wild.example", "[2001:db8::1]")
     return create_app(Config(auth="open-to-all", trusted_hosts=names, failure_limit="off")).test_client()
 
 
 def test_only_listed_hosts_are_served(listed: FlaskClient) -> None:
-    """Names are compared without case, port and final dot; addresses by their value.
-
-    A host that is not listed is refused each time; the message names the setting and does not repeat the host.
-    """
+    """Compared without case, port and final dot, addresses by value; the message names the setting, not the host."""
     for host in (
         *("api.example.org", "API.Example.ORG:8443", "api.example.org.", "a.wild.example", "a.b.wild.example:1"),
         *("[2001:db8::1]:80", "[2001:0DB8:0:0:0:0:0:1]"),
@@ -71,7 +67,6 @@ def test_a_host_may_be_omitted() -> None:
 
 @pytest.mark.needs("health")
 def test_the_cache_of_hosts_is_limited() -> None:
-    """A client that sends ever new hosts fills only a limited cache."""
     app = create_app(Config(auth="open-to-all", trusted_hosts=("localhost",), failure_limit="off"))
     client = app.test_client()
     for number in range(600):
@@ -96,7 +91,6 @@ def test_a_too_long_host_is_refused_first(monkeypatch: pytest.MonkeyPatch, host:
 
 
 def test_a_host_of_the_longest_length_is_served() -> None:
-    """63 characters for a label and 253 for a name are served."""
     client = create_app(Config(auth="open-to-all")).test_client()
     for host in ("a" * 63 + ":8443", ("a" * 63 + ".") * 3 + "a" * 61, "xn--bcher-kva.example"):
         assert client.get("/products", headers={"Host": host}).status_code == 200, host
@@ -119,7 +113,6 @@ def test_open_mode_serves_only_loopback_and_listed_hosts(local: FlaskClient) -> 
 
 
 def test_listed_hosts_are_normalized() -> None:
-    """Names are stored in the form in which they are compared."""
     for given, stored in {
         "": (),
         " API.example.org:8443 , localhost,": ("api.example.org", "localhost"),
@@ -139,13 +132,11 @@ def test_an_invalid_host_stops_the_start() -> None:
 
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
-    """A running service with a low limit for bodies."""
     with Gunicorn(tmp_path_factory.mktemp("edge"), workers=1, MAX_BODY=str(MAX_BODY), LOG_LEVEL="error") as running:
         yield running
 
 
 def head(server: Gunicorn, *fields: str) -> bytes:
-    """The head of a POST."""
     lines = ["POST /products HTTP/1.1", f"Host: 127.0.0.1:{server.port}", "Content-Type: application/json", *fields]
     return "\r\n".join([*lines, "", ""]).encode()
 
@@ -181,7 +172,6 @@ def test_a_chunked_body_is_refused_at_the_limit(edge: Gunicorn) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
-    """A running service that requires credentials, and allows each caller two writes."""
     settings = {"AUTH": "required", "ADMIN_KEY": ADMIN, "RATE_LIMIT_WRITE": f"2 per {WINDOW}", "LOG_LEVEL": "error"}
     with Gunicorn(tmp_path_factory.mktemp("guarded"), workers=1, **settings) as running:
         yield running
@@ -233,7 +223,6 @@ def test_options_lists_the_methods_of_each_route(client: FlaskClient) -> None:
 
 
 def test_options_of_the_server(server: Gunicorn) -> None:
-    """`OPTIONS *` is about the server as a whole (RFC 9110, section 9.3.7)."""
     response = server.request("OPTIONS", "*")
     assert (response.status, response.body, response.headers["content-length"]) == (200, b"", "0")
 

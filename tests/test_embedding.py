@@ -43,7 +43,6 @@ def key(client: FlaskClient, *scopes: str, **more: Any) -> dict[str, str]:
 
 
 def new(client: FlaskClient, path: str, headers: dict[str, str] = ADMIN, **sent: Any) -> str:
-    """The id of a new item."""
     response = client.post(path, json=sent, headers=headers)
     assert response.status_code == 200, response.json
     return str(response.json["id"])
@@ -65,8 +64,6 @@ def fill(client: FlaskClient, owners: list[dict[str, str]]) -> dict[str, list[st
 
 
 class Expected:
-    """What a caller gets by single requests in a version, put together."""
-
     def __init__(self, client: FlaskClient, prefix: str, headers: dict[str, str]) -> None:
         self.client = client
         self.prefix = prefix
@@ -145,8 +142,6 @@ def test_ids_can_be_integers() -> None:
         """A car."""
 
     class TripSchema(ItemSchema):
-        """A trip."""
-
         car = IntegerReference("cars", required=True)
         others = fields.List(IntegerReference("cars"), load_default=list)
 
@@ -165,7 +160,6 @@ def test_ids_can_be_integers() -> None:
 
 
 def test_fields_and_embedded_ones_go_together(client: FlaskClient) -> None:
-    """What is embedded is shown beside the fields that are selected."""
     person = new(client, "/people", name="Ann")
     order = new(client, "/orders", customer=person)
     (listed,) = client.get("/people?fields=name&embed=orders", headers=ADMIN).json
@@ -222,7 +216,6 @@ def queries_of(client: FlaskClient, statements: set[str], of: str, names: list[s
 
 
 def test_one_query_finds_all(client: FlaskClient, statements: set[str]) -> None:
-    """Whatever is embedded in however many items."""
     fill(client, [ADMIN, ADMIN])
     for of, names in EMBEDDED.items():
         assert queries_of(client, statements, of, names) == bool(statements), statements
@@ -283,7 +276,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("path", "detail"), REFUSED)
 def test_too_much_or_unknown_is_refused(path: str, detail: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what there is, or what to ask for."""
     monkeypatch.setattr(embedding, "MOST_ELEMENTS", 5)
     client = create_app(Config(page_bytes=4000)).test_client()
     person = new(client, "/people", {}, name="x" * 1900)
@@ -299,8 +291,6 @@ def test_too_much_or_unknown_is_refused(path: str, detail: str, monkeypatch: pyt
 
 
 class TestAtAnItem:
-    """Lists of the items that refer to an item, at its path."""
-
     def test_it_is_the_list_with_one_more_filter(self, client: FlaskClient) -> None:
         """With filters, order, pages, counts, and what is embedded; for each caller and in each version."""
         owners = [key(client, *READ, *WRITE) for _ in range(2)]
@@ -372,8 +362,6 @@ class TestAtAnItem:
             """A car."""
 
         class TripSchema(ItemSchema):
-            """A trip."""
-
             car = Reference("cars", required=True)
 
         cars = Resource("cars", "car", CarSchema)
@@ -407,13 +395,9 @@ def test_a_reference_inside_what_can_be_null() -> None:
     """The document has it; and it is embedded where it is."""
 
     class SeatSchema(Schema):
-        """A place."""
-
         thing = Reference("things", required=True)
 
     class RoomSchema(ItemSchema):
-        """Where things are."""
-
         seat = fields.Nested(SeatSchema, allow_none=True, load_default=None)
         seats = fields.List(fields.Nested(SeatSchema, allow_none=True), load_default=list)
 

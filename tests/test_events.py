@@ -30,7 +30,6 @@ OTHER = Event("product.created", "products", "x", "2026-01-31T12:00:00.000000Z",
 
 @pytest.fixture
 def guarded() -> FlaskClient:
-    """A client of a service that requires credentials, with collections of all kinds of ownership."""
     return service().test_client()
 
 
@@ -84,7 +83,6 @@ class TestContents:
 
     @pytest.mark.needs("keys", "webhooks")
     def test_keys_and_webhooks_have_no_events(self, client: FlaskClient) -> None:
-        """Changes of them are not in the feed."""
         for name, body in (
             ("keys", {"name": "k", "scopes": ["admin"]}),
             ("webhooks", {"url": "https://shop.example.org/"}),
@@ -97,10 +95,7 @@ class TestContents:
 
 class TestFollowing:
     def test_next_links_lead_through_the_whole_feed(self, client: FlaskClient) -> None:
-        """`next` leads to each event once, then to later events; it always exists, and repeats the parameters.
-
-        `after=latest` skips all events until now.
-        """
+        """`next` always exists, leads to each event once, and repeats the parameters; `after=latest` skips all."""
         for n in range(5):
             make(client, str(n))
         path, seen = f"{FEED}?limit=2&type=product.*", []
@@ -128,7 +123,6 @@ class TestFollowing:
         assert types("collection=products,users&type=user.*") == ["user.created"]
 
     def test_invalid_parameters_are_refused(self, client: FlaskClient) -> None:
-        """The fault names each unknown or malformed parameter."""
         for query in (
             *("after=x", "after=evt_1_1", "after=", "type=product", "type=*.created", "type=", "collection=orders"),
             *("collection=keys", "limit=0", "limit=101", "wait=31", "wait=1.5", "wait=-1", "wait=1&wait=2", "since=1"),
@@ -138,10 +132,7 @@ class TestFollowing:
             assert [fault["parameter"] for fault in response.json["errors"]] == [query.partition("=")[0]]
 
     def test_an_expired_cursor_returns_410(self, app: Application, client: FlaskClient) -> None:
-        """The response has the cursor before the oldest stored event, in the body and as a link.
-
-        No cached page has what was deleted.
-        """
+        """The response has the cursor to go on with, in the body and as a link; no cached page has what was deleted."""
         store: Store = app.extensions["restkeeper"].store
         for n in range(4):
             make(client, str(n))
@@ -231,7 +222,6 @@ class TestWaiting:
         assert names(client.get(path)) == ["wanted"] and len(reads) == len(set(reads)) == 3
 
     def test_too_many_waits_return_503(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A wait beyond the limit of the process returns 503 at once."""
         monkeypatch.setattr(waiters_of(app), "_most", 0)
         response = app.test_client().get(f"{FEED}?wait=30")
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
@@ -265,10 +255,7 @@ class TestWaiting:
         assert statuses == [200] * 3 and not waiters_of(app)._waiting
 
     def test_a_wait_has_one_slot_until_its_end(self) -> None:
-        """A waiting reader gets the next event that matches, long before its time-out, and waits in one slot.
-
-        Events that do not match wake it, and are not returned. Existing events are returned at once, without a slot.
-        """
+        """Other events wake it and are not returned; those that exist are returned at once, without a slot."""
         clock = Meanwhile(100.0)
         app = create_app(Config(), clock=clock)
         client, writer = app.test_client(), app.test_client()
@@ -337,7 +324,6 @@ class TestPermissions:
 
     @pytest.mark.needs("jwt")
     def test_a_wait_checks_the_end_of_a_token_again(self, tmp_path: Path) -> None:
-        """A token that ended while its request waited gets no events."""
         clock = Meanwhile(issuer.START)
         (tmp_path / "jwks.json").write_bytes(issuer.key_set(issuer.jwk("ES256")))
         known = {"jwt_issuer": issuer.ISSUER, "jwt_audience": issuer.AUDIENCE, "jwt_jwks": f"{tmp_path}/jwks.json"}

@@ -23,7 +23,6 @@ PASSED = re.compile(r"\b\d+ passed|^OK$|pass [1-9]\d*$", re.M)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The two folders somewhere else, with programs beside them."""
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".venv", "*.db*"))
     (tmp_path / "bin").mkdir()
     for name, options in PROGRAMS.items():
@@ -44,7 +43,6 @@ def test_there_are_five() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_passes(command: str, folder: Path) -> None:
-    """As a user runs it."""
     environ = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     shell, own = ["sh", "-c", f"{command} 2>&1"], folder / "testing"
     done = subprocess.run(shell, cwd=own, env=environ, capture_output=True, text=True, check=False)

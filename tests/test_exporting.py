@@ -76,10 +76,7 @@ def test_an_interrupted_export_leaves_no_part(
 
 
 def test_possible_formulas_are_reported(run: Callable[..., Result], tmp_path: Path) -> None:
-    """Cells that a spreadsheet would run are counted with their fields, and exported unchanged.
-
-    Numbers are safe, and JSON has no cells.
-    """
+    """They are counted with their fields, and exported unchanged. Numbers are safe, and JSON has no cells."""
     message = run(tmp_path / "a.csv").stderr
     assert message.startswith("warning: 3 cells begin with = + - @, a tab or CR")
     assert message.endswith("formulas: name (2), description (1)\n")

@@ -40,7 +40,6 @@ pytestmark = pytest.mark.top  # closes features by itself
 
 
 def served(folder: Path, *closed: str) -> FlaskClient:
-    """A client of a service without some features."""
     limit = "" if "limits" in closed else "9 per minute"
     origins = () if "cors" in closed else ("https://app.example.org",)
     url = f"sqlite:///{folder}/store.db"
@@ -49,7 +48,6 @@ def served(folder: Path, *closed: str) -> FlaskClient:
 
 
 def write(client: FlaskClient) -> None:
-    """Create, change and delete an item, one each."""
     made = client.post("/products", json={"name": "x"}, headers={"Idempotency-Key": "1"})
     path = f"/api/v1/products/{made.json['id']}"
     assert client.patch(path, json={"name": "y"}).json["version"] == 2
@@ -101,10 +99,7 @@ def test_the_problems_of_a_closed_feature_have_no_page(name: str) -> None:
 
 
 def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
-    """Requests without credentials succeed where none are required.
-
-    Without keys, Basic is neither a challenge nor a hint: a browser would show a useless password dialog.
-    """
+    """Basic is neither a challenge nor a hint without keys: a browser would show a useless password dialog."""
     for closed in ({"keys"}, {"keys", "jwt"}):
         app = restkeeper.create_app(Config(), RESOURCES, without=closed)
         client = app.test_client()
@@ -139,7 +134,6 @@ NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), owne
 def test_an_impossible_choice_of_features_stops_the_start(
     config: dict[str, Any], resources: list[Resource], without: set[str], message: str
 ) -> None:
-    """One line names the feature or the collection that needs the closed one."""
     with pytest.raises(ConfigError, match=message) as caught:
         restkeeper.create_app(Config(**config), resources, without=without)
     assert "\n" not in str(caught.value)
@@ -173,7 +167,6 @@ def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
 
 
 def test_an_unsupported_store_stops_the_start() -> None:
-    """The line names the supported ones."""
     with pytest.raises(ConfigError, match="^DATABASE_URL=sqlite://…: this service is made for postgresql$"):
         restkeeper.create_app(Config(database_url="sqlite:///a.db"), RESOURCES, stores=("postgresql",))
     assert restkeeper.create_app(Config(), RESOURCES, stores=("postgresql",)).test_client().get("/").status_code == 200
@@ -220,7 +213,6 @@ def test_other_sites_are_refused_without_cors() -> None:
 
 
 def test_items_work_without_any_feature(tmp_path: Path) -> None:
-    """With all features closed, items, lists and preconditions work."""
     client = served(tmp_path, *FEATURES)
     write(client)
     made = client.post("/products", json={"name": "x"})

@@ -28,20 +28,14 @@ LATER = "2026-01-31T12:00:00+02:00"
 
 
 class Colour(enum.Enum):
-    """The members of an Enum."""
-
     RED = 1
 
 
 class Size(enum.Enum):
-    """Members with texts as values."""
-
     SMALL = "s"
 
 
 class Inner(Schema):
-    """The schema of a nested object."""
-
     a = fields.Integer(required=True)
     b = fields.String(load_default="x")
 
@@ -144,10 +138,7 @@ VARIANTS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
         [('{"2026-01-31":5.5}', None)],
     ),
     "Nested in a list": (fields.List(fields.Nested(Inner), **OPTIONAL), [('[{"a":5.5}]', None)]),
-    "Function(both)": (
-        fields.Function(lambda item: item["x"].upper(), str.lower, required=True),
-        [('"aB"', '"AB"')],
-    ),
+    "Function(both)": (fields.Function(lambda item: item["x"].upper(), str.lower, required=True), [('"aB"', '"AB"')]),
     "dump_only": (fields.String(dump_only=True, dump_default="x"), [('"a"', None)]),
 }
 
@@ -184,7 +175,6 @@ def client() -> FlaskClient:
 
 
 def path_of(name: str) -> str:
-    """The name of the collection for a field."""
     return f"things{[each for each, _ in EVERY].index(name)}"
 
 
@@ -279,7 +269,6 @@ def test_the_page_names_the_filters_of_each_kind() -> None:
 
 
 def word(kind: Kind) -> str:
-    """The page's word for a kind: JSON's."""
     return "array" if kind is Kind.LIST else kind.value
 
 

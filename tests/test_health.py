@@ -150,7 +150,6 @@ def test_the_check_of_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_deleted_lock_file_is_created_again(tmp_path: Path) -> None:
-    """A store opens without it."""
     opened(tmp_path).close()
     (tmp_path / "store.db-lock").unlink()
     opened(tmp_path).close()

@@ -37,8 +37,6 @@ def app(clock: SetClock) -> Application:
 
 @pytest.fixture
 def post(client: FlaskClient) -> Post:
-    """Sends a POST with an idempotency key."""
-
     def send(key: str = KEY, body: Any = LAMP, path: str = "/products", **headers: str) -> TestResponse:
         return client.post(path, json=body, headers={"Idempotency-Key": key, **headers})
 
@@ -50,10 +48,7 @@ def count(client: FlaskClient) -> int:
 
 
 def test_a_replay_equals_the_first_response(client: FlaskClient, post: Post) -> None:
-    """Status, body and headers are those of the first response, byte for byte; one header marks the replay.
-
-    Also after the item was deleted.
-    """
+    """Byte for byte, also after the item was deleted; one header marks the replay."""
     first, second = post(), post()
     assert (first.status_code, second.status_code) == (200, 200)
     assert first.data == second.data
@@ -71,10 +66,7 @@ def test_a_replay_equals_the_first_response(client: FlaskClient, post: Post) -> 
 
 
 def test_quoted_and_bare_keys_are_equal(client: FlaskClient, post: Post) -> None:
-    """The structured field's string, which the draft requires, and the bare text, which Stripe's clients send.
-
-    Quotes and backslashes are escaped in a string (RFC 9651, section 3.3.3).
-    """
+    """The draft's structured string (RFC 9651, section 3.3.3), and the bare text, which Stripe's clients send."""
     assert post(KEY).data == post(f'"{KEY}"').data == post(f"  {KEY} ").data
     assert post(r'"a\"b\\c"').data == post('a"b\\c').data
     assert count(client) == 2
@@ -91,7 +83,6 @@ def test_a_malformed_key_returns_400(client: FlaskClient, post: Post) -> None:
 
 
 def test_another_body_returns_422(client: FlaskClient, post: Post) -> None:
-    """A key belongs to one request; its stored response does not change."""
     first = post()
     response = post(body=LAMP | {"price": 50})
     assert (response.status_code, response.json["type"]) == (422, "http://localhost/problems/idempotency-key-reused")
@@ -112,7 +103,6 @@ def test_the_same_json_in_another_order_is_the_same_request(client: FlaskClient)
 
 
 def test_a_key_belongs_to_its_path(client: FlaskClient, post: Post) -> None:
-    """The same key on another path is another key."""
     assert post(path="/products").data != post(path="/api/v1/products").data
     assert post(path="/users", body={"email": "a@example.org"}).status_code == 200
     assert count(client) == 2
@@ -148,7 +138,6 @@ def test_a_replay_ignores_its_precondition(client: FlaskClient, post: Post) -> N
 
 
 def test_a_key_can_be_required() -> None:
-    """With IDEMPOTENCY=required, a POST without a key is refused."""
     client = create_app(Config(idempotency="required")).test_client()
     response = client.post("/products", json=LAMP)
     assert (response.status_code, response.json["type"]) == (400, "http://localhost/problems/idempotency-key-missing")
@@ -168,10 +157,7 @@ def test_a_key_expires(client: FlaskClient, post: Post, clock: SetClock) -> None
 
 
 def test_expired_responses_are_deleted_by_new_ones(client: FlaskClient, post: Post, clock: SetClock) -> None:
-    """New responses delete expired ones, and only those, so that no separate job is needed.
-
-    `flask reap` deletes the oldest, up to a number, and none that is still valid.
-    """
+    """Only those, so that no separate job is needed; `flask reap` deletes the oldest, up to a number."""
     store: Store = client.application.extensions["restkeeper"].store
 
     def sweep(most: int) -> int:
@@ -262,10 +248,7 @@ def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:
 
 @pytest.mark.needs("keys")
 def test_an_encrypted_response_needs_the_first_credentials() -> None:
-    """The idempotency key alone, which may be guessed, decrypts no secret; other credentials get an error.
-
-    Also those of the same caller: another header, or the new secret of a rotated key.
-    """
+    """Not the key alone, nor another header, nor the new secret of a rotated key of the same caller."""
     admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
     client = create_app(Config(auth="required", admin_key=admin["X-API-Key"])).test_client()
     sent = {"name": "x", "scopes": ["admin"]}

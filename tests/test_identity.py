@@ -24,7 +24,6 @@ def by_backup(store: SqliteStore, path: Path, target: Path) -> None:
 
 
 def by_api(store: SqliteStore, path: Path, target: Path) -> None:
-    """As `.backup` of the shell."""
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
         source.backup(copy)
 
@@ -123,7 +122,6 @@ def test_an_opened_copy_gets_a_new_epoch(store: SqliteStore, path: Path, copy: C
 
 
 def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> None:
-    """The epoch is in the file: the first process that finds it missing creates it for all."""
     other = open_at(path)
     store.backup(path.with_name("copy.db"))
     former = store.epoch
@@ -135,7 +133,6 @@ def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> Non
 
 
 def test_a_new_schema_does_not_change_the_epoch(store: SqliteStore, path: Path) -> None:
-    """The program itself changes the indexes; the epoch does not change."""
     former = store.epoch
     plain = type(THINGS)("things", THINGS.fields)
     other = SqliteStore(str(path), [plain, OTHERS])

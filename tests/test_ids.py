@@ -26,7 +26,6 @@ ANY = {"If-None-Match": "*"}
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of the service with tags, open to all on this machine."""
     return create_app(Config()).test_client()
 
 
@@ -54,7 +53,6 @@ def test_a_put_creates_and_replaces(client: FlaskClient) -> None:
 
 
 def test_a_put_has_conditions(client: FlaskClient) -> None:
-    """Only to create, or only to replace what was read."""
     absent = client.put("/tags/red", json={}, headers={"If-Match": "*"})
     assert (absent.status_code, absent.json["detail"]) == (412, "there is no such item")
     made = client.put("/tags/red", json={}, headers=ANY)
@@ -90,7 +88,6 @@ def test_a_post_can_have_an_id(client: FlaskClient) -> None:
 
 
 def test_an_id_is_given_once_for_a_key(client: FlaskClient) -> None:
-    """A repeated POST gets the first response, and no 409."""
     headers = {"Idempotency-Key": "one"}
     first, again = (client.post("/tags", json={"id": "red"}, headers=headers) for _ in range(2))
     assert (first.status_code, first.data) == (200, again.data) and again.headers["Idempotent-Replayed"] == "true"
@@ -121,7 +118,6 @@ def test_a_function_of_the_service_can_give_an_id(client: FlaskClient) -> None:
 
 
 def test_a_batch_creates_by_put(client: FlaskClient) -> None:
-    """As a request alone."""
     put = {"method": "PUT", "path": "/tags/red", "body": {"label": "Red"}, "name": "red"}
     again = {"method": "PUT", "path": "/tags/$red", "body": {"label": "red"}}
     response = client.post("/api/v1/batch", json={"operations": [put, again]})
@@ -197,7 +193,6 @@ def test_ids_are_declared_soundly() -> None:
 
 @pytest.fixture
 def posts() -> FlaskClient:
-    """A client of the service with posts."""
     return create_posts(Config()).test_client()
 
 

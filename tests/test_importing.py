@@ -81,11 +81,7 @@ def test_existing_items_are_not_imported_again(app: Application, run: Callable[.
 
 
 def test_an_interrupted_import_can_be_continued(
-    app: Application,
-    store: Store,
-    run: Callable[..., Result],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    app: Application, store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Committed items are reported and stay; the same command adds the rest, each once."""
     monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)

@@ -15,10 +15,7 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 
 def test_every_collection_has_all_operations(client: FlaskClient) -> None:
-    """Each path creates, lists, reads, replaces, merges and deletes, with 200 for every success.
-
-    The two paths of a collection have the same items.
-    """
+    """With 200 for every success; the two paths of a collection have the same items."""
     for path, body in EVERY:
         made = client.post(path, json=body)
         where = made.headers["Location"]
@@ -38,7 +35,6 @@ def test_every_collection_has_all_operations(client: FlaskClient) -> None:
 
 
 def test_a_created_product_is_complete(client: FlaskClient) -> None:
-    """Omitted fields have their defaults, read-only fields are generated, and the fields have a fixed order."""
     item = client.post("/products", json={"name": "Lamp"}).json
     assert list(item) == [
         *("id", "name", "description", "sku", "price", "currency", "stock", "tags", "attributes", "status"),
@@ -53,7 +49,6 @@ def test_a_created_product_is_complete(client: FlaskClient) -> None:
 
 
 def test_ids_sort_by_creation(client: FlaskClient) -> None:
-    """The list in order of id is in order of creation."""
     names = [str(n) for n in range(50)]
     for name in names:
         client.post("/products", json={"name": name})
@@ -97,10 +92,7 @@ def test_put_resets_omitted_fields(client: FlaskClient) -> None:
 
 
 def test_put_of_the_same_values_changes_nothing(client: FlaskClient) -> None:
-    """PUT is idempotent: the same body makes no new version, whether sent as read or as first sent.
-
-    A client that sends the whole item back may repeat a change, too.
-    """
+    """Sent as read or as first sent; a client that sends the whole item back may repeat a change, too."""
     sent = {"name": "Lamp", "price": 12.5, "attributes": {"a": [1, {"b": None}]}}
     made = client.post("/products", json=sent)
     where = made.headers["Location"]
@@ -129,10 +121,7 @@ def test_put_never_creates(client: FlaskClient) -> None:
 
 
 def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
-    """null resets a field to its default, objects are merged, arrays are replaced.
-
-    null for a required, unknown or read-only field is a fault like any other value.
-    """
+    """null resets a field to its default, and is a fault in a required, unknown or read-only one."""
     sent = {"name": "x", "tags": ["a", "b"], "description": "d", "attributes": {"keep": 1, "drop": 2, "deep": {"a": 1}}}
     where = client.post("/products", json=sent).headers["Location"]
     patch = {"tags": ["c"], "description": None, "attributes": {"drop": None, "deep": {"b": 2}, "new": []}}
@@ -222,7 +211,6 @@ def test_all_taken_values_are_named() -> None:
 
 
 def test_duplicate_unique_values_return_409(client: FlaskClient) -> None:
-    """An sku or e-mail address that exists returns 409 for every method, with a pointer to the field."""
     client.post("/products", json={"name": "x", "sku": "S"})
     where = client.post("/products", json={"name": "y"}).headers["Location"]
     for response in (

@@ -38,7 +38,6 @@ def limited(
     redis_url: str = "",
     clock: clocks.Clock = time,
 ) -> FlaskClient:
-    """A small service with limits."""
     app = Application("limited")
     observe.install(app, None)
     errors.install(app)
@@ -56,7 +55,6 @@ def admitted(client: FlaskClient, count: int = 10, **options: Any) -> int:
 
 
 def test_requests_beyond_the_quota_return_429() -> None:
-    """Requests up to the quota are admitted, and those beyond return 429."""
     client = limited()
     assert [client.get("/").status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
@@ -94,7 +92,6 @@ def test_every_response_has_the_remaining_quota() -> None:
 
 
 def test_errors_are_counted_like_other_requests() -> None:
-    """Requests for unknown paths count, too, and their responses have the remaining quota."""
     client = limited({"read": "5 per minute", "write": "5 per minute"})
     sent = [("GET", "/nothing", 404), ("PUT", "/", 405), ("POST", "/probe", 405)]
     responses = [client.open(path, method=method) for method, path, _ in sent]
@@ -127,7 +124,6 @@ def test_the_next_window_has_the_whole_quota() -> None:
 
 
 def test_probes_are_never_limited() -> None:
-    """Requests to an exempt endpoint are not counted, and the responses have no rate limit headers."""
     client = limited()
     responses = [client.get("/probe") for _ in range(10)]
     assert {response.status_code for response in responses} == {200}
@@ -156,11 +152,7 @@ def test_a_caller_is_an_address_or_a_network_of_ipv6() -> None:
 
 
 def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
-    """All networks of a /48 have sixteen quotas together.
-
-    Beyond them a network without a counter is refused, so that one site cannot fill the table with 65,536 of
-    them.
-    """
+    """All networks of a /48 have sixteen quotas together, so that one site cannot fill the table."""
     client = limited()
     keys: list[str] = []
     (limiter,) = client.application.extensions["limiter"]
@@ -176,7 +168,6 @@ def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
 
 
 def test_the_remaining_quota_of_a_site_is_reported() -> None:
-    """If the site has less left than the network, the response has that number."""
     client = limited()
     for n in range(46):
         client.get("/", environ_base={"REMOTE_ADDR": f"2001:db8:0:{n:x}::1"})
@@ -197,7 +188,6 @@ def test_early_refusals_are_counted_by_address() -> None:
 
 
 def test_quotas_of_different_windows_do_not_mix() -> None:
-    """Quotas of different windows are counted separately."""
     table = CounterTable()
     one, other = limited(table=table), limited({"read": "5 per 10 seconds"}, table=table)
     assert (admitted(one), admitted(other)) == (3, 5)
@@ -205,10 +195,7 @@ def test_quotas_of_different_windows_do_not_mix() -> None:
 
 @pytest.mark.needs("health", "limits", "metrics")
 def test_the_service_is_limited_as_configured() -> None:
-    """Items and requests that are refused early are limited; health, readiness and metrics are not.
-
-    By default nothing is.
-    """
+    """Also requests that are refused early; not health, readiness and metrics. By default nothing is."""
     assert "RateLimit-Policy" not in create_app(Config()).test_client().get("/products").headers
     client = create_app(Config(rate_limit="5 per day", rate_limit_write="off")).test_client()
     assert client.get("/products").headers["RateLimit-Policy"] == '"read";q=5;w=86400'
@@ -251,7 +238,6 @@ def test_writes_have_the_limit_of_reads_by_default() -> None:
 
 
 def test_instances_count_together_in_redis(redis: Redis) -> None:
-    """Two instances, each with its own table, admit the quota together."""
     one, other = (limited(redis_url=redis.url) for _ in range(2))
     assert (admitted(one, 2), admitted(other)) == (2, 1)
 
@@ -299,10 +285,7 @@ def test_a_redis_counter_expires_after_its_window(redis: Redis) -> None:
 
 
 def test_without_redis_limits_are_local(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Without Redis, requests are limited by the server's own counters, and the log says so once.
-
-    Then Redis counts again.
-    """
+    """The log says so once; then Redis counts again."""
     clock = SetClock(0.0)
     client = limited(redis_url=redis_server.url, clock=clock)
     assert admitted(client, 2) == 2

@@ -20,7 +20,6 @@ from tests.waiting import SECONDS, join, until
 
 @pytest.fixture(params=["shared", "redis"])
 def storage(request: pytest.FixtureRequest) -> Iterator[Storage]:
-    """An empty storage of each kind that a service has, opened by its URI."""
     with empty_redis() if request.param == "redis" else nullcontext() as redis:
         made = storage_from_string(redis.url) if redis else storage_from_string("shared://", table=CounterTable())
         assert isinstance(made, Storage)
@@ -28,7 +27,6 @@ def storage(request: pytest.FixtureRequest) -> Iterator[Storage]:
 
 
 def shared(slots: int = 1024, table: CounterTable | None = None, now: Callable[[], float] = time.time) -> SharedStorage:
-    """A storage with few slots."""
     return SharedStorage("shared://", table=table or CounterTable(slots), now=now)
 
 
@@ -54,7 +52,6 @@ def test_incr_returns_the_count(storage: Storage) -> None:
 
 
 def test_threads_lose_nothing(storage: Storage) -> None:
-    """Threads that increment the same key concurrently get every number once."""
     found: list[int] = []
     threads = [
         threading.Thread(target=lambda: found.extend(storage.incr("a", 60) for _ in range(200))) for _ in range(4)
@@ -82,10 +79,7 @@ def test_an_expired_count_frees_its_slot() -> None:
 
 @pytest.mark.parametrize("by_count", [True, False])
 def test_a_full_table_removes_the_lowest_count(caplog: pytest.LogCaptureFixture, by_count: bool) -> None:
-    """A key without a free slot gets that of the lowest count, and of equal ones of the first to expire.
-
-    The log says so, once.
-    """
+    """Of equal counts that of the first to expire. The log says so, once."""
     storage = shared(PROBES)
     for key in range(PROBES):
         rank = (key - 5) % PROBES
@@ -129,7 +123,6 @@ def test_many_keys_have_separate_counts() -> None:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """A new process that does this; returns its id."""
     if process := os.fork():
         return process
     status = 1
@@ -142,7 +135,6 @@ def forked(work: Callable[[], object]) -> int:
 
 
 def test_processes_lose_nothing() -> None:
-    """Forked processes that increment the same keys concurrently lose no count."""
     storage = shared()
     processes = [forked(lambda: [storage.incr(f"{number % 7}", 600) for number in range(7000)]) for _ in range(3)]
     assert [os.waitpid(process, 0)[1] for process in processes] == [0, 0, 0]

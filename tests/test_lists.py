@@ -29,7 +29,6 @@ def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
 
 
 def links(response: TestResponse) -> dict[str, str]:
-    """The links of the Link header by relation."""
     found = re.findall(r'<([^>]*)>; rel="(\w+)"', response.headers["Link"])
     assert len({rel for _, rel in found}) == len(found)
     return {rel: target for target, rel in found}
@@ -69,7 +68,6 @@ def test_a_page_has_20_items_by_default(client: FlaskClient) -> None:
 
 
 def test_an_empty_list(client: FlaskClient) -> None:
-    """It is an empty array with a count of 0 and no further pages."""
     for style in ("", "?offset=0"):
         response = client.get(f"/products{style}")
         assert (response.json, response.headers["X-Total-Count"]) == ([], "0")
@@ -79,7 +77,6 @@ def test_an_empty_list(client: FlaskClient) -> None:
 
 
 def test_bad_parameters_are_named(client: FlaskClient) -> None:
-    """A parameter that is malformed, out of range or unknown returns 400, and is never ignored."""
     for query in (
         *("limit=0", "limit=101", "limit=-1", "limit=ten", "limit=", "limit=1&limit=2", "limit=٣"),
         *("offset=-1", "offset=99999999999999999999", "cursor=nonsense", "cursor=", "cursor=%00", "cursor=é"),
@@ -94,7 +91,6 @@ def test_bad_parameters_are_named(client: FlaskClient) -> None:
 
 
 def test_all_bad_parameters_are_listed_at_once(client: FlaskClient) -> None:
-    """One response lists all faults of a query, and the names that exist."""
     response = client.get("/products?limit=0&colour=red&sort=size&price=x")
     assert {fault["parameter"] for fault in response.json["errors"]} == {"limit", "colour", "sort", "price"}
     assert "created_at" in next(fault["detail"] for fault in response.json["errors"] if fault["parameter"] == "colour")
@@ -112,7 +108,6 @@ def test_a_cursor_is_bound_to_its_list(client: FlaskClient) -> None:
 
 
 def test_a_changed_cursor_is_refused(client: FlaskClient) -> None:
-    """One other character anywhere in a cursor makes it invalid."""
     fill(client, 3)
     cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2].partition("&")[0]
     for place in range(len(cursor)):
@@ -195,7 +190,6 @@ def test_more_items_than_are_counted_have_no_total(client: FlaskClient, monkeypa
 
 
 def test_e_mail_addresses_are_found_without_regard_to_case(client: FlaskClient) -> None:
-    """A field that is unique without regard to case is compared without it."""
     client.post("/users", json={"email": "Ada@Example.org"})
     assert len(client.get("/users?email=ada@EXAMPLE.ORG").json) == 1
 

@@ -71,7 +71,6 @@ def create_app(config=None):
 
 
 def has_ended(process: int) -> bool:
-    """Whether the process of a descriptor ends in time."""
     try:
         return bool(select.select([process], [], [], SECONDS)[0])
     finally:
@@ -124,7 +123,6 @@ def test_only_this_machine_reaches_it() -> None:
     ],
 )
 def test_an_invalid_service_is_a_one_line_error(tmp_path: Path, code: str | None, message: str) -> None:
-    """The folder's app.py must create an application."""
     if code is not None:
         (tmp_path / "app.py").write_text(code)
     with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
@@ -157,7 +155,6 @@ def test_output_of_the_service_does_not_block_it(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every process that it has started."""
     pid, wait = tmp_path / "pid", select.select
 
     def wait_after_begin(*arguments: Any) -> Any:

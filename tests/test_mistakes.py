@@ -78,7 +78,6 @@ for folder in folders:
 
 
 def write(folder: Path, file: str, old: str, new: str) -> None:
-    """A copy of the service with one change."""
     for part in SERVICE:
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, folder / part)
     text = (folder / file).read_text()
@@ -95,10 +94,7 @@ def run(folder: Path, *arguments: str | Path, services: int = 1) -> "subprocess.
 
 @pytest.mark.timeout(SECONDS * len(MISTAKES))
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
-    """It has the file and the line, the name, and what is wrong; an error of the engine keeps its traceback.
-
-    Also one that a declaration causes, if the engine did not raise it on purpose.
-    """
+    """With file, line, name and what is wrong. What the engine did not raise on purpose keeps its traceback."""
     folders = [tmp_path / str(number) for number in range(len(MISTAKES) + 1)]
     internal = (SCHEMA, 'Lifecycle("active", {"draft"', 'Lifecycle("active", 5 or {"draft"')
     for folder, change in zip(folders, [*(mistake[:3] for mistake in MISTAKES), internal], strict=True):

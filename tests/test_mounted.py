@@ -45,13 +45,11 @@ class Mounted:
         return made
 
     def follow(self, address: str, document: str = "/") -> TestResponse:
-        """What is at an address that a document has."""
         target = urlsplit(urljoin(f"http://localhost{self._prefix}{document}", address))
         assert target.netloc == "localhost" and target.path.startswith(f"{self._prefix}/"), address
         return self.get(f"{target.path.removeprefix(self._prefix)}?{target.query}")
 
     def walk(self, address: str, rel: str) -> list[list[Any]]:
-        """The pages from an address on."""
         pages = [self.follow(address)]
         while link := links(pages[-1]).get(rel):
             pages.append(self.follow(link))
@@ -104,7 +102,6 @@ def test_lists_lead_to_their_other_pages(app: Application) -> None:
 
 
 def test_the_feed_and_deliveries_lead_on(mounted: Mounted) -> None:
-    """To the events that come next, and to older deliveries."""
     hook = mounted.post("/api/v2/webhooks", {"url": "https://example.org/", "types": ["*"]}).json["id"]
     pings = [mounted.post(f"/api/v2/webhooks/{hook}/ping").json["id"] for _ in range(3)]
     pages = mounted.walk(f"api/v2/webhooks/{hook}/deliveries?limit=2", "next")

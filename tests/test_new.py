@@ -15,7 +15,6 @@ from tests.live import ROOT
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """The content of each file of a service, by path."""
     found = [path for part in SERVICE for path in (folder / part, *(folder / part).rglob("*.py")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
@@ -48,7 +47,6 @@ def test_a_new_service_has_its_own_copy_of_the_wheel(tmp_path: Path, monkeypatch
 
 
 def test_new_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An existing folder is not changed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop").mkdir()
     run = CliRunner().invoke(main, ["new", "shop"])

@@ -48,7 +48,6 @@ def test_a_store_is_created_on_purpose(tmp_path: Path, command: str) -> None:
 
 
 def test_loading_the_application_creates_no_store(tmp_path: Path) -> None:
-    """Run as an operator runs `flask`."""
     command = [sys.executable, "-m", "flask", "--app", str(ROOT / "app.py"), "reap"]
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     done = subprocess.run(
@@ -164,7 +163,6 @@ class Closing:
 def test_a_start_waits_while_its_file_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says so once, and continues when the file is free."""
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.01)
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
     create_app().extensions["restkeeper"].store.close()

@@ -38,17 +38,12 @@ pytestmark = pytest.mark.needs("openapi")
 METHODS = {"get", "post", "put", "patch", "delete"}
 HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"]
 RESOURCES = (*shop.RESOURCES, ORDERS)
-BODIES: dict[str, Any] = {
-    "products": {"name": "Lamp"},
-    "users": {"email": "a@example.org"},
-    "orders": {"number": "1"},
-}
+BODIES: dict[str, Any] = {"products": {"name": "Lamp"}, "users": {"email": "a@example.org"}, "orders": {"number": "1"}}
 UNDOCUMENTED = {"/docs/{name}"}  # the docs page's own files
 
 
 @pytest.fixture(scope="module")
 def app() -> Flask:
-    """The service with a third collection, which has every kind of field."""
     return create_app(Config(), RESOURCES)
 
 
@@ -71,7 +66,6 @@ def everything(part: Any) -> Iterator[Any]:
 
 
 def fits(document: Any, schema: Any, value: Any) -> None:
-    """Raises ValidationError for a value that does not match the schema."""
     whole = {**schema, "components": document["components"]}
     Draft202012Validator(whole, format_checker=FormatChecker()).validate(value)
 
@@ -82,7 +76,6 @@ def test_the_document_is_valid(document: Any) -> None:
 
 
 def test_every_route_is_documented_and_no_other(app: Flask, document: Any) -> None:
-    """The methods and paths of the service are those of the document."""
     routes = {
         (path, method.lower())
         for rule in app.url_map.iter_rules()
@@ -111,7 +104,6 @@ def test_every_operation_has_a_unique_name(document: Any) -> None:
 
 
 def test_both_paths_of_a_collection_are_documented_alike(document: Any) -> None:
-    """They differ only in the operationIds."""
     named = re.compile(r'("operationId": "\w+?)(_v1)?"')
     for name in ("products", "users", "orders"):
         for end in ("", "/{id}"):
@@ -120,7 +112,6 @@ def test_both_paths_of_a_collection_are_documented_alike(document: Any) -> None:
 
 
 def test_every_example_is_valid(document: Any) -> None:
-    """Each example matches its schema."""
     pairs = []
     for part in everything(document):
         if isinstance(part.get("examples"), dict) and "schema" in part:
@@ -227,7 +218,6 @@ def test_the_feed_accepts_the_documented_parameters(app: Flask, document: Any) -
 
 @pytest.mark.needs("webhooks")
 def test_webhook_requests_match_the_document(document: Any) -> None:
-    """The requests of every type match its entry, and no other one."""
     sent = sent_by_the_service()
     assert {content["type"] for _, content in sent} == set(document["webhooks"])
     for headers, content in sent:
@@ -243,7 +233,6 @@ def test_webhook_requests_match_the_document(document: Any) -> None:
 
 @pytest.mark.needs("events")
 def test_the_feed_matches_the_document(document: Any) -> None:
-    """Events of the feed match the schema to which their type is mapped."""
     client = create_app(Config(), RESOURCES).test_client()
     for name, body in BODIES.items():
         client.delete(client.post(f"/{name}", json=body).headers["Location"])
@@ -355,7 +344,6 @@ def test_webhooks_accept_the_existing_types(document: Any) -> None:
 
 @pytest.mark.needs("limits")
 def test_counts_can_be_zero(document: Any) -> None:
-    """Headers allow no remaining request, no item, and no second to wait."""
     headers = document["components"]["headers"]
     counted = {name for name, header in headers.items() if header["schema"].get("type") == "integer"}
     assert counted == {

@@ -117,7 +117,6 @@ def test_a_page_is_cached_with_the_revision_of_its_read(monkeypatch: pytest.Monk
 
 
 def test_a_cached_page_belongs_to_its_path(client: FlaskClient) -> None:
-    """The same list at its two paths has the links of each."""
     for _ in range(3):
         client.post("/products", json={"name": "x"})
     for path in ("/products", "/api/v1/products", "/products"):

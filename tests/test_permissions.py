@@ -52,12 +52,10 @@ def service() -> Application:
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of a service that requires credentials, with collections of all kinds of ownership."""
     return service().test_client()
 
 
 def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
-    """The credentials header of a new key with these scopes."""
     return {"X-API-Key": make_key(client, *scopes)["secret"]}
 
 
@@ -78,7 +76,6 @@ def body_of(name: str) -> Any:
 
 
 def path_of(client: FlaskClient, rule: str) -> str:
-    """The path of an existing item, created by the admin."""
     name = collection_of(rule)
     if "<id>" not in rule:
         return rule.replace("<name>", "forbidden").replace("<path:name>", "swagger-ui.css")
@@ -102,11 +99,7 @@ def other_scopes(permission: str) -> list[str]:
 
 
 def test_every_route_requires_its_permission(client: FlaskClient) -> None:
-    """No or invalid credentials return 401, every other scope 403, and the right scope 200.
-
-    Public routes need no credentials, and neither does OPTIONS, which only describes a path. A caller without the scope
-    does not learn whether an item exists.
-    """
+    """401 or 403 without, also where no item is; public routes, and OPTIONS, which describes a path, need none."""
     holder_of = cache(lambda permission: key(client, "products:read" if permission == KNOWN else permission))
     holder_of_others = cache(lambda permission: key(client, *other_scopes(permission)))
     for rule, method, permission in routes(client.application):  # type: ignore[arg-type]
@@ -135,10 +128,7 @@ def test_every_route_requires_its_permission(client: FlaskClient) -> None:
 
 
 def test_a_route_can_be_added_to_the_application() -> None:
-    """It is guarded as all others: without a key, with one, and with that of an admin.
-
-    One that declares nothing, because its handler was not given with it, is served to no caller.
-    """
+    """Guarded as all others; one that declares nothing, as its handler came later, is served to no caller."""
     app = service()
     allowed = {"public": [200, 200, 200], "known": [401, 200, 200], "admin": [401, 403, 200], "late": [500, 500, 500]}
     for permission in ("public", "known", "admin"):
@@ -202,10 +192,7 @@ def others(client: FlaskClient) -> dict[str, str]:
 def test_the_item_of_another_owner_is_protected(
     client: FlaskClient, mine: dict[str, str], others: dict[str, str]
 ) -> None:
-    """An unreadable item returns 404, a readable one that may not be changed 403; its owner and admins succeed.
-
-    A condition reveals nothing about it, either.
-    """
+    """An unreadable one is a 404, also with a condition; a readable one a 403. Its owner and admins succeed."""
     for rule, method, permission in routes(client.application):  # type: ignore[arg-type]
         name = collection_of(rule)
         if "<id>" not in rule or name not in ("notes", "posts") or method == "OPTIONS":
@@ -224,10 +211,7 @@ def test_the_item_of_another_owner_is_protected(
 
 
 def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
-    """Lists, counts, pages and searches have only the caller's own items; those of an admin have all.
-
-    Cached responses of two callers are not confused, either.
-    """
+    """In lists, counts, pages and searches, also cached ones; those of an admin have all."""
     for number in range(5):
         client.post("/notes", json={"name": f"mine {number}"}, headers=mine)
         client.post("/notes", json={"name": f"other {number}"}, headers=others)
@@ -249,7 +233,6 @@ def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, 
 
 
 def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
-    """A change, also an admin's, does not change the owner."""
     path = client.post("/notes", json={"name": "x"}, headers=mine).headers["Location"]
     assert client.put(path, json={"name": "y"}, headers=ADMIN).status_code == 200
     assert client.patch(path, json={"name": "z"}, headers=mine).json["name"] == "z"

@@ -18,7 +18,6 @@ FUTURE = format_datetime(datetime.now(UTC) + timedelta(days=1), usegmt=True)
 
 
 def make(client: FlaskClient) -> tuple[str, str]:
-    """Create a product; its path and its ETag."""
     made = client.post("/products", json={"name": "Lamp"})
     return made.headers["Location"], made.headers["ETag"]
 
@@ -52,10 +51,7 @@ CASES = [
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE"])
 def test_all_combinations_of_conditions(client: FlaskClient, method: str) -> None:
-    """Conditions are evaluated in the order of section 13.2.2; a refused write changes nothing.
-
-    A 304 has no body, and the ETag and Cache-Control of the 200 (section 15.4.5).
-    """
+    """In the order of section 13.2.2; a 304 has no body, and ETag and Cache-Control of the 200 (section 15.4.5)."""
     for conditions, reading, writing in CASES:
         where, tag = make(client)
         headers = {name: value.replace("{tag}", tag) for name, value in conditions.items()}
@@ -95,7 +91,6 @@ def test_a_malformed_query_returns_400_with_any_condition(client: FlaskClient) -
 
 
 def test_lists_have_etags(client: FlaskClient) -> None:
-    """The ETag of a list is valid until an item of its collection changes."""
     where, _ = make(client)
     tag = client.get("/products").headers["ETag"]
     assert client.get("/products", headers={"If-None-Match": tag}).status_code == 304
@@ -107,7 +102,6 @@ def test_lists_have_etags(client: FlaskClient) -> None:
 
 
 def test_a_create_can_depend_on_a_list(client: FlaskClient) -> None:
-    """POST with the ETag of a list as If-Match creates an item only if the list has not changed."""
     tag = client.get("/products").headers["ETag"]
     assert client.post("/products", json={"name": "x"}, headers={"If-Match": tag}).status_code == 200
     assert client.post("/products", json={"name": "y"}, headers={"If-Match": tag}).status_code == 412
@@ -128,7 +122,6 @@ def test_if_match_can_be_required() -> None:
 
 
 def changed_at(client: FlaskClient, time: str, id: str = "a") -> str:
-    """The path of a new product that last changed at a given time."""
     record = StoredRepresentation(RESOURCE).create({"name": "Lamp"}, id=id, now=time)
     store = client.application.extensions["restkeeper"].store
     store.write(lambda transaction: transaction.insert("products", record))
@@ -276,7 +269,6 @@ def test_extreme_times_have_dates(client: FlaskClient, time: str) -> None:
 
 
 def test_an_invalid_date_is_ignored(client: FlaskClient) -> None:
-    """A malformed date is no condition (section 13.1.3)."""
     where, _ = make(client)
     for date in (
         *("", " ", "x", "GMT", "0" * 4000, "(" * 3000, "Sat,", ",", "1 2 3 4 5", "- - - -"),

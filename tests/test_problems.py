@@ -11,14 +11,7 @@ from werkzeug.exceptions import HTTPException
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.storage import Store, locate
-from restkeeper.storage.errors import (
-    DuplicateValue,
-    RecordNotFound,
-    StoreError,
-    StoreFull,
-    StoreGone,
-    StoreUnavailable,
-)
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
@@ -98,7 +91,6 @@ def test_every_type_has_a_page(client: FlaskClient) -> None:
 
 
 def test_types_are_unique() -> None:
-    """No two types share a name, and each has a status, a title and its own text."""
     kinds = Problem.__subclasses__()
     assert len(KINDS) == len(kinds)
     assert len({kind.title for kind in kinds}) == len({kind.about for kind in kinds}) == len(kinds)
@@ -201,8 +193,6 @@ def test_a_missing_or_full_store_is_one_line_in_the_log(
 
 
 def test_an_exception_without_description_has_no_detail() -> None:
-    """The problem of such an HTTP exception has only its title."""
-
     class Teapot(HTTPException):
         code = 418
 

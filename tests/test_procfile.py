@@ -30,7 +30,6 @@ UPKEEP = "restkeeper.cli.running"
 
 
 def command_of(process: str) -> list[str]:
-    """The command of a process, run by this Python."""
     return [sys.executable, "-m", *PROCFILE[process].split()]
 
 
@@ -43,13 +42,11 @@ def environ_of(folder: Path, **settings: str) -> dict[str, str]:
 
 
 def record_expired(transaction: Transaction) -> None:
-    """Record an expired event, and the newest one, which is never deleted."""
     for at in (0, time.time()):
         transaction.record(Event("product.created", "products", "x", rfc3339(at), b"{}"))
 
 
 def test_it_has_the_processes_of_a_deployment() -> None:
-    """In the order in which they start."""
     assert list(PROCFILE) == ["release", "web", "worker", "reaper"]
 
 
@@ -137,7 +134,6 @@ def test_the_reaper_continues_after_an_outage(
 def test_the_reaper_ends_if_its_store_is_gone(
     app: Application, reap: Callable[[int], Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process must open the one in its place."""
     monkeypatch.setattr(app.extensions["restkeeper"].store, "write", failing(StoreGone("the store was replaced")))
     result = reap(2)
     assert (result.exit_code, result.stderr) == (1, "Error: the store was replaced\n")
@@ -153,7 +149,6 @@ def test_a_stopped_reaper_begins_no_other_batch(app: Application, reap: Callable
 
 @pytest.mark.parametrize("seconds", ["0", "86401", "1.5"])
 def test_the_pause_of_the_reaper_is_limited(app: Application, seconds: str) -> None:
-    """From a second to a day."""
     result = app.test_cli_runner().invoke(args=["reap", "--every", seconds])
     assert result.exit_code == 2 and "--every" in result.stderr
 
@@ -169,12 +164,7 @@ def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     with log.open("w") as out:
         running = subprocess.Popen(
-            [*honcho, "web", "worker", "reaper"],
-            cwd=ROOT,
-            env=environ,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
+            [*honcho, "web", "worker", "reaper"], cwd=ROOT, env=environ, stdout=out, stderr=out, start_new_session=True
         )
     try:
         begun = ("Restkeeper", "delivering from", "deleted 0 expired")

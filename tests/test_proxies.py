@@ -11,7 +11,6 @@ from tests.shop import create_app
 
 
 def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[str, str]:
-    """Address and scheme of the caller, for a service behind this number of proxies."""
     app = create_app(Config(auth="open-to-all", trusted_proxies=hops))
     seen: list[tuple[str, str]] = []
 
@@ -56,10 +55,7 @@ def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[
     ],
 )
 def test_only_trusted_proxies_are_believed(hops: int, forwarded: str | None, address: str) -> None:
-    """The caller is the peer of the farthest trusted proxy.
-
-    Entries that a client writes before that, and entries that are no address, change nothing.
-    """
+    """The caller is the peer of the farthest one; what a client writes before, or what is no address, is ignored."""
     assert caller(hops, forwarded)[0] == address
 
 
@@ -97,7 +93,6 @@ def test_several_header_lines_are_one_list(tmp_path: Path) -> None:
 
 
 def test_without_the_setting_a_proxy_is_a_client(server: Gunicorn) -> None:
-    """Without TRUSTED_PROXIES not even a proxy on the same machine is trusted."""
     response = server.get(
         "/nothing", {"X-Forwarded-Proto": "https", "X-Forwarded-For": "1.1.1.1", "X-Request-Id": "np"}
     )

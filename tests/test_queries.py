@@ -32,8 +32,6 @@ from tests.test_lists import links
 
 
 class Part(ItemSchema):
-    """A part of a line."""
-
     class Meta:
         fields = ("serial", "inner")
 
@@ -42,8 +40,6 @@ class Part(ItemSchema):
 
 
 class Line(ItemSchema):
-    """A line of a bill."""
-
     class Meta:
         fields = ("sku", "price", "parts", "data")
 
@@ -54,8 +50,6 @@ class Line(ItemSchema):
 
 
 class BillSchema(ItemSchema):
-    """A bill."""
-
     name = Text(1, 100, required=True)
     note = Text(0, 100, load_default=None, allow_none=True)
     lines = ListOf(fields.Nested(Line), load_default=list)
@@ -135,7 +129,6 @@ FOUND = {
 
 
 def test_filters(bills: FlaskClient) -> None:
-    """Each filter finds these items, and the total counts them."""
     found = {}
     for query in FOUND:
         response = bills.get("/bills", query_string=f"{query.replace('+', '%2B')}&limit=9")
@@ -166,7 +159,6 @@ FAULTS = {
 
 
 def test_faults(bills: FlaskClient) -> None:
-    """A filter that cannot be is a 400 that names what can."""
     for query, detail in FAULTS.items():
         response = bills.get("/bills", query_string=query)
         assert response.status_code == 400, query
@@ -237,16 +229,11 @@ def test_a_list_has_its_own_order_and_page(bills: FlaskClient) -> None:
     ],
 )
 def test_wrong_declarations(options: dict[str, Any], reason: str) -> None:
-    """They are refused, and the message says what there is."""
     with pytest.raises(ValueError, match=reason):
         Resource("bills", "bill", BillSchema, **options)
 
 
-VERSIONS = Versions(
-    Version("v1", successor="v2", revisions={"bills": 1}),
-    Version("v2"),
-    unversioned="v2",
-)
+VERSIONS = Versions(Version("v1", successor="v2", revisions={"bills": 1}), Version("v2"), unversioned="v2")
 MOVED = replace(BILLS, indexes=(), upgrades={2: [Rename("rest", "attributes"), Rename("sum", "total")]})
 
 

@@ -126,7 +126,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.matrix
 @pytest.mark.timeout(120)
 def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
-    """Its files and commands, one after the other."""
     run_steps("versions.md", tmp_path)
 
 
@@ -145,7 +144,6 @@ def test_the_tutorial_builds_the_example(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:
-    """As its `make test` runs them."""
     assert " passed" in run_pytest(EXAMPLE, environ_of(tmp_path))
 
 
@@ -172,7 +170,6 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", [README, "testing.md"])
 def test_the_tests_of_a_page_pass(page: str, tmp_path: Path) -> None:
-    """Run by pytest in the folder of the service."""
     service = service_of(page, tmp_path)
     tests = [block.note for block in blocks(page, "python") if block.note.startswith("tests/test_")]
     assert " passed" in run_pytest(service, environ_of(tmp_path), *tests)
@@ -194,7 +191,6 @@ def test_the_harness_runs_beside_any_language(tmp_path: Path) -> None:
 
 
 def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:
-    """The output of the tests of a service, which pass."""
     options = ["-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, check=False)
@@ -280,7 +276,6 @@ def test_the_pages_have_every_command_and_route() -> None:
 
 
 def test_the_readme_lists_the_dependencies() -> None:
-    """It says why each package of pyproject.toml is needed."""
     declared = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
     assert declared
     for name in re.findall(r'"([A-Za-z0-9-]+)', declared[1]):

@@ -41,12 +41,10 @@ pytestmark = pytest.mark.needs("events")
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of the service with references, open to all on this machine."""
     return create_app(Config()).test_client()
 
 
 def new(client: FlaskClient, path: str, **fields: str | None) -> str:
-    """The id of a new item."""
     response = client.post(path, json=fields)
     assert response.status_code == 200, response.json
     return str(response.json["id"])
@@ -117,10 +115,7 @@ def test_a_missing_item_that_a_function_names_is_no_fault_of_the_body() -> None:
     client = create_shop(Config(), [owners, THINGS]).test_client()
     for path, body in (("/owners/lend", None), ("/owners", {"name": "none"})):
         operation = {"method": "POST", "path": path, "body": body}
-        for response in (
-            client.post(path, json=body),
-            client.post("/api/v1/batch", json={"operations": [operation]}),
-        ):
+        for response in (client.post(path, json=body), client.post("/api/v1/batch", json={"operations": [operation]})):
             assert (response.status_code, response.json["title"]) == (409, "Conflict with the present state")
             assert response.json["detail"] == "owner: there is no item 'none' in owners"
     assert client.get("/owners").json == client.get("/things").json == []
@@ -166,7 +161,6 @@ def test_a_long_chain_is_followed(client: FlaskClient) -> None:
 
 
 def test_references_inside_lists(client: FlaskClient) -> None:
-    """They are checked and followed as others are, by an index."""
     owner, other = new(client, "/owners"), new(client, "/owners")
     things = [new(client, "/things", owner=owner) for _ in range(3)]
     lines = [{"thing": thing} for thing in things[:2]]
@@ -249,10 +243,7 @@ def test_a_deletion_that_follows_large_items(client: FlaskClient, monkeypatch: p
 
 @pytest.mark.needs("batch")
 def test_nothing_refers_to_nothing(tmp_path: Path) -> None:
-    """Two processes create, move and delete at once, alone and in batches: at the end each reference has its item.
-
-    Of a batch there is all or nothing.
-    """
+    """Two processes create, move and delete at once, alone and in batches, of which there is all or nothing."""
     with Gunicorn(tmp_path, app="tests.shop.references:create_app()", RATE_LIMIT="off") as server:
         owners = [server.post("/owners", {}).json()["id"] for _ in range(6)]
         things: list[str] = []
@@ -345,7 +336,6 @@ def test_a_private_item_of_another_owner_does_not_exist() -> None:
 
 
 def test_wrong_declarations() -> None:
-    """They stop the start, and name the collection and the field."""
     with pytest.raises(ValueError) as error:
         Reference("owners", on_delete="delete")
     assert str(error.value).endswith("must be 'restrict', 'cascade' or 'null'")

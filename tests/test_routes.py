@@ -23,7 +23,6 @@ PROBLEMS = "http://localhost/problems/"
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of a service with such routes, open to all on this machine."""
     return create_app(Config()).test_client()
 
 
@@ -66,7 +65,6 @@ def test_a_body_is_validated_and_given(client: FlaskClient) -> None:
 
 
 def test_a_body_is_limited() -> None:
-    """Also one that the view reads by itself."""
     client = create_app(Config(max_body=100)).test_client()
     for path in ("/reports/raw", "/reports/counts/1"):
         response = client.post(path, data=b"x" * 101, content_type="application/json")
@@ -139,7 +137,6 @@ def test_a_view_returns_what_flask_takes(client: FlaskClient) -> None:
 
 
 def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
-    """By its id; and all items of a list page by page, or so many."""
     made = client.post("/products", json={"name": "Lamp", "price": 49.90}).json
     assert client.get(f"/reports/products/{made['id']}").json == made
     app = create_app(Config(page_limit=1, page_limit_max=2, page_bytes=1))  # an item at a time
@@ -175,7 +172,6 @@ MISTAKES: list[tuple[str, str, str]] = [  # a path, what it needs, and the messa
 
 @pytest.mark.needs("pages")
 def test_a_mistake_stops_the_start() -> None:
-    """It is named, with what to write instead."""
     for path, needed, message in MISTAKES:
         own = Blueprint("own", __name__)
         own.add_url_rule(path, view_func=needs(needed)(view()) if needed else view())
@@ -220,7 +216,6 @@ def test_a_view_of_options_needs_what_it_says() -> None:
 
 @pytest.mark.needs("openapi")
 def test_own_routes_are_documented(client: FlaskClient) -> None:
-    """With their parameters, bodies, results, problems and scopes, and the name of the service."""
     document = client.get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()
     assert document["info"]["title"] == "Lamps & more"
@@ -228,10 +223,10 @@ def test_own_routes_are_documented(client: FlaskClient) -> None:
     read = document["paths"]["/reports/stock"]["get"]
     assert (read["operationId"], read["tags"], read["summary"]) == ("read_stock", ["reports"], "Read stock")
     assert [(each["name"], each["in"], each["required"]) for each in read["parameters"]] == [
-        *(("status", "query", False), ("name", "query", False), ("least", "query", False), ("cheap", "query", False)),
+        *(("status", "query", False), ("name", "query", False), ("least", "query", False), ("cheap", "query", False))
     ]
     assert read["parameters"][2]["schema"] == {
-        **{"type": "integer", "format": "int32", "minimum": 0, "maximum": 1000, "default": 0},
+        **{"type": "integer", "format": "int32", "minimum": 0, "maximum": 1000, "default": 0}
     }
     assert read["parameters"][1]["explode"] is False
     assert {"200", "400", "401", "403", "429", "500"} <= set(read["responses"])

@@ -21,8 +21,6 @@ from tests.shop import RESOURCES, create_app
 
 
 class Line(ItemSchema):
-    """A line of an order."""
-
     class Meta:
         fields = ("product_id", "count")
 
@@ -31,8 +29,6 @@ class Line(ItemSchema):
 
 
 class OrderSchema(ItemSchema):
-    """An order, with the kinds of fields that products and users do not have."""
-
     number = Text(1, 20, required=True)
     lines = ListOf(fields.Nested(Line), load_default=list)
     total = Money(load_default=None, allow_none=True)
@@ -115,7 +111,6 @@ LIMITS: list[tuple[fields.Field[Any], Sequence[object], Sequence[object], str]] 
 
 
 def messages_of(field: fields.Field[Any], value: object) -> list[str]:
-    """Why a field refuses a value; empty if it does not."""
     try:
         field.deserialize(value)
     except ValidationError as error:

@@ -36,12 +36,10 @@ from tests.waiting import until
 
 @pytest.fixture
 def token_client(tmp_path: Path) -> FlaskClient:
-    """A client of a service that accepts an issuer's tokens."""
     return create_app(Config(auth="required", **issuer.trusted(tmp_path))).test_client()
 
 
 def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Start a service that is expected to fail, and return its output."""
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", **settings}
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
@@ -170,7 +168,6 @@ def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.needs("keys")
 def test_last_uses_of_keys_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a limited number of last uses is stored in memory."""
     monkeypatch.setattr(keys, "NOTED", 3)
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     for _ in range(10):

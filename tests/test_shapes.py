@@ -23,7 +23,6 @@ pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys", "openap
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of the service with these collections, open to all on this machine."""
     return create_app(Config()).test_client()
 
 
@@ -55,7 +54,6 @@ def test_items_that_are_only_created(client: FlaskClient) -> None:
 
 
 def test_the_document_has_the_methods_that_there_are(client: FlaskClient) -> None:
-    """And no schema of what cannot be sent."""
     document = client.get("/openapi.json").json
     paths = {path: set(item) - {"parameters"} for path, item in document["paths"].items()}
     assert (paths["/rates"], paths["/rates/{id}"], paths["/notes/{id}"]) == ({"get"}, {"get"}, {"get"})
@@ -67,7 +65,6 @@ def test_the_document_has_the_methods_that_there_are(client: FlaskClient) -> Non
 
 @pytest.mark.parametrize("methods", ["GET", ("POST",), ("GET", "HEAD"), ()])
 def test_methods_that_cannot_be(methods: tuple[str, ...]) -> None:
-    """The start says what to write."""
     with pytest.raises(ValueError, match="rates: methods=.*: must be 'GET' and some of .*'DELETE'"):
         Resource("rates", "rate", RateSchema, methods=methods)
 
@@ -76,7 +73,6 @@ TIMES = {"created_at", "updated_at", "version"}
 
 
 def tag(client: FlaskClient, name: str, **fields: str) -> str:
-    """The path of a new tag."""
     created = client.post("/tags", json={"name": name, **fields})
     assert created.status_code == 200 and created.json.keys() == {"id", "name", "note"}
     return created.headers["Location"]
@@ -257,7 +253,6 @@ def test_functions_change_a_singleton(client: FlaskClient) -> None:
 
 
 def test_a_singleton_without_defaults_is_created_by_a_put(client: FlaskClient) -> None:
-    """Before that there is none."""
     for method in ("GET", "PATCH"):
         assert client.open("/company", method=method, json={"name": "Lamps"}).status_code == 404
     assert client.put("/company", json={"name": "x"}, headers={"If-Match": "*"}).status_code == 412
@@ -282,7 +277,6 @@ def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
 
 
 def test_a_singleton_needs_its_scopes() -> None:
-    """The same as a collection."""
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     reader, writer = ({"X-API-Key": make_key(client, f"settings:{may}")["secret"]} for may in ("read", "write"))
     assert [client.get("/settings", headers=each).status_code for each in (reader, writer, {})] == [200, 403, 401]
@@ -338,7 +332,6 @@ def test_older_versions_have_the_singleton() -> None:
 
 
 def test_the_document_of_a_singleton(client: FlaskClient) -> None:
-    """Has its path alone, and no id."""
     document = client.get("/openapi.json").json
     paths = {
         path: set(item) - {"parameters"} for path, item in document["paths"].items() if path.startswith("/settings")
@@ -361,7 +354,6 @@ def test_the_document_of_a_singleton(client: FlaskClient) -> None:
     ],
 )
 def test_singletons_that_cannot_be(options: Any, expected: str) -> None:
-    """The start says what to leave out."""
     with pytest.raises(ValueError, match=f"settings: {expected}"):
         Resource("settings", "settings", SETTINGS.schema, singleton=True, **options)
     with pytest.raises(ValueError, match="settings: action.'clear', of='collection'.: must be 'item'"):

@@ -19,8 +19,6 @@ from tests.waiting import SECONDS, until
 
 
 class Uses:
-    """Uses of callers, which wait on threads of their own."""
-
     def __init__(self, most: int, share: int, threads: ThreadPoolExecutor) -> None:
         self.shares = Shares("things", most, share, time)
         self.served: list[str] = []

@@ -216,14 +216,12 @@ def test_faults_of_the_schema_are_limited() -> None:
 
 
 def test_a_long_duplicate_name_is_shortened(client: FlaskClient) -> None:
-    """The 400 for a duplicate name has the beginning of the name."""
     name = "n" * 50_000
     response = client.post("/products", data=f'{{"{name}": 1, "{name}": 1}}', content_type="application/json")
     assert (response.status_code, len(response.data) < 500) == (400, True)
 
 
 def test_a_backslash_is_no_nul(client: FlaskClient) -> None:
-    """A text that is similar to the escape of NUL is stored unchanged."""
     made = client.post("/products", json={"name": "\\u0000"})
     assert (made.status_code, made.json["name"]) == (200, "\\u0000")
 
@@ -267,16 +265,12 @@ def test_an_import_has_the_same_limits(tmp_path: Path) -> None:
 
 
 class CheckedSchema(ItemSchema):
-    """Objects whose members are validated: by a validator, and by a nested schema."""
-
     few = JsonObject(load_default=dict, validate=validate.Length(max=1, error="is too many"))
     inner = fields.Nested({"a": fields.String()}, load_default=dict)
     free = JsonObject(load_default=dict)
 
 
 class HookedSchema(ItemSchema):
-    """A schema whose hook checks an object."""
-
     free = JsonObject(load_default=dict)
 
     @validates_schema

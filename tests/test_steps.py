@@ -12,20 +12,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from marshmallow import ValidationError, fields
 
-from restkeeper import (
-    Add,
-    Convert,
-    Index,
-    ItemSchema,
-    JsonObject,
-    Money,
-    Remove,
-    Rename,
-    Resource,
-    Step,
-    Text,
-    Whole,
-)
+from restkeeper import Add, Convert, Index, ItemSchema, JsonObject, Money, Remove, Rename, Resource, Step, Text, Whole
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
@@ -38,8 +25,6 @@ NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 
 
 class BookSchema(ItemSchema):
-    """The newest revision of a book: what all steps below lead to."""
-
     title = Text(1, 50, required=True)
     pages = Whole(0, 10_000, load_default=0)
     price = Money(load_default=None, allow_none=True)
@@ -60,7 +45,6 @@ def halves(name: str) -> tuple[str, str]:
 
 
 def split(down: Callable[..., Any] = "{} {}".format, **options: Any) -> Convert:
-    """A field that became two."""
     return Convert({"author": Text(1, 50, **(options or {"required": True}))}, ["first", "last"], halves, down)
 
 
@@ -131,13 +115,11 @@ class Books(NamedTuple):
 
 
 def books(revisions: Sequence[Sequence[Step]]) -> Books:
-    """The books after these revisions."""
     newest = StoredRepresentation(Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2))))
     return Books(newest, OlderRepresentation(newest, 1), [step for steps in revisions for step in steps])
 
 
 def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
-    """The values of a field."""
     if name in ("author", "writer"):
         return st.builds("{} {}".format, st.text("ab", min_size=1, max_size=9), st.text("ab ", min_size=1, max_size=9))
     if name == "size":
@@ -159,7 +141,6 @@ def items(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def shown(representation: Representation, record: Record) -> dict[str, Any]:
-    """The fields of an item that callers set."""
     item = exactjson.loads(representation.body(record))
     return {name: value for name, value in item.items() if name not in READ_ONLY}
 
@@ -299,14 +280,12 @@ NO_UPGRADES: list[tuple[dict[int, list[Step]], str]] = [
 
 
 def message_of(declare: Callable[[], object]) -> str:
-    """Why something cannot be declared."""
     with pytest.raises(ValueError) as caught:
         declare()
     return str(caught.value)
 
 
 def test_what_cannot_be_is_refused() -> None:
-    """When a step or a collection is declared, with what is wrong."""
     for declare, message in NO_STEPS:
         assert message_of(declare)[: len(message)] == message
     unique = (Index("title", unique=True),)
@@ -359,7 +338,6 @@ def test_a_change_that_only_older_versions_see_is_a_change() -> None:
 
 
 def cannot(*values: Any) -> Any:
-    """A conversion that fails."""
     raise ZeroDivisionError
 
 

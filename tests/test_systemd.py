@@ -28,7 +28,6 @@ BIN = Path(sys.executable).parent
 
 
 def settings(text: str, name: str) -> list[str]:
-    """The words of each line of a setting."""
     return [word for line in re.findall(rf"^{name}=(.*)$", text, re.M) for word in line.split()]
 
 
@@ -39,7 +38,6 @@ def command_of(service: str) -> list[str]:
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    """Without a warning; only the folder of the environment is another one here."""
     systemd = require("systemd-analyze")
     shutil.copytree(UNITS, tmp_path / "units")
     for file in (tmp_path / "units").glob("*.service"):

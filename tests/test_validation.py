@@ -91,13 +91,11 @@ def test_a_byte_order_mark_is_ignored(client: FlaskClient) -> None:
 
 
 def test_nesting_within_the_limit_is_accepted(client: FlaskClient) -> None:
-    """32 levels are accepted, and brackets in strings are no levels."""
     deep = '{"name": "' + "[" * 50 + '", "attributes": {"a":' + "[" * 30 + "]" * 30 + "}}"
     assert post(client, deep).status_code == 200
 
 
 def test_invalid_text(client: FlaskClient) -> None:
-    """NUL and half a surrogate pair are refused, with a pointer to the string."""
     for body, pointer in {
         '{"name": "a\\u0000b"}': "#/name",
         '{"name": "a\\ud800b"}': "#/name",
@@ -134,7 +132,6 @@ def test_invalid_text_in_a_read_only_field(client: FlaskClient) -> None:
 
 
 def test_a_body_is_an_object(client: FlaskClient) -> None:
-    """JSON that is neither an object nor an array of some is 422."""
     for body, path in (('"x"', "#"), ("5", "#"), ("null", "#"), ("true", "#"), ("[[]]", "#/0")):
         found = post(client, body)
         assert (found.status_code, found.json["errors"]) == (422, [{"pointer": path, "detail": "must be an object"}])
@@ -153,7 +150,6 @@ def test_other_media_types_return_415(client: FlaskClient) -> None:
 
 
 def test_patch_lists_its_media_types(client: FlaskClient) -> None:
-    """415 to a PATCH lists its types in Accept-Patch (RFC 5789, section 3.1)."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     response = client.patch(where, data=b"[]", content_type="application/json-patch+json")
     assert response.status_code == 415
@@ -161,7 +157,6 @@ def test_patch_lists_its_media_types(client: FlaskClient) -> None:
 
 
 def test_a_too_large_body_returns_413(client: FlaskClient) -> None:
-    """The problem has the limit, also for a body without Content-Length."""
     small = create_app(Config(max_body=500)).test_client()
     fits = json.dumps({"name": "x" * 100})
     assert post(small, fits).status_code == 200

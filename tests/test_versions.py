@@ -50,8 +50,6 @@ RETIRED_AT = 1811808000.0  # that day, 0:00 UTC, in seconds since 1970
 
 
 class ProductSchema(ItemSchema):
-    """The newest revision of a product."""
-
     title = Text(1, 50, required=True, metadata={"examples": ["Lamp"]})
     sku = Text(1, 20, load_default=None, allow_none=True)
     price = Money(load_default=None, allow_none=True)
@@ -92,8 +90,6 @@ PRODUCTS = Resource(
 
 
 class NoteSchema(ItemSchema):
-    """The newest revision of a note."""
-
     text = Text(0, 100, required=True)
     place = JsonObject(load_default=dict)
 
@@ -133,7 +129,6 @@ def make(config: Config | None = None, **options: Any) -> Application:
 
 @pytest.fixture
 def client() -> FlaskClient:
-    """A client of a service whose unversioned paths are v2."""
     return make().test_client()
 
 
@@ -166,8 +161,6 @@ def deliverer_to(sent: Sent, app: Application) -> Deliverer:
 
 
 class TestItems:
-    """Items in three versions."""
-
     def test_an_item_is_seen_in_each_version(self, client: FlaskClient) -> None:
         """With the same id, times and version, alone and in lists."""
         made = client.post("/api/v1/products", json=LAMP)
@@ -206,7 +199,6 @@ class TestItems:
         assert client.get(f"/api/v3/notes/{note['id']}").json["place"] == {"town": "", "floor": 3}
 
     def test_a_taken_value_names_the_field_of_the_version(self, client: FlaskClient) -> None:
-        """The unique title is the name of v1."""
         client.post("/api/v3/products", json={"title": "a"})
         refused = client.post("/api/v1/products", json={"name": "a"})
         assert refused.json["errors"] == [{"pointer": "#/name", "detail": "is taken by another item"}]
@@ -276,8 +268,6 @@ class TestItems:
 
 
 class TestLists:
-    """Queries in the names and values of a version."""
-
     @pytest.fixture(autouse=True)
     def items(self, client: FlaskClient) -> None:
         for name, stock, maker in [("a", 1, "m"), ("b", 2, "m"), ("c", 3, "n")]:
@@ -314,8 +304,6 @@ class TestLists:
 
 
 class TestAddresses:
-    """Which versions are served, and what is where none is."""
-
     def test_an_unknown_version_names_those_that_there_are(self, client: FlaskClient) -> None:
         """Also for a preview that is not asked for; and the unversioned paths stay."""
         refused = client.get("/api/v9/products")
@@ -331,7 +319,6 @@ class TestAddresses:
         assert client.get("/v3/products").json["detail"] == "nothing is at /v3/products"
 
     def test_a_preview_is_served_where_it_is_asked_for(self) -> None:
-        """PREVIEWS names it."""
         client = make(Config(previews=("v4",))).test_client()
         assert client.get("/api/v4/products").status_code == 200
         assert client.get("/api/v9/products").json["detail"].endswith("; there are: v1, v2, v3, v4")
@@ -401,7 +388,6 @@ class TestAddresses:
         assert client.get("/nothing").status_code == 404
 
     def test_a_wrong_registry_is_refused(self) -> None:
-        """When it is declared."""
         v1, v2 = Version("v1"), Version("v2")
         to_v1, to_v2 = replace(v2, successor="v1"), replace(v1, successor="v2")
         of_preview = {"deprecations": [Deprecation(version="v2", since=SUNSET, sunset=SUNSET)]}
@@ -418,7 +404,6 @@ class TestAddresses:
                 Versions(*versions, **{"unversioned": "v1", **options})
 
     def test_a_wrong_revision_is_refused(self) -> None:
-        """At the start."""
         for revisions, message in (
             ({"products": 4}, "products: upgrades has no steps from revision 4"),
             ({"product": 1}, "there is no collection 'product'; there are: products, notes"),
@@ -429,8 +414,6 @@ class TestAddresses:
 
 @pytest.mark.needs("openapi")
 class TestDocuments:
-    """One OpenAPI document for each version."""
-
     def test_each_version_is_described(self, client: FlaskClient) -> None:
         """With its own fields, filters and paths; the document of the unversioned paths has those too."""
         for version, seen in SEEN.items():
@@ -460,8 +443,6 @@ class TestDocuments:
 
 @pytest.mark.needs("events")
 class TestEvents:
-    """The feed, and webhooks."""
-
     def test_the_feed_has_the_version_of_its_path(self, client: FlaskClient) -> None:
         """Of all events, whichever version made the change; the ids are the same."""
         made = client.post("/api/v1/products", json=LAMP).json
@@ -538,8 +519,6 @@ class TestEvents:
 
 
 class TestCommands:
-    """`export` and `import` in the form of a version."""
-
     @pytest.mark.parametrize(("version", "form"), [("v1", "ndjson"), ("v2", "json"), ("v3", "csv"), ("v1", "csv")])
     def test_an_export_of_a_version_is_imported_as_it(self, tmp_path: Path, version: str, form: str) -> None:
         """Nothing that the version shows is lost."""

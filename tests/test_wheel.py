@@ -43,7 +43,6 @@ class Served(unittest.TestCase):
 
 
 def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
-    """The output of a command that exits with `code`."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
@@ -51,7 +50,6 @@ def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT], folder)
     (found,) = folder.glob("restkeeper-*.whl")

@@ -30,8 +30,7 @@ class ProductSchema(ItemSchema):
     stock = Whole(0, 2**53 - 1, load_default=0, metadata={"examples": [12]})
     tags = ListOf(Text(1, 50), load_default=list, metadata={"examples": [["office", "light"]]})
     attributes = JsonObject(
-        load_default=dict,
-        metadata={"description": "Other data, as any JSON.", "examples": [{"colour": "red"}]},
+        load_default=dict, metadata={"description": "Other data, as any JSON.", "examples": [{"colour": "red"}]}
     )
     status = Status(
         Lifecycle("active", {"draft": ("active",), "active": ("archived",), "archived": ("active",)}),

@@ -22,10 +22,15 @@ def cached_keys(cache: Cache[int, str], count: int) -> list[int]:
     return [n for n in range(count) if cache.get(n) is not None]
 
 
-def test_values_that_fit_are_all_cached() -> None:
+def test_values_that_fit_are_cached_and_no_larger_ones() -> None:
     cache = filled(16)
     assert [cache.get(n) for n in range(16)] == [f"value {n}" for n in range(16)]
     assert cache.get(16) is None
+    cache = filled(16)
+    cache.add(16, "too large", 11)
+    assert cached_keys(cache, 17) == list(range(16))
+    cache.add(5, "grown too large", 11)
+    assert cache.get(5) is None
 
 
 @pytest.mark.parametrize("size", [1, 9, 10])
@@ -46,14 +51,6 @@ def test_the_limit_is_in_bytes() -> None:
     for n in range(16, 36):
         cache.add(n, "small", 1)
     assert cached_keys(cache, 36) == list(range(2, 36))
-
-
-def test_a_too_large_value_is_not_cached() -> None:
-    cache = filled(16)
-    cache.add(16, "too large", 11)
-    assert cached_keys(cache, 17) == list(range(16))
-    cache.add(5, "grown too large", 11)
-    assert cache.get(5) is None
 
 
 def test_a_key_that_is_put_again_counts_once() -> None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import Schema
 
 from restkeeper.clock import YIELD_SECONDS, in_turns
 from restkeeper.config import Config
@@ -21,7 +20,7 @@ from restkeeper.resources.writes import ItemLocks, deadline_of, until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordChanged, StoreContended
 from restkeeper.storage.interface import Found, Key, Record
 from restkeeper.web.lookup import Lookup
@@ -38,50 +37,27 @@ def client(tmp_path: Path) -> FlaskClient:
     return create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
 
 
-@pytest.fixture
-def validations(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records whether each validation is before or inside a transaction."""
-    found: list[str] = []
-    running: list[Transaction] = []
-    store = service_of(client.application).store
-    write, load = store.write, Schema.load
-
-    def watched(work: Callable[[Transaction], Any], **options: Any) -> Any:
-        def inside(transaction: Transaction) -> Any:
-            running.append(transaction)
-            try:
-                return work(transaction)
-            finally:
-                running.pop()
-
-        return write(inside, **options)
-
-    def recorded(*arguments: Any, **options: Any) -> Any:
-        found.append("inside" if running else "before")
-        return load(*arguments, **options)
-
-    monkeypatch.setattr(store, "write", watched)
-    monkeypatch.setattr(Schema, "load", recorded)
-    return found
-
-
-@pytest.mark.needs("keys", "webhooks")
-def test_changes_are_prepared_before_their_transaction(client: FlaskClient, validations: list[str]) -> None:
-    """Creating, replacing and merging, also of webhooks and keys, validate before their transaction."""
-    where = client.post("/products", json={"name": "x"}).headers["Location"]
-    assert client.put(where, json={"name": "y"}).json["version"] == 2
-    assert client.patch(where, json={"stock": 1}).json["version"] == 3
-    hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/x"}).headers["Location"]
-    assert client.patch(hook, json={"description": "d"}).json["version"] == 2
-    assert client.post("/api/v1/keys", json={"name": "k", "scopes": ["admin"]}).status_code == 200
-    assert validations == ["before"] * 6
-
-
-def test_a_change_that_changes_nothing_writes_nothing(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = client.post("/products", json={"name": "x"}).headers["Location"]
-    monkeypatch.setattr(service_of(client.application).store, "write", None)
-    assert client.put(where, json={"name": "x"}).json["version"] == 1
-    assert client.patch(where, json={"name": "x"}).json["version"] == 1
+@pytest.mark.needs("batch", "keys", "webhooks")
+def test_changes_are_prepared_before_their_transaction(client: FlaskClient, tmp_path: Path) -> None:
+    """While another program writes, a bad body is refused, and one that changes nothing accepted, without waiting."""
+    once = {"Idempotency-Key": "one"}
+    product, hook = (
+        client.post(path, json=sent).headers["Location"]
+        for path, sent in (("/products", {"name": "x"}), ("/api/v1/webhooks", {"url": "https://example.org/x"}))
+    )
+    operation = {"method": "POST", "path": "/products", "body": 5}
+    with stores.held(f"sqlite:///{tmp_path}/a.db"):
+        for path, method, sent, status in (
+            *((path, "POST", {"name": ""}, 422) for path in ("/products", "/api/v1/webhooks", "/api/v1/keys")),
+            *((product, method, {"name": ""}, 422) for method in ("PUT", "PATCH")),
+            *((product, method, {"name": "x"}, 200) for method in ("PUT", "PATCH")),
+            (hook, "PATCH", {"url": 5}, 422),
+            ("/api/v1/batch", "POST", {"operations": [operation]}, 422),
+        ):
+            for headers in ({}, once) if method == "POST" else ({},):
+                response = client.open(path, method=method, json=sent, headers=headers)
+                assert response.status_code == status, (method, path, response.json)
+    assert client.get(product).json["version"] == 1
 
 
 def write_first(client: FlaskClient, times: int, other: Callable[[], Any]) -> list[int]:
@@ -142,11 +118,10 @@ def test_a_condition_is_checked_in_the_transaction(client: FlaskClient, tmp_path
     assert client.patch(where, json={"name": "y"}).status_code == 404
 
 
-def test_writers_of_one_item_wait_for_each_other(client: FlaskClient, validations: list[str]) -> None:
-    """Of eight concurrent changes in one process each is prepared only once."""
+def test_writers_of_one_item_wait_for_each_other(client: FlaskClient) -> None:
+    """Of eight concurrent changes in one process each has one transaction."""
     where = client.post("/products", json={"name": "x"}).headers["Location"]
-    validations.clear()
-    application = client.application
+    application, writes = client.application, write_first(client, 99, lambda: None)
     threads = [
         threading.Thread(target=lambda n=n: application.test_client().patch(where, json={"stock": n + 1}))
         for n in range(8)
@@ -154,8 +129,7 @@ def test_writers_of_one_item_wait_for_each_other(client: FlaskClient, validation
     for thread in threads:
         thread.start()
     join(*threads)
-    assert client.get(where).json["version"] == 9
-    assert validations == ["before"] * 8
+    assert client.get(where).json["version"] == 9 and len(writes) == 8
 
 
 def test_a_change_that_is_always_stale_returns_503() -> None:

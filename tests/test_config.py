@@ -1,11 +1,13 @@
 """Settings: from the environment or typed, checked at the start."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 from restkeeper.config import Config, ConfigError, misspelt_settings, settings
+from restkeeper.service import make_service
 from tests.live import ROOT
 
 
@@ -14,17 +16,10 @@ def test_defaults_are_those_of_tests_and_of_serving() -> None:
     assert Config().database_url == "memory://"
     serving = Config.from_env({})
     assert (serving.database_url, serving.host, serving.port) == ("sqlite:///restkeeper.db", "127.0.0.1", 8000)
-
-
-def test_port_makes_the_service_listen_on_all_addresses() -> None:
-    """With PORT, as platforms set it, it listens on every address, unless HOST is set."""
     environ = {"PORT": "5000", "AUTH": "required"}
     assert Config.from_env(environ).host == "0.0.0.0"  # noqa: S104
     assert Config.from_env(environ | {"HOST": "127.0.0.1"}).host == "127.0.0.1"
     assert Config.from_env({"PORT": "5000"}).host == "127.0.0.1"
-
-
-def test_open_mode_is_for_this_machine() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):  # noqa: S104
         with pytest.raises(ConfigError, match=f"HOST='{host}': AUTH=open lets every caller do everything.*open-to-all"):
             Config.from_env({"HOST": host, "AUTH": "open"})
@@ -103,10 +98,6 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
         (tmp_path / "file").write_text(f"{secret}\n")
         config = Config.from_env({f"{name.upper()}_FILE": str(tmp_path / "file")})
         assert getattr(config, name) == secret and "s3cret" not in repr(config)
-
-
-def test_a_secret_has_one_value(tmp_path: Path) -> None:
-    """NAME beside NAME_FILE stops the start if it has another value; the message names both, and no secret."""
     (tmp_path / "key").write_text(f"{'x' * 24}\n")
     file = {"ADMIN_KEY_FILE": str(tmp_path / "key")}
     for same in ("x" * 24, ""):
@@ -153,6 +144,8 @@ def test_a_misspelt_setting_is_named() -> None:
     }.items():
         message = f"{name} is no setting; did you mean {meant}?" if meant else f"{name} is no setting"
         assert misspelt_settings(["HOME", name, "PATH"]) == [message]
+    names = [each.name.upper() for each in settings()]
+    assert misspelt_settings([*USUAL.split(), *names, "ADMIN_KEY_FILE"]) == []
 
 
 # Variables of shells, of platforms (Heroku, Railway, Render, Fly, Cloud Run, Kubernetes), of databases and of tools.
@@ -172,6 +165,15 @@ USUAL = """
 """
 
 
-def test_usual_variables_are_no_misspelt_settings() -> None:
-    names = [each.name.upper() for each in settings()]
-    assert misspelt_settings([*USUAL.split(), *names, "ADMIN_KEY_FILE"]) == []
+def test_an_unknown_kind_of_store_is_refused() -> None:
+    """The message has the setting, its value and the valid forms."""
+    allowed = (
+        "memory:// or sqlite:///FILE (four slashes for an absolute path, no ?parameters) or "
+        "postgresql://USER:PASSWORD@HOST/DATABASE"
+    )
+    for url in (
+        *("", "x", "mysql://x", "memory", "memory://x", "sqlite:///", "sqlite://a.db", "sqlite:///:memory:"),
+        *("sqlite:///file:a", "sqlite:///a.db?mode=ro"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(f"DATABASE_URL='{url}': must be {allowed}") + "$"):
+            make_service(Config(database_url=url), (), ())

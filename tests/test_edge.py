@@ -55,10 +55,6 @@ def test_a_malformed_host_returns_400(listed: FlaskClient) -> None:
         assert status == "400 BAD REQUEST" and b"the Host header is not a host" in body, host
     for host in ("[1::2::3]", "[::::]", "[1]"):
         assert response_to(listed.application, host)[0] == "400 BAD REQUEST"  # type: ignore[arg-type]
-
-
-def test_a_host_may_be_omitted() -> None:
-    """By HTTP/1.0 (RFC 9112, section 3.2), which may not send an empty one, in any order of requests."""
     for order in ((None, ""), ("", None)):
         app = create_app(Config(auth="open-to-all"))
         found = {host: response_to(app, host)[0] for host in order}
@@ -112,7 +108,7 @@ def test_open_mode_serves_only_loopback_and_listed_hosts(local: FlaskClient) -> 
         assert "TRUSTED_HOSTS" in response.json["detail"] and host not in response.text.replace("127.0.0.1:", "")
 
 
-def test_listed_hosts_are_normalized() -> None:
+def test_listed_hosts_are_checked_and_normalized() -> None:
     for given, stored in {
         "": (),
         " API.example.org:8443 , localhost,": ("api.example.org", "localhost"),
@@ -121,10 +117,6 @@ def test_listed_hosts_are_normalized() -> None:
     }.items():
         assert Config.from_env({"TRUSTED_HOSTS": given}).trusted_hosts == stored
         assert Config(trusted_hosts=stored).trusted_hosts == stored
-
-
-def test_an_invalid_host_stops_the_start() -> None:
-    """A value that could never match is refused, and the message says what is allowed."""
     for wrong in ("*", "a b", "https://a", "a/b", "a..b", "*a.example", "[::1", "[::::]", "*.[::1]", "ü"):
         with pytest.raises(ConfigError, match=r"^TRUSTED_HOSTS='.*': must be names of hosts such as api\.example\.org"):
             Config.from_env({"TRUSTED_HOSTS": wrong})
@@ -208,6 +200,8 @@ def test_head_equals_get_without_content(server: Gunicorn) -> None:
         clocks = {name: "" for name in ("date", "expires", "last-modified") if name in got.headers}  # a second may pass
         assert clocks.keys() <= from_head.headers.keys()
         assert from_head.headers | clocks == got.headers | clocks, path
+    response = server.request("OPTIONS", "*")
+    assert (response.status, response.body, response.headers["content-length"]) == (200, b"", "0")
 
 
 @pytest.mark.needs("health", "openapi", "pages")
@@ -220,11 +214,6 @@ def test_options_lists_the_methods_of_each_route(client: FlaskClient) -> None:
         allowed = response.headers["Allow"].split(", ")
         for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
             assert (client.open(path, method=method).status_code != 405) == (method in allowed), (method, path)
-
-
-def test_options_of_the_server(server: Gunicorn) -> None:
-    response = server.request("OPTIONS", "*")
-    assert (response.status, response.body, response.headers["content-length"]) == (200, b"", "0")
 
 
 @pytest.mark.needs("openapi", "pages")

@@ -111,13 +111,6 @@ def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
         assert service_of(app).features == FEATURES - closed
 
 
-def test_a_password_is_not_printed() -> None:
-    """A URL for which there is no backend may have one."""
-    with pytest.raises(ConfigError) as caught:
-        restkeeper.create_app(Config(database_url="other://me:secret@host/db"), RESOURCES)
-    assert "secret" not in str(caught.value) and "other://" in str(caught.value)
-
-
 NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), ownership=Ownership.ALL)
 
 
@@ -139,12 +132,20 @@ def test_an_impossible_choice_of_features_stops_the_start(
     assert "\n" not in str(caught.value)
 
 
-def test_the_open_features_can_be_listed() -> None:
+def test_the_open_features_and_stores_can_be_listed() -> None:
     """All others are closed; of a listed one, too, the name is checked."""
     app = restkeeper.create_app(Config(), RESOURCES, features={"health", "pages"}, without={"pages"})
     assert service_of(app).features == {"health"}
     with pytest.raises(ConfigError, match="there is no 'hooks'"):
         restkeeper.create_app(Config(), RESOURCES, features={"hooks"})
+    with pytest.raises(ConfigError) as caught:
+        restkeeper.create_app(Config(database_url="other://me:secret@host/db"), RESOURCES)
+    assert "secret" not in str(caught.value) and "other://" in str(caught.value)
+    with pytest.raises(ConfigError, match="^DATABASE_URL=sqlite://…: this service is made for postgresql$"):
+        restkeeper.create_app(Config(database_url="sqlite:///a.db"), RESOURCES, stores=("postgresql",))
+    assert restkeeper.create_app(Config(), RESOURCES, stores=("postgresql",)).test_client().get("/").status_code == 200
+    with pytest.raises(ConfigError, match=r"^webhook_worker='inside': .* use restkeeper\.LiveServer$"):
+        restkeeper.create_app(Config(webhook_worker="inside"), RESOURCES)
 
 
 @pytest.mark.parametrize(("command", "name"), [(["keys", "list"], "keys"), (["deliver", "--once"], "webhooks")])
@@ -166,12 +167,6 @@ def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
     assert rows(tmp_path, ROWS["idempotency"]) == 1
 
 
-def test_an_unsupported_store_stops_the_start() -> None:
-    with pytest.raises(ConfigError, match="^DATABASE_URL=sqlite://…: this service is made for postgresql$"):
-        restkeeper.create_app(Config(database_url="sqlite:///a.db"), RESOURCES, stores=("postgresql",))
-    assert restkeeper.create_app(Config(), RESOURCES, stores=("postgresql",)).test_client().get("/").status_code == 200
-
-
 def test_a_setting_of_a_closed_feature_stops_the_start() -> None:
     """Otherwise an operator could believe in a limit that is not active."""
     settings: dict[str, dict[str, Any]] = {
@@ -186,12 +181,6 @@ def test_a_setting_of_a_closed_feature_stops_the_start() -> None:
     for name, setting in settings.items():
         with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
             restkeeper.create_app(Config(**setting), RESOURCES, without={name})
-
-
-def test_webhooks_are_not_promised_without_a_server() -> None:
-    """Nothing would send them: a configuration in code with deliveries inside is refused, and says what to use."""
-    with pytest.raises(ConfigError, match=r"^webhook_worker='inside': .* use restkeeper\.LiveServer$"):
-        restkeeper.create_app(Config(webhook_worker="inside"), RESOURCES)
 
 
 @pytest.mark.needs("jwt")

@@ -25,6 +25,7 @@ from tests.shop import create_app
 PAGE = (ROOT / "docs" / "fields.md").read_text(encoding="utf-8")
 ABSTRACT = {"Field", "Mapping", "Number"}
 LATER = "2026-01-31T12:00:00+02:00"
+AMOUNT, NUMBERS = "9999999999999.99", '{"a":1.10,"b":[0.30000000000000004,123456789012345678,-0.10,1E-7]}'
 
 
 class Colour(enum.Enum):
@@ -44,14 +45,17 @@ OPTIONAL: Mapping[str, Any] = {"load_default": None, "allow_none": True}
 
 # Fields with a value and what is stored of it, in JSON; a value that is refused has no second one.
 OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
-    "Text": (restkeeper.Text(1, 300, **OPTIONAL), [('"a"', '"a"'), ("5", None)]),
+    "Text": (restkeeper.Text(1, 300, **OPTIONAL), [(r'"\u00e9 \ud83d\udca1"', '"é 💡"'), ("5", None)]),
     "Whole": (restkeeper.Whole(**OPTIONAL), [("5.0", "5"), ("5.5", None), ('"5"', None)]),
-    "Money": (restkeeper.Money(**OPTIONAL), [("12.50", "12.5"), ("12.345", None), ('"12"', None)]),
+    "Money": (
+        restkeeper.Money(**OPTIONAL),
+        [("12.50", "12.5"), ("1E+2", "100"), (AMOUNT, AMOUNT), ("12.345", None), ('"12"', None)],
+    ),
     "Time": (restkeeper.Time(**OPTIONAL), [(f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'), ('"2026-01-31"', None)]),
     "Email": (restkeeper.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"'), ('"a"', None)]),
     "Url": (restkeeper.Url(300, **OPTIONAL), [('"https://a.org/"', '"https://a.org/"'), ('"a"', None)]),
     "ListOf": (restkeeper.ListOf(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
-    "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [('{"a":1.10}', '{"a":1.10}'), ("[]", None)]),
+    "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [(NUMBERS, NUMBERS), ("[]", None)]),
     "Reference": (restkeeper.Reference("things0", **OPTIONAL), [("5", None), ('""', None)]),
     "IntegerReference": (restkeeper.IntegerReference("counted", **OPTIONAL), [('"5"', None), ("0", None)]),
     "Status": (restkeeper.Status(restkeeper.Lifecycle("a", {"a": ()})), [('"a"', '"a"'), ('"b"', None)]),

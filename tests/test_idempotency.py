@@ -237,15 +237,6 @@ def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
     assert KEY.encode() not in stored
 
 
-def test_an_invalid_body_is_refused_without_waiting(tmp_path: Path) -> None:
-    """While another process writes, an invalid body is refused at once, with a key or without."""
-    url = f"sqlite:///{tmp_path}/a.db"
-    client = create_app(Config(database_url=url)).test_client()
-    with stores.held(url):
-        for headers in ({}, {"Idempotency-Key": KEY}):
-            assert client.post("/products", json={"name": ""}, headers=headers).status_code == 422
-
-
 @pytest.mark.needs("keys")
 def test_an_encrypted_response_needs_the_first_credentials() -> None:
     """Not the key alone, nor another header, nor the new secret of a rotated key of the same caller."""

@@ -15,8 +15,10 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.features import limits
 from restkeeper.features.limits import CLOCKS_DIFFER, Quota
 from restkeeper.features.limits.counters import RETRY_SECONDS, CounterTable, RedisOrOwn, SharedStorage, open_counters
+from restkeeper.service import service_of
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import errors, observe
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.redis_server import Redis, RedisServer
 from tests.shop import create_app
@@ -97,6 +99,11 @@ def test_errors_are_counted_like_other_requests() -> None:
     responses = [client.open(path, method=method) for method, path, _ in sent]
     assert [response.status_code for response in responses] == [status for _, _, status in sent]
     assert [response.headers["X-RateLimit-Remaining"] for response in responses] == ["4", "4", "3"]
+    client = limited()
+    responses = [client.get("/probe") for _ in range(10)]
+    assert {response.status_code for response in responses} == {200}
+    assert not any(name in responses[-1].headers for name in HEADERS)
+    assert admitted(client) == 3
 
 
 def test_a_429_is_the_quota_exceeded_problem() -> None:
@@ -121,14 +128,6 @@ def test_the_next_window_has_the_whole_quota() -> None:
     assert client.get("/").headers["Retry-After"] == "1"
     clock.now = 1_000_020.0
     assert client.get("/").headers["RateLimit"] == '"read";r=2;t=60'
-
-
-def test_probes_are_never_limited() -> None:
-    client = limited()
-    responses = [client.get("/probe") for _ in range(10)]
-    assert {response.status_code for response in responses} == {200}
-    assert not any(name in responses[-1].headers for name in HEADERS)
-    assert admitted(client) == 3
 
 
 def test_a_caller_is_an_address_or_a_network_of_ipv6() -> None:
@@ -165,26 +164,11 @@ def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
     last = client.get("/", environ_base={"REMOTE_ADDR": networks[0]})
     assert (last.status_code, last.headers["RateLimit"]) == (429, '"read";r=0;t=20')
     assert admitted(client, environ_base={"REMOTE_ADDR": "2001:db8:1::1"}) == 3
-
-
-def test_the_remaining_quota_of_a_site_is_reported() -> None:
     client = limited()
     for n in range(46):
         client.get("/", environ_base={"REMOTE_ADDR": f"2001:db8:0:{n:x}::1"})
     last = client.get("/", environ_base={"REMOTE_ADDR": "2001:db8:0:ff::1"})
     assert (last.status_code, last.headers["RateLimit"]) == (200, '"read";r=1;t=20')
-
-
-def test_early_refusals_are_counted_by_address() -> None:
-    """The response has the remaining quota also if another hook refused the request first."""
-    app = Application("refusing")
-
-    app.before.append(lambda _: Reply("no", 401))
-    each = open_counters(app, CounterTable())
-    quotas = {name: Quota(name, text, each, now=lambda: NOW) for name, text in QUOTAS.items()}
-    limits.limit_requests(app, quotas)
-    client = app.test_client()
-    assert [client.get("/").headers["RateLimit"] for _ in range(2)] == ['"read";r=2;t=20', '"read";r=1;t=20']
 
 
 def test_quotas_of_different_windows_do_not_mix() -> None:
@@ -205,6 +189,20 @@ def test_the_service_is_limited_as_configured() -> None:
         assert "RateLimit-Policy" not in client.get(path).headers
     assert client.post("/products", json={"name": "x"}).status_code == 200
     assert client.get("/problems/quota-exceeded").status_code == 429
+
+
+@pytest.mark.needs("keys", "limits")
+def test_an_unknown_caller_is_limited_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the store fails, a request with a key returns 503; its address is still limited."""
+    app = create_app(Config(auth="required", rate_limit="1 per minute"), clock=SetClock())
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("busy")
+
+    for name in ("read", "look_up"):
+        monkeypatch.setattr(service_of(app).store, name, fail)
+    headers = {"X-API-Key": "rk_0123456789abcdef_x"}
+    assert [app.test_client().get("/products", headers=headers).status_code for _ in range(2)] == [503, 429]
 
 
 @pytest.mark.needs("limits", "openapi")
@@ -228,10 +226,6 @@ def test_quotas_have_the_syntax_of_the_library() -> None:
         for key in ("RATE_LIMIT", "RATE_LIMIT_WRITE"):
             with pytest.raises(ConfigError, match=f"{key}='{text}': must be off, or how many per second"):
                 Config.from_env({key: text})
-
-
-def test_writes_have_the_limit_of_reads_by_default() -> None:
-    """RATE_LIMIT is for both; RATE_LIMIT_WRITE for writes only; off removes a limit."""
     assert Config(rate_limit_write="1/day").quotas == {"write": "1/day"}
     assert Config(rate_limit="2/day", rate_limit_write="off").quotas == {"read": "2/day"}
     assert Config(rate_limit="2/day", rate_limit_write="1/day").quotas == {"read": "2/day", "write": "1/day"}
@@ -253,6 +247,9 @@ def test_a_check_is_one_round_trip(redis: Redis) -> None:
     assert grown.pop("info") == 1
     assert grown.pop("incrby") == 10  # called by the script, inside Redis
     assert grown == {"evalsha": 10}
+    limited(redis_url=redis.url).get("/")
+    (key,) = redis.client.keys()
+    assert 20 < redis.client.ttl(key) <= 20 + CLOCKS_DIFFER
 
 
 def test_a_lost_redis_connection_is_tried_once() -> None:
@@ -275,13 +272,6 @@ def test_a_lost_redis_connection_is_tried_once() -> None:
         server.shutdown(socket.SHUT_RDWR)
         join(thread)
     assert (status, len(attempts)) == (200, 1)
-
-
-def test_a_redis_counter_expires_after_its_window(redis: Redis) -> None:
-    """A counter in Redis expires only when no machine's clock can be in its window any more."""
-    limited(redis_url=redis.url).get("/")
-    (key,) = redis.client.keys()
-    assert 20 < redis.client.ttl(key) <= 20 + CLOCKS_DIFFER
 
 
 def test_without_redis_limits_are_local(redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -75,22 +75,18 @@ def test_etags_are_strong_and_change_with_the_version(client: FlaskClient) -> No
     assert client.get(where).headers["ETag"] == client.head(where).headers["ETag"] == second
 
 
-def test_a_missing_item_returns_404_with_any_condition(client: FlaskClient) -> None:
+def test_what_would_fail_fails_with_any_condition(client: FlaskClient) -> None:
     """A condition is evaluated only where the request without it would succeed (section 13.2.1)."""
     for method in ("GET", "PUT", "PATCH", "DELETE"):
         body = {"name": "x"} if method in ("PUT", "PATCH") else None
         response = client.open("/products/none", method=method, json=body, headers={"If-Match": '"1"'})
         assert response.status_code == 404
-
-
-def test_a_malformed_query_returns_400_with_any_condition(client: FlaskClient) -> None:
-    """It is refused before any condition is evaluated (section 13.2.1)."""
     for query in ("cursor=none", "limit=0", "colour=red", "sort=-"):
         for condition in ({"If-None-Match": "*"}, {"If-Match": '"other"'}):
             assert client.get(f"/products?{query}", headers=condition).status_code == 400
 
 
-def test_lists_have_etags(client: FlaskClient) -> None:
+def test_lists_have_etags_on_which_a_create_can_depend(client: FlaskClient) -> None:
     where, _ = make(client)
     tag = client.get("/products").headers["ETag"]
     assert client.get("/products", headers={"If-None-Match": tag}).status_code == 304
@@ -99,13 +95,10 @@ def test_lists_have_etags(client: FlaskClient) -> None:
     assert client.get("/products", headers={"If-None-Match": tag}).status_code == 304
     client.patch(where, json={"stock": 1})
     assert client.get("/products", headers={"If-None-Match": tag}).status_code == 200
-
-
-def test_a_create_can_depend_on_a_list(client: FlaskClient) -> None:
     tag = client.get("/products").headers["ETag"]
     assert client.post("/products", json={"name": "x"}, headers={"If-Match": tag}).status_code == 200
     assert client.post("/products", json={"name": "y"}, headers={"If-Match": tag}).status_code == 412
-    assert len(client.get("/products").json) == 1
+    assert len(client.get("/products").json) == 2
 
 
 def test_if_match_can_be_required() -> None:
@@ -250,12 +243,19 @@ class TestAClockThatWentBack:
             assert rotated["created_at"] == made["created_at"]
 
 
-def test_a_date_is_never_in_the_future() -> None:
+def test_a_date_is_never_in_the_future(client: FlaskClient) -> None:
     """Until the second after the change, the date is that of the clock, and before the change (section 8.8.2.1)."""
     begins = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
     before = "Sat, 31 Jan 2026 11:59:55 GMT"
     for now, date in {0.3: SECOND, 0.999: SECOND, 1.0: NEXT, 86400.0: NEXT, -5.0: before}.items():
         assert last_modified("2026-01-31T12:00:00.300000Z", begins + now) == date
+    where, _ = make(client)
+    for date in (
+        *("", " ", "x", "GMT", "0" * 4000, "(" * 3000, "Sat,", ",", "1 2 3 4 5", "- - - -"),
+        *("Sat, 31 Jan 2016 12:00:00 +9999", "Sat, 31 Jan 2016 12:00:60 GMT"),
+        *("Fri, 30 Feb 2016 00:00:00 GMT", "Sat, 31 Jan 99999999999 12:00:00 GMT"),
+    ):
+        assert client.get(where, headers={"If-Unmodified-Since": date}).status_code == 200, date
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z"])
@@ -266,13 +266,3 @@ def test_extreme_times_have_dates(client: FlaskClient, time: str) -> None:
         for name in ("If-Modified-Since", "If-Unmodified-Since"):
             assert client.get(where, headers={name: date}).status_code in (200, 304, 412)
     assert client.patch(where, json={"stock": 1}).json["updated_at"] >= time
-
-
-def test_an_invalid_date_is_ignored(client: FlaskClient) -> None:
-    where, _ = make(client)
-    for date in (
-        *("", " ", "x", "GMT", "0" * 4000, "(" * 3000, "Sat,", ",", "1 2 3 4 5", "- - - -"),
-        *("Sat, 31 Jan 2016 12:00:00 +9999", "Sat, 31 Jan 2016 12:00:60 GMT"),
-        *("Fri, 30 Feb 2016 00:00:00 GMT", "Sat, 31 Jan 99999999999 12:00:00 GMT"),
-    ):
-        assert client.get(where, headers={"If-Unmodified-Since": date}).status_code == 200, date

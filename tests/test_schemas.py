@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask.testing import FlaskClient
 from marshmallow import ValidationError, fields
 
 from restkeeper.config import Config
@@ -17,7 +16,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Email, Lifecycle, ListOf, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.interface import Index
-from tests.shop import RESOURCES, create_app
+from tests.shop import create_app
 
 
 class Line(ItemSchema):
@@ -38,30 +37,6 @@ class OrderSchema(ItemSchema):
 
 
 ORDERS = Resource("orders", "order", OrderSchema, (Index("number", unique=True), Index("due")), ("number",))
-
-
-@pytest.fixture
-def orders() -> FlaskClient:
-    return create_app(Config(), [*RESOURCES, ORDERS]).test_client()
-
-
-@pytest.mark.needs("openapi", "pages")
-def test_a_third_collection_has_all_functions(orders: FlaskClient) -> None:
-    """A schema and a declaration make a collection: routes, validation, states, filters, documentation."""
-    lines = [{"product_id": "p", "count": 2}, {"product_id": "q"}]
-    made = orders.post("/orders", json={"number": "A-1", "lines": lines, "due": "2026-03-01T10:00:00+02:00"})
-    assert made.status_code == 200, made.text
-    assert (made.json["lines"][1], made.json["due"]) == ({"product_id": "q", "count": 1}, "2026-03-01T08:00:00.000000Z")
-    where = made.headers["Location"]
-    assert orders.patch(where, json={"status": "shipped", "paid": True}).json["version"] == 2
-    assert orders.patch(where, json={"status": "open"}).json["allowed"] == []
-    assert orders.post("/orders", json={"number": "A-1"}).status_code == 409
-    bad = orders.post("/orders", json={"number": "A-2", "lines": [{"count": 0}], "due": "soon"})
-    assert {fault["pointer"] for fault in bad.json["errors"]} == {"#/lines/0/count", "#/lines/0/product_id", "#/due"}
-    assert len(orders.get("/api/v1/orders?paid=true&due[gt]=2026-01-01&sort=-due").json) == 1
-    assert orders.get("/orders?paid=false").json == []
-    assert "/orders/{id}" in orders.get("/openapi.json").json["paths"]
-    assert [each["name"] for each in orders.get("/").json["collections"]] == ["products", "users", "orders"]
 
 
 LONG_HOST = ".".join(["a" * 63] * 4)[:240]

@@ -1,4 +1,4 @@
-"""Callers of a service that requires credentials."""
+"""Callers of a service, also of one that requires credentials."""
 
 from typing import Any
 
@@ -19,3 +19,18 @@ def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]
     assert response.status_code == 200, response.text
     key: dict[str, Any] = response.json
     return key
+
+
+def key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, str]:
+    """The header of a new key with these scopes."""
+    return {"X-API-Key": make_key(client, *scopes, **fields)["secret"]}
+
+
+def events(client: FlaskClient) -> list[str]:
+    """The types of the events until now."""
+    return [each["type"] for each in client.get("/api/v1/events?limit=100").json]
+
+
+def pointers(response: Any) -> list[str]:
+    """Where the faults of a body are."""
+    return [each["pointer"] for each in response.json["errors"]]

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper import Config, Resource, returns
-from tests.callers import ADMIN, ADMIN_KEY
+from tests.callers import ADMIN, ADMIN_KEY, events, key
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
 from tests.shop import create_app as create_shop
@@ -35,10 +35,6 @@ def new_order(client: FlaskClient, stock: int = 5, **fields: Any) -> tuple[str, 
 
 def logs(client: FlaskClient) -> list[str]:
     return [each["text"] for each in client.get("/logs").json]
-
-
-def events(client: FlaskClient) -> list[str]:
-    return [each["type"] for each in client.get("/api/v1/events").json]
 
 
 def test_an_action_changes_its_item_and_others(client: FlaskClient) -> None:
@@ -86,27 +82,20 @@ def test_twins_of_an_action(tmp_path: Path) -> None:
         assert server.get(f"/products/{product}").json()["stock"] == 95
 
 
-@pytest.mark.parametrize(
-    ("note", "status", "detail"),
-    [
-        ("invalid", 409, "orders: product must have 1 to 64 characters"),
-        ("other", 409, "products: name must have 1 to 200 characters"),
-        ("many", 409, f"more than {MOST}"),
-        ("caught", 409, "this cannot be logged"),
-        ("collection", 500, None),
-        ("loop", 500, None),
-        ("twice", 500, None),
-        ("", 500, None),
-    ],
-)
-def test_an_action_that_cannot_be_stored(client: FlaskClient, note: str, status: int, detail: str | None) -> None:
+def test_an_action_that_cannot_be_stored(client: FlaskClient) -> None:
     """Nothing of it is stored, and the response says why, unless it is a mistake of the code."""
     client.application.testing = False
-    order, _ = new_order(client, note=note)
-    stored, before = client.get(order).data, (events(client), logs(client))
-    response = client.post(f"{order}/break")
-    assert (response.status_code, response.json.get("detail") if detail else None) == (status, detail)
-    assert (client.get(order).data, (events(client), logs(client))) == (stored, before)
+    for note, status, detail in (
+        ("invalid", 409, "orders: product must have 1 to 64 characters"),
+        *(("other", 409, "products: name must have 1 to 200 characters"), ("many", 409, f"more than {MOST}")),
+        *(("caught", 409, "this cannot be logged"), ("collection", 500, None), ("loop", 500, None)),
+        *(("twice", 500, None), ("", 500, None)),
+    ):
+        order, _ = new_order(client, note=note)
+        stored, before = client.get(order).data, (events(client), logs(client))
+        response = client.post(f"{order}/break")
+        assert (response.status_code, response.json.get("detail") if detail else None) == (status, detail), note
+        assert (client.get(order).data, (events(client), logs(client))) == (stored, before)
 
 
 def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
@@ -127,19 +116,7 @@ def test_a_copy_of_a_declaration_has_its_functions() -> None:
     assert "ship" not in ORDERS.actions
 
 
-def test_an_action_without_a_body_takes_none(client: FlaskClient) -> None:
-    """What would be ignored is refused; an empty object, which some clients always send, is nothing."""
-    for sent in (b'{"method": "card"}', b"[]", b"null", b"x", b"{"):
-        refused = client.post("/orders/close-day", data=sent, content_type="application/json")
-        detail = "must be left out: this action takes no body"
-        assert (refused.status_code, refused.json["errors"]) == (422, [{"pointer": "#", "detail": detail}])
-    assert events(client) == []
-    for empty in (b"{}", b" {}\r\n", b""):
-        assert client.post("/orders/close-day", data=empty, content_type="application/json").status_code == 200
-
-
 def test_an_action_of_a_collection(client: FlaskClient) -> None:
-    """It returns what its function returns; its path is that of no item."""
     response = client.post("/orders/close-day")
     assert (response.status_code, response.json) == (200, {"deleted": "closed"})
     assert events(client) == ["log.created", "log.deleted"]
@@ -152,6 +129,13 @@ def test_the_body_of_an_action_is_validated(client: FlaskClient) -> None:
         response = client.post("/orders/none/pay", json=body)
         assert response.status_code == status and response.json["errors"][0]["pointer"].startswith("#")
     assert client.post("/orders/none/pay", data="{", content_type="application/json").status_code == 400
+    for sent in (b'{"method": "card"}', b"[]", b"null", b"x", b"{"):
+        refused = client.post("/orders/close-day", data=sent, content_type="application/json")
+        detail = "must be left out: this action takes no body"
+        assert (refused.status_code, refused.json["errors"]) == (422, [{"pointer": "#", "detail": detail}])
+    assert events(client) == []
+    for empty in (b"{}", b" {}\r\n", b""):
+        assert client.post("/orders/close-day", data=empty, content_type="application/json").status_code == 200
 
 
 def test_an_action_has_a_scope_of_its_own() -> None:
@@ -159,10 +143,7 @@ def test_an_action_has_a_scope_of_its_own() -> None:
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     product = client.post("/products", json={"name": "Lamp", "stock": 1}, headers=ADMIN).json["id"]
     order = client.post("/orders", json={"product": product}, headers=ADMIN).json["id"]
-    headers = {}
-    for scope in ("orders:write", "orders:pay"):
-        made = client.post("/api/v1/keys", json={"name": "x", "scopes": [scope]}, headers=ADMIN)
-        headers[scope] = {"X-API-Key": made.json["secret"]}
+    headers = {scope: key(client, scope) for scope in ("orders:write", "orders:pay")}
     refused = client.post(f"/orders/{order}/pay", json=CARD, headers=headers["orders:write"])
     assert (refused.status_code, refused.json["detail"]) == (403, "this needs the scope orders:pay")
     assert client.post("/orders/close-day", headers=headers["orders:pay"]).status_code == 403
@@ -196,18 +177,14 @@ def test_functions_after_a_write_are_part_of_it(client: FlaskClient) -> None:
     assert logs(client) == ["+", "=", "-"]
 
 
-def test_functions_after_a_write_cannot_change_its_item(client: FlaskClient) -> None:
-    """The response would not have it; nothing is stored."""
-    client.application.testing = False
-    response = client.post("/orders", json={"product": "x", "note": "self"})
-    assert response.status_code == 500 and client.get("/orders").json == []
-
-
 def test_the_functions_of_a_transaction_have_one_bound(client: FlaskClient) -> None:
     """A thousand changes, whatever the number of writes that they follow."""
     response = client.post("/orders", json=[{"product": "x", "note": "many logs"}] * 60)
     assert (response.status_code, response.json["title"]) == (409, "Conflict with the present state")
     assert client.get("/orders").json == client.get("/logs").json == []
+    client.application.testing = False
+    response = client.post("/orders", json={"product": "x", "note": "self"})
+    assert response.status_code == 500 and client.get("/orders").json == []
 
 
 def test_actions_are_documented(client: FlaskClient) -> None:

@@ -53,7 +53,6 @@ def test_requests_without_credentials_return_401(client: FlaskClient) -> None:
 
 
 def test_a_key_is_accepted_in_all_three_headers(client: FlaskClient) -> None:
-    """Bearer, X-API-Key, and Basic with the key's id and secret, or with the whole token as the password."""
     key = make_key(client)
     token = key["secret"]
     ways = [bearer(token), {"X-API-Key": token}, basic(key["id"], token.split("_", 2)[2]), basic("x", token)]
@@ -89,7 +88,6 @@ def test_an_expired_key_is_refused(client: FlaskClient, clock: SetClock) -> None
 
 
 def test_a_secret_is_shown_once_and_never_stored(client: FlaskClient) -> None:
-    """Only the response that creates the key has its secret; the store has only a hash."""
     key = make_key(client)
     assert key["secret"].startswith(f"rk_{key['id']}_")
     own = {"id", "name", "scopes", "owner", "expires_at", "last_used_at", "created_at", "updated_at", "version"}
@@ -146,9 +144,10 @@ def test_the_last_use_is_stored_to_the_minute(client: FlaskClient, clock: SetClo
     assert None is not noted[0] == noted[1] == noted[2] < noted[3]
 
 
-def test_processes_share_the_last_use(tmp_path: Path) -> None:
+def test_processes_share_the_last_use_and_no_request_waits_for_it(tmp_path: Path) -> None:
     """The time of the last use is stored once a minute, by any process."""
-    config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth="required", admin_key=ADMIN_KEY)
+    url = f"sqlite:///{tmp_path}/a.db"
+    config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY)
     one, other = (create_app(config).test_client() for _ in range(2))
     key = make_key(one)
     found = []
@@ -156,6 +155,12 @@ def test_processes_share_the_last_use(tmp_path: Path) -> None:
         assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
         found.append(one.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"])
     assert found[0] == found[1] is not None
+    key = make_key(one)
+    with stores.held(url):
+        start = time.monotonic()
+        assert one.get("/products", headers=bearer(key["secret"])).status_code == 200
+        assert time.monotonic() - start < WAIT_SECONDS
+    assert one.get(f"/api/v1/keys/{key['id']}", headers=ADMIN).json["last_used_at"] is None
 
 
 def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
@@ -169,19 +174,6 @@ def test_a_use_does_not_change_the_version(client: FlaskClient) -> None:
     for seen, status in ((before, 412), (after, 200)):
         headers = ADMIN | {"If-Match": seen.headers["ETag"]}
         assert client.delete(path, headers=headers).status_code == status
-
-
-def test_a_request_does_not_wait_to_store_the_last_use(tmp_path: Path) -> None:
-    """While another process writes, a key is accepted, and its request does not wait."""
-    url = f"sqlite:///{tmp_path}/a.db"
-    client = create_app(Config(database_url=url, auth="required", admin_key=ADMIN_KEY)).test_client()
-    key = make_key(client)
-    with stores.held(url):
-        start = time.monotonic()
-        assert client.get("/products", headers=bearer(key["secret"])).status_code == 200
-        assert time.monotonic() - start < WAIT_SECONDS
-    path = f"/api/v1/keys/{key['id']}"
-    assert client.get(path, headers=ADMIN).json["last_used_at"] is None
 
 
 def test_keys_are_created_like_items(client: FlaskClient) -> None:

@@ -77,7 +77,6 @@ def test_an_item_is_created_and_changed(proxy: Proxy) -> None:
 
 
 def test_a_page_of_a_mebibyte_passes(proxy: Proxy) -> None:
-    """Whole, and byte for byte what the service sends."""
     body = json.dumps({"name": "Large", "attributes": {"text": "x" * 120_000}}).encode()
     for _ in range(9):
         assert proxy.request("POST", "/products", body, JSON).status == 200
@@ -85,26 +84,25 @@ def test_a_page_of_a_mebibyte_passes(proxy: Proxy) -> None:
     assert page.status == 200 and len(page.json()) >= 8 and len(page.body) > 900_000
 
 
-@pytest.mark.parametrize(
-    "spoofed",
-    [
-        {"X-Forwarded-For": "203.0.113.9"},
-        {"X-Forwarded-For": "203.0.113.9, 198.51.100.7", "X-Forwarded-Proto": "gopher"},
-        {"Forwarded": "for=203.0.113.9;proto=http;host=evil.example", "X-Real-IP": "203.0.113.9"},
-        {"X_Forwarded_For": "203.0.113.9"},
-    ],
-)
-def test_a_client_cannot_choose_its_address(
-    proxy: Proxy, server: Gunicorn, kind: str, spoofed: dict[str, str], request: pytest.FixtureRequest
-) -> None:
+def test_a_client_cannot_choose_its_address(proxy: Proxy, server: Gunicorn, kind: str) -> None:
     """The limits count the address of the connection, and the log has it, whatever the client sends."""
-    id = f"spoof-{kind}-{abs(hash(request.node.name))}"
-    response = proxy.request("GET", "/products?limit=1", headers={**spoofed, "X-Request-Id": id}, source="127.0.0.9")
-    assert response.status == 200
-    line = log_line(server, id)
-    assert "127.0.0.9" in line and "203.0.113.9" not in line
-    rest = proxy.request("GET", "/products?limit=1", source="127.0.0.9").headers["x-ratelimit-remaining"]
-    assert int(rest) < int(response.headers["x-ratelimit-remaining"])
+    for number, spoofed in enumerate(
+        (
+            {"X-Forwarded-For": "203.0.113.9"},
+            {"X-Forwarded-For": "203.0.113.9, 198.51.100.7", "X-Forwarded-Proto": "gopher"},
+            {"Forwarded": "for=203.0.113.9;proto=http;host=evil.example", "X-Real-IP": "203.0.113.9"},
+            {"X_Forwarded_For": "203.0.113.9"},
+        )
+    ):
+        id = f"spoof-{kind}-{number}"
+        response = proxy.request(
+            "GET", "/products?limit=1", headers={**spoofed, "X-Request-Id": id}, source="127.0.0.9"
+        )
+        assert response.status == 200
+        line = log_line(server, id)
+        assert "127.0.0.9" in line and "203.0.113.9" not in line
+        rest = proxy.request("GET", "/products?limit=1", source="127.0.0.9").headers["x-ratelimit-remaining"]
+        assert int(rest) < int(response.headers["x-ratelimit-remaining"])
 
 
 def test_a_body_has_the_bound_of_the_service(proxy: Proxy, kind: str) -> None:
@@ -155,10 +153,6 @@ def test_a_slow_body_ends(proxy: Proxy, server: Gunicorn, kind: str) -> None:
 def test_plain_http_is_redirected(proxy: Proxy) -> None:
     response = send(proxy.plain_port, "GET", "/products?a=1", headers={"Host": NAME})
     assert response.status == 308 and response.headers["location"].endswith("/products?a=1")
-
-
-def test_another_name_does_not_reach_the_service(proxy: Proxy) -> None:
-    """The handshake for it fails, as there is no certificate."""
     with pytest.raises(ssl.SSLError):
         proxy.connect(name="evil.example")
 

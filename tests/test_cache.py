@@ -31,6 +31,13 @@ def test_values_that_fit_are_cached_and_no_larger_ones() -> None:
     assert cached_keys(cache, 17) == list(range(16))
     cache.add(5, "grown too large", 11)
     assert cache.get(5) is None
+    cache = filled(160, size=1)
+    cache.add(160, "large", 10)
+    assert cached_keys(cache, 161) == list(range(10, 161))
+    cache = filled(16)
+    for n in range(16, 36):
+        cache.add(n, "small", 1)
+    assert cached_keys(cache, 36) == list(range(2, 36))
 
 
 @pytest.mark.parametrize("size", [1, 9, 10])
@@ -40,17 +47,6 @@ def test_the_oldest_value_is_removed_first(size: int) -> None:
     assert cache.get(0) == "value 0"  # a read does not change the order
     cache.add(16, "value 16", size)
     assert cached_keys(cache, 17) == list(range(1, 17))
-
-
-def test_the_limit_is_in_bytes() -> None:
-    """A large value replaces as many small ones as needed; the space of large ones is reused by many small ones."""
-    cache = filled(160, size=1)
-    cache.add(160, "large", 10)
-    assert cached_keys(cache, 161) == list(range(10, 161))
-    cache = filled(16)
-    for n in range(16, 36):
-        cache.add(n, "small", 1)
-    assert cached_keys(cache, 36) == list(range(2, 36))
 
 
 def test_a_key_that_is_put_again_counts_once() -> None:

@@ -25,11 +25,10 @@ from restkeeper.storage.errors import RecordChanged, StoreContended
 from restkeeper.storage.interface import Found, Key, Record
 from restkeeper.web.lookup import Lookup
 from tests import stores
+from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.shop import create_app
 from tests.waiting import join
-
-ADMIN_KEY = "an-admin-key-of-enough-characters"
 
 
 @pytest.fixture
@@ -77,7 +76,6 @@ def write_first(client: FlaskClient, times: int, other: Callable[[], Any]) -> li
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_a_change_is_prepared_again_after_another_write(client: FlaskClient, tmp_path: Path, method: str) -> None:
-    """The result includes the other process's change: no update is lost."""
     second = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db")).test_client()
     where = client.post("/products", json={"name": "x"}).headers["Location"]
     numbers = iter(range(100))
@@ -201,16 +199,15 @@ def test_changes_of_large_items_run_one_at_a_time() -> None:
     assert raised.value.headers == {"Retry-After": "1"}
     with locks.of_size(writes.LARGE, 99.0):
         pass
-
-
-def test_a_failed_large_change_releases_its_lock() -> None:
-    """As a successful one does: first the server handles its sockets, and then the lock is free."""
     clock = SetClock(100.0)
     locks = ItemLocks(clock)
     for _ in range(2):
         with pytest.raises(RecordChanged), locks.of_size(writes.LARGE, 200.0):
             raise RecordChanged("another change")
     assert clock.slept == [YIELD_SECONDS, YIELD_SECONDS]
+    seen = []
+    ItemLocks(SetClock(100.0)).change("a", seen.append)
+    assert seen == [105.0]
 
 
 class SlowClock(SetClock):
@@ -303,13 +300,6 @@ def test_bodies_of_batches_are_parsed_one_at_a_time(client: FlaskClient, monkeyp
         assert seen.pop() == (len(content), len(content))
 
 
-def test_all_waits_of_a_change_have_one_deadline() -> None:
-    """The transaction may wait for the time that is left after the lock."""
-    seen = []
-    ItemLocks(SetClock(100.0)).change("a", seen.append)
-    assert seen == [105.0]
-
-
 class NoteSchema(ItemSchema):
     title = Text(1, 50, required=True)
 
@@ -318,11 +308,9 @@ def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
     notes = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
     config = Config(database_url=f"sqlite:///{tmp_path}/n.db", auth="required", admin_key=ADMIN_KEY)
     client = create_app(config, [notes]).test_client()
-    admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    yield client, admin
-    for name in "ab":
-        key = client.post("/api/v1/keys", headers=admin, json={"name": name, "scopes": ["notes:read", "notes:write"]})
-        yield client, {"Authorization": f"Bearer {key.json['secret']}"}
+    yield client, ADMIN
+    for _ in "ab":
+        yield client, key(client, "notes:read", "notes:write")
 
 
 @pytest.mark.needs("keys", "ownership")

@@ -29,6 +29,8 @@ from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.waiting import join
 
+Run = Callable[..., Result]
+
 GOOD = {"name": "Desk lamp", "price": 49.9, "tags": ["office"]}
 TRICKY = {
     "name": 'Lamp, "big"\r\nsecond line; Ünïcode \u2028',
@@ -46,7 +48,7 @@ def app(tmp_path: Path) -> Application:
 
 
 @pytest.fixture
-def run(app: Application) -> Callable[..., Result]:
+def run(app: Application) -> Run:
     runner: FlaskCliRunner = app.test_cli_runner()
     return lambda *arguments: runner.invoke(args=[str(argument) for argument in arguments])
 
@@ -81,7 +83,7 @@ def command(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[b
 
 
 @pytest.mark.parametrize("form", ["ndjson", "json", "csv"])
-def test_export_and_import_round_trip(app: Application, run: Callable[..., Result], tmp_path: Path, form: str) -> None:
+def test_export_and_import_round_trip(app: Application, run: Run, tmp_path: Path, form: str) -> None:
     """Exported items that are imported into another store are exported from there byte for byte as before."""
     run("export", "products", tmp_path / "empty", "--format", form)
     assert first_line(run("import", "products", tmp_path / "empty")) == "imported 0 products"
@@ -97,7 +99,7 @@ def test_export_and_import_round_trip(app: Application, run: Callable[..., Resul
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_bad_lines_are_listed(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_bad_lines_are_listed(app: Application, run: Run, tmp_path: Path) -> None:
     """Each with its number in the file and all its faults, the first twenty; nothing is imported, or the good ones."""
     file = lines(tmp_path / "a.ndjson", GOOD, "", {"name": "", "price": "9"}, "{", [1], {**GOOD, "colour": 1})
     result = run("import", "products", file)
@@ -116,19 +118,13 @@ def test_bad_lines_are_listed(app: Application, run: Callable[..., Result], tmp_
     assert many[19:] == ["line 20: #/name: is required", "and 5 more", "Error: nothing was imported: 25 of 25 are bad"]
 
 
-def test_imported_items_keep_their_id_times_and_version(
-    app: Application, run: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_imported_items_keep_their_id_times_and_version(app: Application, run: Run, tmp_path: Path) -> None:
     """An item's own id, times and version are stored, the times in UTC; missing ones are generated."""
     brought = {"name": "a", "id": "lamp.1~x", "updated_at": "2020-01-31T12:00:00+02:00", "version": 7}
     run("import", "products", lines(tmp_path / "a.ndjson", brought))
     item = items(app)[0]
     assert (item["id"], item["version"]) == ("lamp.1~x", 7)
     assert item["created_at"] == item["updated_at"] == "2020-01-31T10:00:00.000000Z"
-
-
-def test_imported_ids_times_and_versions_are_checked(run: Callable[..., Result], tmp_path: Path) -> None:
-    """An id, time or version that the service could not have generated is an error."""
     bad: list[tuple[str, Any]] = [("id", each) for each in ("a/b", "", "a" * 65, "a\n", "..", 1)]
     bad += [("version", 0), ("version", 1.5), ("created_at", "2020-01-31")]
     bad += [("updated_at", "2020-W05-5T12:00:00Z"), ("updated_at", "2020-01-31T12:00:00")]
@@ -139,7 +135,7 @@ def test_imported_ids_times_and_versions_are_checked(run: Callable[..., Result],
         assert listed[number - 1].startswith(f"line {number}: #/{name}: must be ")
 
 
-def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_json_arrays(run: Run, tmp_path: Path) -> None:
     """In a JSON array an error names the number of the element; an ambiguous element does not affect others."""
     file = tmp_path / "a.json"
     file.write_text('\ufeff[ {"name":"a"},\n {"name":"b","name":"c"} ,{"name":"]"}, {"name":"\\u0000"} ]\n')
@@ -149,9 +145,6 @@ def test_json_array(run: Callable[..., Result], tmp_path: Path) -> None:
         "element 2: the name 'name' occurs twice in one object",
         "element 4: #/name: must not hold NUL",
     ]
-
-
-def test_json_that_is_not_one_array(run: Callable[..., Result], tmp_path: Path) -> None:
     read = []
     for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"{}", b"[" * 100_000, b"[\xff]", b"[,]", b"[NaN]"):
         (tmp_path / "a").write_bytes(text)
@@ -162,7 +155,7 @@ def test_json_that_is_not_one_array(run: Callable[..., Result], tmp_path: Path) 
     assert not read
 
 
-def test_csv(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_csv_and_its_faults(app: Application, run: Run, tmp_path: Path) -> None:
     """CSV cells are converted to the types of the schema's fields; an empty cell is an omitted field."""
     file = tmp_path / "a.csv"
     with file.open("w", newline="", encoding="utf-8-sig") as out:
@@ -176,29 +169,12 @@ def test_csv(app: Application, run: Callable[..., Result], tmp_path: Path) -> No
     item = items(app)[0]
     assert (item["name"], item["sku"], item["price"], item["stock"]) == ("1", "007", 49.9, 3)
     assert (item["tags"], item["attributes"], item["currency"]) == (["a", "b"], {"n": [1.1]}, "USD")
-
-
-def test_bad_csv_lines(run: Callable[..., Result], tmp_path: Path) -> None:
-    """An error in a CSV row names its first line, also if cells span lines."""
     rows = ["name,price,tags", '"two', 'lines",1,', "", "b,cheap,x", "c,1", "d,2,", "e\0,2,"]
     assert run("import", "products", lines(tmp_path / "a.csv", *rows)).stderr.splitlines()[:-1] == [
         "line 5: #/price: must be a number; #/tags: must be an array",
         "line 6: #: must have 3 cells, as the first line; it has 2",
         "line 8: #/name: must not hold NUL",
     ]
-
-
-def test_the_depth_limit_applies_to_cells(run: Callable[..., Result], tmp_path: Path) -> None:
-    """JSON in a cell is a level within its item, so its depth limit is that of a request."""
-    deepest = Config().max_depth - 1
-    for depth, message in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
-        file = lines(
-            tmp_path / f"{depth}.csv", "name,attributes", f'x,"{{""a"":{"[" * (depth - 1)}{"]" * (depth - 1)}}}"'
-        )
-        assert run("import", "products", file).stdout[:20] == message
-
-
-def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path) -> None:
     for content, message in (
         (b"name,colour\na,red\n", "line 1: no fields of products: 'colour'; there are id, name, "),
         (b"name,name\na,b\n", "line 1: a field is named twice"),
@@ -211,7 +187,17 @@ def test_csv_that_cannot_be_read(run: Callable[..., Result], tmp_path: Path) -> 
         assert result.stderr.startswith(f"Error: {message}")
 
 
-def test_bad_utf8_line(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_the_depth_limit_applies_to_cells(run: Run, tmp_path: Path) -> None:
+    """JSON in a cell is a level within its item, so its depth limit is that of a request."""
+    deepest = Config().max_depth - 1
+    for depth, message in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
+        file = lines(
+            tmp_path / f"{depth}.csv", "name,attributes", f'x,"{{""a"":{"[" * (depth - 1)}{"]" * (depth - 1)}}}"'
+        )
+        assert run("import", "products", file).stdout[:20] == message
+
+
+def test_bad_utf8_line(app: Application, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_bytes(b'{"name":"a"}\n{"name":"\xff"}\n')
     result = run("import", "products", "--skip-bad", tmp_path / "a.ndjson")
     assert (result.exit_code, first_line(result)) == (0, "imported 1 products, skipped 1")
@@ -219,8 +205,7 @@ def test_bad_utf8_line(app: Application, run: Callable[..., Result], tmp_path: P
     assert [item["name"] for item in items(app)] == ["a"]
 
 
-def test_migrate(app: Application, run: Callable[..., Result]) -> None:
-    """Items of an older schema are rewritten in the present one; their version and time do not change."""
+def test_migrate(app: Application, run: Run) -> None:
     store_old(app)
     app.test_client().post("/products", json=GOOD)
     assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 brought into the present form"
@@ -245,15 +230,8 @@ def store_old(app: Application, id: str = "old") -> None:
     app.extensions["restkeeper"].store.write(lambda transaction: transaction.insert("products", record))
 
 
-def test_backup_refuses_an_existing_file(run: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "b.db").write_text("mine")
-    result = run("backup", tmp_path / "b.db")
-    assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path}/b.db exists\n")
-    assert (tmp_path / "b.db").read_text() == "mine"
-
-
 @pytest.mark.sqlite
-def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_backup_while_writing(app: Application, run: Run, tmp_path: Path) -> None:
     """A backup made while another thread writes is complete, with the state of one moment."""
     client, enough, done = app.test_client(), threading.Event(), threading.Event()
 
@@ -272,6 +250,8 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
     done.set()
     join(writer)
     assert result.exit_code == 0
+    again = run("backup", tmp_path / "b.db")
+    assert (again.exit_code, again.stderr) == (1, f"Error: {tmp_path}/b.db exists\n")
     copy = sqlite3.connect(tmp_path / "b.db")
     assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     (stored,) = copy.execute("SELECT count(*) FROM items").fetchone()
@@ -284,7 +264,7 @@ def test_backup_while_writing(app: Application, run: Callable[..., Result], tmp_
 
 
 @pytest.mark.sqlite
-def test_each_error_is_one_line(run: Callable[..., Result]) -> None:
+def test_each_error_is_one_line(run: Run) -> None:
     """Also that of a store in memory, which would end with the command."""
     for arguments, code, message in (
         ("import nix x", 2, "there is no collection 'nix'; there are products, users"),
@@ -303,7 +283,7 @@ def test_each_error_is_one_line(run: Callable[..., Result]) -> None:
 
 
 @pytest.mark.needs("events", "idempotency")
-def test_reap(app: Application, run: Callable[..., Result]) -> None:
+def test_reap(app: Application, run: Run) -> None:
     store = app.extensions["restkeeper"].store
 
     def store_expired(transaction: Transaction) -> None:
@@ -321,7 +301,7 @@ def test_reap(app: Application, run: Callable[..., Result]) -> None:
 
 
 @pytest.mark.needs("keys")
-def test_keys(run: Callable[..., Result], app: Application) -> None:
+def test_keys(run: Run, app: Application) -> None:
     """A key is created, listed, rotated and revoked; only its secret goes to stdout."""
     made = run("keys", "create", "shop", "--scope", "products:read", "--scope", "users:read", "--owner", "alice")
     assert made.exit_code == 0
@@ -335,6 +315,15 @@ def test_keys(run: Callable[..., Result], app: Application) -> None:
     revoked = run("keys", "revoke", id)
     assert (revoked.exit_code, revoked.stdout, revoked.stderr) == (0, "", f"key {id} is revoked\n")
     assert run("keys", "list").stdout == ""
+    for arguments, message in (
+        (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
+        (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
+        (("rotate", "nobody"), "there is no such item"),
+        (("revoke", "nobody"), "there is no such item"),
+    ):
+        result = run("keys", *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith(f"Error: {message}") and result.stderr.count("\n") == 1
 
 
 @pytest.mark.needs("keys")
@@ -350,23 +339,7 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
     assert full.invoke(args=["keys", "revoke", id]).exit_code == 0
 
 
-@pytest.mark.needs("keys")
-def test_invalid_keys_are_refused(run: Callable[..., Result]) -> None:
-    """Each error is one line, and no key is created."""
-    for arguments, message in (
-        (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
-        (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
-        (("rotate", "nobody"), "there is no such item"),
-        (("revoke", "nobody"), "there is no such item"),
-    ):
-        result = run("keys", *arguments)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith(f"Error: {message}") and result.stderr.count("\n") == 1
-
-
-def test_migrate_blocks_writers_for_a_short_time(
-    app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migrate_blocks_writers_for_a_short_time(app: Application, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction is limited in time, however many items there are."""
     monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
     monkeypatch.setattr("restkeeper.cli.common.PAUSE_SECONDS", 0.0)

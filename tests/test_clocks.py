@@ -69,7 +69,6 @@ def test_an_impossible_lease_is_ignored(store: Store) -> None:
 
 
 def test_resume_frees_an_impossible_lease(store: Store) -> None:
-    """Other leases are not changed."""
     record_events(store, "a", "b")
     lease(store, "w", AHEAD, AHEAD + 25)
     store.write(lambda transaction: transaction.resume("w", NOW))

@@ -47,7 +47,6 @@ MESSAGES: list[tuple[dict[str, str], str]] = [
 
 
 def test_the_message_for_a_bad_value_has_key_value_and_range() -> None:
-    """It is one line that says what to correct."""
     for environ, message in MESSAGES:
         with pytest.raises(ConfigError) as caught:
             Config.from_env(environ)
@@ -82,7 +81,6 @@ RANGES = {
 
 
 def test_a_range_includes_its_ends() -> None:
-    """Of every numeric setting; values beyond the limits are refused."""
     assert {setting.name for setting in settings() if type(setting.default) is int} == {*RANGES}
     for name, ends in RANGES.items():
         others = {"page_limit": {"page_limit_max": 10_000}, "page_limit_max": {"page_limit": 1}}.get(name, {})
@@ -166,7 +164,6 @@ USUAL = """
 
 
 def test_an_unknown_kind_of_store_is_refused() -> None:
-    """The message has the setting, its value and the valid forms."""
     allowed = (
         "memory:// or sqlite:///FILE (four slashes for an absolute path, no ?parameters) or "
         "postgresql://USER:PASSWORD@HOST/DATABASE"

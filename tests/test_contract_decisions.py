@@ -55,7 +55,6 @@ def found(before: Json, after: Json | None, window: int = 180) -> list[Finding]:
 
 
 def judged(before: Json, after: Json | None) -> dict[str, str]:
-    """What is found: how severe each change of a row is."""
     findings = found(before, after)
     return {f"{each.row} {each.how}": str(each.severity) for one in findings for each in (one.change, *one.others)}
 
@@ -229,7 +228,6 @@ PARTS: list[tuple[str, Json, Json, str]] = [
 
 
 def of_component(name: str, schema: Any, *, sent: bool = False) -> Json:
-    """A document with a component, in a response or a webhook."""
     reference = {"$ref": f"#/components/schemas/{name}"}
     whole = document() if sent else response(reference)
     if sent:
@@ -263,9 +261,6 @@ def test_each_row_is_judged_in_both_directions() -> None:
     }  # see the windows
     rows = {f"{row} {how}" for row, hows in TABLE.items() for how in hows}
     assert (wrong, rows - known) == ({}, set())
-
-
-def test_the_parts_of_what_goes_are_not_told() -> None:
     (finding,) = found(NEEDED, document(requestBody={"content": {}}))
     assert (finding.change.row, finding.others) == ("media type", [])
 
@@ -366,25 +361,18 @@ def test_windows() -> None:
 DAYS = "since=date(2026, 11, 22), sunset=date(2027, 5, 21)"
 
 
-@pytest.mark.parametrize(
-    ("paths", "declared"),
-    [
+def test_a_path_that_goes_is_to_be_deprecated() -> None:
+    """The remedy is the declaration that the service needs, for all methods or for one."""
+    for paths, declared in (
         ({"/api/v1/things/{id}": "get put"}, f"version='v1', path='/things/<id>', {DAYS}"),
         ({"/api/v1/things/{id}": "get", "/things/{id}": "get"}, f"version='v1', path='/things/<id>', {DAYS}"),
         ({"/api/v1/things": "get"}, f"version='v1', path='/things', method='GET', {DAYS}"),
-    ],
-)
-def test_a_path_that_goes_is_to_be_deprecated(paths: dict[str, str], declared: str) -> None:
-    """The remedy is the declaration that the service needs, for all methods or for one."""
-    before, own = document(), {"responses": {}, "tags": ["things"]}
-    for path, methods in paths.items():
-        before["paths"][path] = {**before["paths"].get(path, {}), **dict.fromkeys(methods.split(), own)}
-    (finding,) = found(before, document())
-    assert f"Deprecation({declared})" in finding.change.remedy
-
-
-def test_unversioned_paths_go_together() -> None:
-    """They have one declaration."""
+    ):
+        before, own = document(), {"responses": {}, "tags": ["things"]}
+        for path, methods in paths.items():
+            before["paths"][path] = {**before["paths"].get(path, {}), **dict.fromkeys(methods.split(), own)}
+        (finding,) = found(before, document())
+        assert f"Deprecation({declared})" in finding.change.remedy
     before = document()
     before["paths"]["/things"] = before["paths"]["/api/v1/things"]
     (finding,) = found(before, document())
@@ -421,10 +409,6 @@ def test_a_collection_that_comes_or_goes_is_one_finding() -> None:
     assert [str(each.severity) for each in found(with_notes(OVER), without_notes())] == [C]
     (new,) = found(without_notes(), with_notes())
     assert (new.headline, str(new.severity)) == ("v1: collection notes: added", C)
-
-
-def test_a_version_that_goes_is_no_change_of_another_one() -> None:
-    """Where webhooks choose a version, it is no value any more."""
     one, other = (request(field({**TEXT, "enum": names, **OPEN})) for names in (["v1", "v2"], ["v2"]))
     assert [str(each.severity) for each in found(one, other)] == [B]
     assert compare("v2", one, other, today=TODAY, window=180, moved={"v1"}) == []
@@ -459,18 +443,17 @@ def recursive(leaf: Json) -> Json:
     return {**whole, "components": {"schemas": {"Tree": tree, "Branch": branch}}}
 
 
-def test_recursion_ends() -> None:
-    """A change inside of a schema that has itself is found, once."""
+def test_references_to_itself_end_and_to_nothing_are_errors() -> None:
     (finding,) = found(recursive(WHOLE), recursive({"type": "boolean"}))
     assert str(finding.change.subject) == "field leaf of Tree"
-
-
-@pytest.mark.parametrize("reference", ["#/components/schemas/None", "other.json#/A", "#/paths/~1things/post"])
-def test_a_reference_to_nothing_is_an_error(reference: str) -> None:
-    """Also one to another file."""
-    for broken in (document(parameters=[{"$ref": reference}]), response({"$ref": reference})):
-        with pytest.raises(ValueError, match="reference"):
-            found(broken, broken)
+    for reference in (
+        "#/components/schemas/None",
+        "other.json#/A",
+        "#/paths/~1things/post",
+    ):
+        for broken in (document(parameters=[{"$ref": reference}]), response({"$ref": reference})):
+            with pytest.raises(ValueError, match="reference"):
+                found(broken, broken)
 
 
 def test_the_facts_grow_with_the_document() -> None:

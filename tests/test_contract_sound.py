@@ -55,7 +55,6 @@ def schema(random: Random, depth: int = 0) -> Json:
 
 
 def nodes(part: Json) -> Iterator[Json]:
-    """A schema and those in it."""
     yield part
     for each in part.get("properties", {}).values():
         yield from nodes(each)

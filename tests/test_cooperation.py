@@ -43,7 +43,6 @@ def locked(cluster: Cluster, *paths: str) -> Iterator[None]:
 
 
 def waiting(cluster: Cluster) -> int:
-    """The number of the service's queries that wait for a lock."""
     count = (
         "SELECT count(*) FROM pg_stat_activity "
         "WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name = 'restkeeper'"
@@ -106,14 +105,12 @@ def new_items(cluster: Cluster, headers: dict[str, str], number: int) -> list[st
 
 
 def timed(cluster: Cluster, path: str, headers: dict[str, str]) -> tuple[HttpResponse, float]:
-    """The response to a change, and the seconds until it."""
     start = time.monotonic()
     response = cluster.request("PATCH", path, {"stock": 1}, headers)
     return response, time.monotonic() - start
 
 
 def require_unavailable(results: list[tuple[HttpResponse, float]]) -> None:
-    """All are 503, in time."""
     assert {(response.status, response.headers.get("retry-after")) for response, _ in results} == {(503, "1")}
     assert max(took for _, took in results) < LONGEST
 

@@ -60,11 +60,7 @@ def test_routes_are_those_of_werkzeug() -> None:
         """What an application with these rules does with paths."""
         own = [("/c/<sign:s>", None)] if "sign" in app.url_map.converters else []
         for rule, defaults in [
-            ("/a/<id>", None),
-            ("/a/<int:n>/<path:p>", None),
-            ("/b/", None),
-            ("/a/1", {"m": 1}),
-            *own,
+            *(("/a/<id>", None), ("/a/<int:n>/<path:p>", None), ("/b/", None), ("/a/1", {"m": 1}), *own),
         ]:
             app.add_url_rule(rule, name + rule, needs(PUBLIC)(lambda **_: ""), methods=[method], defaults=defaults)
         app.url_map.sort_parameters = name == "sorted"

@@ -46,7 +46,7 @@ from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
-from tests.callers import ADMIN_KEY, make_key
+from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.shop import create_app
 from tests.test_openapi import fits
 
@@ -149,9 +149,9 @@ def test_no_caller_sets_a_read_only_field(client: FlaskClient, order: Any, name:
     assert client.get(where(order)).json == order
 
 
-@pytest.mark.parametrize(
-    ("sent", "pointer"),
-    [
+def test_functions_refuse_in_every_write(client: FlaskClient, order: Any) -> None:
+    """Validators of fields and of the whole item, by the names of JSON."""
+    for sent, pointer in (
         ({"email": "a@example.com"}, "#/email"),
         ({"lines": [{"stockNumber": "s", "count": 101}]}, "#/lines/0/count"),
         ({"lines": [{"stockNumber": "s", "count": 1.5}]}, "#/lines/0/count"),
@@ -159,14 +159,11 @@ def test_no_caller_sets_a_read_only_field(client: FlaskClient, order: Any, name:
         ({"lines": [{"sku": "s"}]}, "#/lines/0/sku"),
         ({"orderNumber": None}, "#/orderNumber"),
         ({"orderNumber": "x" * 21}, "#/orderNumber"),
-    ],
-)
-def test_functions_refuse_in_every_write(client: FlaskClient, order: Any, sent: Any, pointer: str) -> None:
-    """Validators of fields and of the whole item, by the names of JSON."""
-    created = client.post("/orders", json={"orderNumber": "B-1"} | sent)
-    replaced, patched = client.put(where(order), json=order | sent), client.patch(where(order), json=sent)
-    for each in (created, replaced, patched):
-        assert (each.status_code, pointer in [fault["pointer"] for fault in each.json["errors"]]) == (422, True)
+    ):
+        created = client.post("/orders", json={"orderNumber": "B-1"} | sent)
+        replaced, patched = client.put(where(order), json=order | sent), client.patch(where(order), json=sent)
+        for each in (created, replaced, patched):
+            assert (each.status_code, pointer in [fault["pointer"] for fault in each.json["errors"]]) == (422, True)
 
 
 def test_queries_have_the_names_of_json(client: FlaskClient, order: Any) -> None:
@@ -197,10 +194,6 @@ def test_an_import_keeps_what_is_read_only() -> None:
     sent = {"orderNumber": "A-1", "paid_with": "card", "status": "paid", "count": 9, "label": "x"}
     made = exactjson.loads(stored.restore(sent, id="1", now="2026-01-01T00:00:00.000000Z").body)
     assert [made[name] for name in ("paid_with", "status", "count", "label")] == ["card", "paid", 0, "A-1 × 0"]
-
-
-def test_what_the_service_has_set_stays() -> None:
-    """A change by a caller keeps the read-only fields, and functions see them."""
     stored, now = StoredRepresentation(ORDERS), "2026-01-01T00:00:00.000000Z"
     record = stored.restore({"orderNumber": "A-1", "paid_with": "card", "status": "paid"}, id="1", now=now)
     for change, sent in ((stored.replace, {"orderNumber": "A-2"}), (stored.merge, {"orderNumber": "A-3"})):
@@ -379,11 +372,11 @@ class TestScopes:
 
     @pytest.fixture
     def writer(self, client: FlaskClient) -> Any:
-        return {"X-API-Key": make_key(client, "offers:write")["secret"]}
+        return key(client, "offers:write")
 
     @pytest.fixture
     def manager(self, client: FlaskClient) -> Any:
-        return {"X-API-Key": make_key(client, "offers:write", "offers:manage")["secret"]}
+        return key(client, "offers:write", "offers:manage")
 
     def test_a_field_needs_its_scope(self, client: FlaskClient, writer: Any, manager: Any) -> None:
         """403 names the field and the scope; the value as it is can be sent by all, and left out of a PUT it stays."""
@@ -399,24 +392,24 @@ class TestScopes:
             assert 'scope="offers:manage"' in reply.headers["WWW-Authenticate"]
         assert client.post("/offers", json={"name": "b", "price": None, "tags": []}, headers=writer).status_code == 200
         assert client.patch(path, json={"price": 5.0, "stock": 1}, headers=writer).json["stock"] == 1
-        assert client.put(path, json=client.get(path, headers=made_by_admin()).json, headers=writer).status_code == 200
+        assert client.put(path, json=client.get(path, headers=ADMIN).json, headers=writer).status_code == 200
         replaced = client.put(path, json={"name": "c"}, headers=writer)
         assert (replaced.json["price"], replaced.json["tags"], replaced.json["stock"]) == (5, ["x"], 0)
         assert client.put(path, json={"name": "c"}, headers=manager).json["price"] is None
         assert client.patch(path, json={"rank": 1}, headers=manager).status_code == 403
-        assert client.patch(path, json={"rank": 1}, headers=made_by_admin()).status_code == 200
+        assert client.patch(path, json={"rank": 1}, headers=ADMIN).status_code == 200
 
     def test_a_state_needs_its_scope(self, client: FlaskClient, writer: Any) -> None:
         """Whether it is set by a change or in a new item; other moves need none, and a wrong move is a 409 first."""
         made = client.post("/offers", json={"name": "a"}, headers=writer)
-        path, key = made.headers["Location"], make_key(client, "offers:write", "offers:publish")["secret"]
+        path, publisher = made.headers["Location"], key(client, "offers:write", "offers:publish")
         for reply in (
             client.patch(path, json={"status": "open"}, headers=writer),
             client.post("/offers", json={"name": "a", "status": "open"}, headers=writer),
         ):
             expected = "a change of status to open needs the scope offers:publish"
             assert (reply.status_code, reply.json["detail"]) == (403, expected)
-        assert client.patch(path, json={"status": "open"}, headers={"X-API-Key": key}).status_code == 200
+        assert client.patch(path, json={"status": "open"}, headers=publisher).status_code == 200
         assert client.patch(path, json={"status": "open", "stock": 1}, headers=writer).status_code == 200
         assert client.patch(path, json={"status": "draft"}, headers=writer).status_code == 409
         assert client.put(path, json={"name": "a"}, headers=writer).status_code == 409  # the default is draft
@@ -424,14 +417,13 @@ class TestScopes:
 
     @pytest.mark.needs("batch")
     def test_batches_and_arrays_need_them_too(self, client: FlaskClient, writer: Any) -> None:
-        """Each of their items is one that the caller sends."""
         refused = client.post("/offers", json=[{"name": "a"}, {"name": "b", "price": 5}], headers=writer)
         assert (refused.status_code, refused.json["detail"]) == (403, "a change of price needs the scope offers:manage")
-        path = client.post("/offers", json={"name": "a", "price": 5}, headers=made_by_admin()).headers["Location"]
+        path = client.post("/offers", json={"name": "a", "price": 5}, headers=ADMIN).headers["Location"]
         for method, sent in (("PATCH", {"price": 6}), ("PUT", {"name": "b", "price": 6})):
             operation = {"method": method, "path": path, "body": sent}
             assert client.post("/api/v1/batch", json={"operations": [operation]}, headers=writer).status_code == 403
-        assert client.get(path, headers=made_by_admin()).json["price"] == 5
+        assert client.get(path, headers=ADMIN).json["price"] == 5
 
     @pytest.mark.needs("versions")
     def test_older_versions_need_them_too(self) -> None:
@@ -445,26 +437,21 @@ class TestScopes:
             [Resource("lamps", "lamp", schema, upgrades={2: [convert]})],
             versions=Versions(Version("v1", successor="v2", revisions=of), Version("v2"), unversioned="v2"),
         ).test_client()
-        headers = {"X-API-Key": make_key(client, "lamps:write")["secret"]}
+        headers = key(client, "lamps:write")
         for sent in ({"w": 2}, {"h": 2}, {"w": 2, "h": 2}):
             assert client.post("/api/v1/lamps", json=sent, headers=headers).status_code == 403
-        id = client.post("/api/v1/lamps", json={"w": 3, "h": 4}, headers=made_by_admin()).json["id"]
+        id = client.post("/api/v1/lamps", json={"w": 3, "h": 4}, headers=ADMIN).json["id"]
         kept = client.put(f"/api/v1/lamps/{id}", json={"n": 5}, headers=headers)
         assert (kept.status_code, kept.json["w"], kept.json["h"], kept.json["n"]) == (200, 3, 4, 5)
 
     @pytest.mark.needs("openapi")
     def test_the_document_names_the_scopes(self, client: FlaskClient) -> None:
-        """Those of fields and states; keys can have them."""
         schemas = client.get("/openapi.json").json["components"]["schemas"]
         own = schemas["OfferInput"]["properties"]
         assert own["price"]["x-writable-by"] == "offers:manage"
         assert "Only callers with the scope `offers:manage` can change it." in own["price"]["description"]
         assert own["status"]["x-scopes"] == {"open": "offers:publish"}
         assert "offers:publish" in schemas["KeyInput"]["properties"]["scopes"]["items"]["enum"]
-
-
-def made_by_admin() -> dict[str, str]:
-    return {"X-API-Key": ADMIN_KEY}
 
 
 def test_a_declaration_does_not_change() -> None:

@@ -33,12 +33,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return [instructions[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
 
-def test_the_containerfile_is_free_of_findings() -> None:
-    done = run(BIN / "hadolint", CONTAINERFILE)
-    assert (done.returncode, done.stdout) == (0, "")
-
-
-def test_the_image_has_no_tools_to_build() -> None:
+def test_the_image_has_what_it_needs_and_an_ordinary_user() -> None:
     """Packages come from wheels with hashes, in the first stage; the last one installs nothing and removes pip."""
     build, last = stages()
     (install,) = [text for name, text in build if name == "RUN" and " install " in text]
@@ -47,38 +42,30 @@ def test_the_image_has_no_tools_to_build() -> None:
     assert [text for text in commands if re.search(r"\b(install|apt-get|apk|gcc|make|curl)\b", text)] == []
     assert commands[0].startswith("pip uninstall")
     assert [text for name, text in last if name == "COPY"] == ["--from=build /opt/restkeeper /opt/restkeeper"]
-
-
-def test_the_image_runs_as_an_ordinary_user() -> None:
-    """By number, so that an orchestrator can check it; set before the commands, and the base has an exact version."""
-    last = stages()[-1]
     names = [name for name, _ in last]
     assert dict(last)["USER"] == "10001:10001" and names.index("USER") < names.index("HEALTHCHECK") < names.index("CMD")
     assert dict(last)["CMD"] == json.dumps(PROCFILE["web"].split())
     assert re.search(r"^ARG PYTHON=\S+:\d+\.\d+\.\d+-slim-\w+$", CONTAINERFILE.read_text(), re.M)
-
-
-def test_the_image_gets_what_it_copies_and_no_more() -> None:
-    """The list of what the engine may see has exactly the sources of the Containerfile."""
     lines = (ROOT / ".containerignore").read_text().splitlines()
     seen = {line[1:] for line in lines if line.startswith("!")}
-    copied = {source for name, text in stages()[0] if name == "COPY" for source in text.split()[:-1]}
+    copied = {source for name, text in build if name == "COPY" for source in text.split()[:-1]}
     assert "*" in lines and seen == copied
     assert [path for path in seen if not (ROOT / path).exists()] == []
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
 
 
-@pytest.mark.parametrize(
-    ("hosts", "code"), [(NAME, 0), (f"*.{NAME},x.example", 0), (f".{NAME}", 0), ("", 0), ("other.example", 1)]
-)
-def test_the_health_check_needs_no_curl(served: Gunicorn, hosts: str, code: int) -> None:
+def test_the_health_check_needs_no_curl(served: Gunicorn) -> None:
     """It asks with a host that the service accepts; the exit code says whether the service responds."""
-    done = run(sys.executable, DEPLOY / "healthcheck.py", PORT=str(served.port), TRUSTED_HOSTS=hosts)
-    assert done.returncode == code, done.stdout
-    assert ('"status":"ok"' in done.stdout) == (code == 0)
-
-
-def test_the_health_check_fails_without_a_service() -> None:
+    for hosts, code in (
+        (NAME, 0),
+        (f"*.{NAME},x.example", 0),
+        (f".{NAME}", 0),
+        ("", 0),
+        ("other.example", 1),
+    ):
+        done = run(sys.executable, DEPLOY / "healthcheck.py", PORT=str(served.port), TRUSTED_HOSTS=hosts)
+        assert done.returncode == code, done.stdout
+        assert ('"status":"ok"' in done.stdout) == (code == 0)
     done = run(sys.executable, DEPLOY / "healthcheck.py", PORT="1")
     assert (done.returncode, done.stderr) == (1, "")
     assert "refused" in done.stdout
@@ -93,20 +80,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield server
 
 
-def test_compose_has_its_form() -> None:
+def test_compose_has_its_form_processes_and_settings() -> None:
     """The JSON Schema of the Compose Specification."""
     done = run(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
     assert done.returncode == 0, done.stdout
-
-
-def test_compose_runs_the_processes_of_the_procfile() -> None:
-    """With the same commands; `web` is the command of the image. All but the proxy can be reached from inside alone."""
     services = COMPOSE["services"]
     commands = {name: services[name].get("command", PROCFILE["web"].split()) for name in OWN}
     assert commands == {name: command.split() for name, command in PROCFILE.items()}
     assert [name for name, each in services.items() if "ports" in each] == ["proxy"]
     assert COMPOSE["networks"]["data"] == {"internal": True}
     assert [services[name]["networks"] for name in ("postgresql", "redis", "proxy")] == [["data"], ["data"], ["front"]]
+    settings = {name.upper() for name in Config.__dataclass_fields__} | {"DATABASE_CONNECTIONS"}
+    for name in OWN:
+        environment = COMPOSE["services"][name]["environment"]
+        assert {key.removesuffix("_FILE") for key in environment} <= settings
+        files = {value.removeprefix("/run/secrets/") for key, value in environment.items() if key.endswith("_FILE")}
+        assert files == set(COMPOSE["services"][name]["secrets"]) <= set(COMPOSE["secrets"])
+    assert COMPOSE["services"]["web"]["environment"]["TRUSTED_PROXIES"] == "1"
 
 
 @pytest.mark.parametrize("name", COMPOSE["services"])
@@ -120,21 +110,11 @@ def test_compose_limits_each_service(name: str) -> None:
     assert name in OWN or service["healthcheck"]["test"][0] == "CMD"
 
 
-def test_compose_has_only_settings_that_exist() -> None:
-    """Passwords are in files, and no start of the service would report a misspelt name."""
-    settings = {name.upper() for name in Config.__dataclass_fields__} | {"DATABASE_CONNECTIONS"}
-    for name in OWN:
-        environment = COMPOSE["services"][name]["environment"]
-        assert {key.removesuffix("_FILE") for key in environment} <= settings
-        files = {value.removeprefix("/run/secrets/") for key, value in environment.items() if key.endswith("_FILE")}
-        assert files == set(COMPOSE["services"][name]["secrets"]) <= set(COMPOSE["secrets"])
-    assert COMPOSE["services"]["web"]["environment"]["TRUSTED_PROXIES"] == "1"
-
-
-def test_the_caddyfile_is_valid(tmp_path: Path) -> None:
-    """Caddy loads it, and would format it the same way."""
+def test_the_caddyfile_and_the_containerfile_are_valid(tmp_path: Path) -> None:
     file = DEPLOY / "Caddyfile"
     environ = {"HOME": str(tmp_path), "SITE": NAME, "UPSTREAM": "web:8000"}
     checked = run(CADDY, "validate", "--config", file, "--adapter", "caddyfile", **environ)
     assert checked.returncode == 0, checked.stderr
     assert run(CADDY, "fmt", file, **environ).stdout == file.read_text()
+    done = run(BIN / "hadolint", CONTAINERFILE)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -184,9 +184,6 @@ class TestPath:
         assert marks(client.delete(f"/api/v2/lamps/{id}")) == HEADERS  # 404
         response = client.delete(f"/lamps/{other}")
         assert response.status_code == 200 and marks(response) == HEADERS and links(response) == [ABOUT]
-
-    def test_all_methods(self, make: Make) -> None:
-        """GET is also HEAD."""
         client = make(of(path="/lamps"), of("v3", path="/lamps", method="GET"))
         for response in (client.get("/lamps"), client.post("/lamps", json={}), client.head("/api/v2/lamps")):
             assert marks(response) == HEADERS
@@ -279,8 +276,6 @@ class TestField:
             assert marks(client.get(f"/lamps?{query}&fields=id")) == HEADERS, query
         assert marks(client.get("/lamps?q=sku&sort=title&fields=id")) == NONE
         assert marks(client.get("/lamps?sku[no]=x")) == NONE  # a problem has no items
-
-    def test_a_name_in_another_version(self, make: Make) -> None:
         client = make(of("v1", field="lamps.amount"))
         assert marks(client.get("/api/v1/lamps")) == HEADERS
         assert marks(client.get("/api/v2/lamps")) == NONE
@@ -368,9 +363,6 @@ class TestField:
         assert client.get(f"/api/v3/lamps/{id}").json["sku"] == client.get(f"/api/v1/lamps/{id}").json["sku"] == "a"
         made = client.post("/api/v2/lamps", json={"title": "second"}).json
         assert client.get(f"/api/v3/lamps/{made['id']}").json["sku"] is None
-
-    def test_it_goes_from_an_older_revision(self, make: Make, clock: SetClock) -> None:
-        """The newest one keeps it."""
         client = make(of("v1", field="lamps.amount"))
         id = id_of(client, stock=7)
         clock.now = AFTER
@@ -381,7 +373,6 @@ class TestField:
 
     @pytest.mark.needs("webhooks")
     def test_it_goes_from_the_data_of_webhooks(self, make: Make, clock: SetClock) -> None:
-        """An event from before the sunset is sent without it afterwards."""
         client, sent = make(of(field="lamps.stock"), config=Config(webhook_allow_private=True)), Sent()
         for version in ("v2", "v3"):
             assert client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"}).json
@@ -410,9 +401,6 @@ class TestDeclarations:
         clock.now = AFTER
         with pytest.raises(ConfigError, match="the field is required"):
             make(of(field="lamps.title"))
-
-    def test_what_no_service_can_declare(self) -> None:
-        """It is refused when it is declared; a link is a part of a header."""
         for link in ("https://example.org/a b", 'x"y', "<x>", "x\r\ny", "ü", "x" * 1001):
             with pytest.raises(ValueError, match="is no URL"):
                 versions(of(link=link))
@@ -526,7 +514,6 @@ class TestUses:
 
 @pytest.mark.needs("openapi", "webhooks")
 def test_a_deprecated_version_is_marked_where_webhooks_choose_one(make: Make) -> None:
-    """In every version's document."""
     document = make(of("v1")).get("/api/v3/openapi.json").json
     for name in ("Webhook", "NewWebhook", "WebhookInput", "WebhookPatch"):
         part = document["components"]["schemas"][name]["properties"]["api_version"]
@@ -534,7 +521,6 @@ def test_a_deprecated_version_is_marked_where_webhooks_choose_one(make: Make) ->
 
 
 def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tmp_path: Path) -> None:
-    """After the sunset without the field; without a version it is what is stored."""
     client = make(of(field="lamps.sku"), config=Config(database_url=f"sqlite:///{tmp_path}/store.db"))
     id_of(client, sku="a")
     application: Application = client.application
@@ -545,7 +531,6 @@ def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tm
 
 
 def test_a_unique_field_with_a_default_cannot_go() -> None:
-    """All new items would have that value."""
     schema = ItemSchema.from_dict({"title": Text(required=True), "sku": Text(load_default="")}, name="Lamp")
     resource = Resource("lamps", "lamp", schema, indexes=(Index("sku", unique=True),))  # type: ignore[arg-type]
     versions = Versions(Version("v2"), unversioned="v2", deprecations=[of(field="lamps.sku")])

@@ -33,7 +33,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_there_are_five() -> None:
-    """Each file of tests has its command."""
     files = {path.name for path in (ROOT / "examples" / "testing").glob("*test*.*")}
     assert {command.split()[-1] for command in COMMANDS} == files
     assert len(COMMANDS) == 5

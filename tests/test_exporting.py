@@ -4,13 +4,11 @@ import csv
 import json
 import os
 import stat
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from click.testing import Result
 from marshmallow import fields
 
 import restkeeper
@@ -18,6 +16,7 @@ from restkeeper import Email, ItemSchema, JsonObject, Lifecycle, ListOf, Money, 
 from restkeeper.config import Config
 from restkeeper.web.application import Application
 from tests.shop import create_app
+from tests.test_cli import Run
 
 
 @pytest.fixture
@@ -29,13 +28,13 @@ def app(tmp_path: Path) -> Application:
 
 
 @pytest.fixture
-def run(app: Application) -> Callable[..., Result]:
+def run(app: Application) -> Run:
     runner = app.test_cli_runner()
     return lambda *arguments: runner.invoke(args=["export", "products", *map(str, arguments)])
 
 
 @pytest.mark.needs("keys")
-def test_the_suffix_chooses_the_format(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_the_suffix_chooses_the_format(run: Run, tmp_path: Path) -> None:
     """The option --format overrides it. A device is not replaced by a file."""
     for name, options, begin in (
         ("a.csv", [], b"id,name,"),
@@ -50,7 +49,7 @@ def test_the_suffix_chooses_the_format(run: Callable[..., Result], tmp_path: Pat
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_only_the_owner_can_read_an_export(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_only_the_owner_can_read_an_export(run: Run, tmp_path: Path) -> None:
     """Also if it replaces a file that others could read, or the target of a link."""
     (tmp_path / "a.csv").write_text("old")
     (tmp_path / "a.csv").chmod(0o644)
@@ -60,9 +59,7 @@ def test_only_the_owner_can_read_an_export(run: Callable[..., Result], tmp_path:
     assert (tmp_path / "link.csv").is_symlink() and "HYPERLINK" in (tmp_path / "a.csv").read_text()
 
 
-def test_an_interrupted_export_leaves_no_part(
-    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_export_leaves_no_part(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that had the name before still exists."""
     (tmp_path / "a.csv").write_text("old")
     before = set(os.listdir(tmp_path))
@@ -75,7 +72,7 @@ def test_an_interrupted_export_leaves_no_part(
     assert (tmp_path / "a.csv").read_text() == "old" and set(os.listdir(tmp_path)) == before
 
 
-def test_possible_formulas_are_reported(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_possible_formulas_are_reported(run: Run, tmp_path: Path) -> None:
     """They are counted with their fields, and exported unchanged. Numbers are safe, and JSON has no cells."""
     message = run(tmp_path / "a.csv").stderr
     assert message.startswith("warning: 3 cells begin with = + - @, a tab or CR")

@@ -77,7 +77,6 @@ def test_a_closed_feature_is_absent(tmp_path: Path, name: str) -> None:
 
 
 def test_a_closed_feature_has_no_headers(tmp_path: Path) -> None:
-    """Responses have no header of a closed feature, and its request headers are ignored."""
     headers = {"Origin": "https://app.example.org", "Idempotency-Key": "1"}
     responses = {
         name: served(tmp_path, name).get("/products", headers=headers) for name in ("cors", "limits", "dialects")
@@ -91,7 +90,6 @@ def test_a_closed_feature_has_no_headers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["events", "idempotency", "metrics"])
 def test_the_problems_of_a_closed_feature_have_no_page(name: str) -> None:
-    """All other types have their pages."""
     client = restkeeper.create_app(Config(), RESOURCES, without=closed_with(name)).test_client()
     for kind in Problem.__subclasses__():
         is_there = client.get(f"/problems/{kind.name}").status_code == 200
@@ -114,22 +112,17 @@ def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
 NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), ownership=Ownership.ALL)
 
 
-@pytest.mark.parametrize(
-    ("config", "resources", "without", "message"),
-    [
+def test_an_impossible_choice_of_features_stops_the_start() -> None:
+    for config, resources, without, message in (
         ({}, RESOURCES, {"webhook"}, "features: there is no 'webhook'; there are metrics, cors, .*, openapi$"),
         ({}, RESOURCES, "webhooks", "features: 'webhooks' is a text; give a set of names, such as {'webhooks'}$"),
         ({}, RESOURCES, {"events"}, "features: 'webhooks' is built on 'events', which is closed; close both"),
         ({"auth": "required"}, RESOURCES, {"keys"}, "AUTH='required': nobody could call while the feature"),
         ({}, [NOTES], {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
-    ],
-)
-def test_an_impossible_choice_of_features_stops_the_start(
-    config: dict[str, Any], resources: list[Resource], without: set[str], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        restkeeper.create_app(Config(**config), resources, without=without)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            restkeeper.create_app(Config(**config), resources, without=without)
+        assert "\n" not in str(caught.value)
 
 
 def test_the_open_features_and_stores_can_be_listed() -> None:
@@ -157,7 +150,6 @@ def test_a_command_of_a_closed_feature_is_refused(tmp_path: Path, command: list[
 
 
 def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:
-    """Its stored data stay."""
     write(served(tmp_path))
     reap = served(tmp_path, "events", "webhooks", "idempotency").application.test_cli_runner()
     with sqlite3.connect(tmp_path / "store.db") as connection:
@@ -185,7 +177,6 @@ def test_a_setting_of_a_closed_feature_stops_the_start() -> None:
 
 @pytest.mark.needs("jwt")
 def test_tokens_need_no_keys(tmp_path: Path) -> None:
-    """Without the feature `keys`, a token is accepted in both headers, as it is with it."""
     config = Config(auth="required", **issuer.trusted(tmp_path))
     closed = restkeeper.create_app(config, RESOURCES, without={"keys"})
     token = issuer.token(exp=time.time() + 600, scope="products:read")

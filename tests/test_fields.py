@@ -166,7 +166,6 @@ def table(heading: str) -> dict[str, tuple[str, bool]]:
 
 @pytest.fixture(scope="module")
 def client() -> FlaskClient:
-    """A client of a service that has a collection for each field, whose items have it as `x`."""
     describe = {"describe": lambda schema, item: "made"}
     made = {name: type("ThingSchema", (ItemSchema,), {"x": field, **describe}) for name, (field, _) in EVERY}
     indexes = {name: (Index("x"),) if "x" in Revision.of(1, made[name]).fields else () for name in made}
@@ -257,16 +256,12 @@ def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: st
     assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json
 
 
-def test_the_page_names_every_field() -> None:
+def test_the_page_names_every_field_and_filter() -> None:
     """Those of both packages; what is abstract is no field."""
     ours = {name for name in restkeeper.__all__ if _is_field(getattr(restkeeper, name))}
     theirs = set(marshmallow.fields.__all__) - ABSTRACT
     assert sorted(ours - set(table("The fields of restkeeper"))) == []
     assert sorted(theirs - set(table("The fields of marshmallow"))) == []
-
-
-def test_the_page_names_the_filters_of_each_kind() -> None:
-    """Those that a query can have."""
     for kind, operators in OPERATORS.items():
         (row,) = [line for line in PAGE.splitlines() if re.match(rf"\| [a-z, ]*\b{word(kind)}\b[a-z, ]* \|", line)]
         assert re.findall(r"`(\w+)`", row) == list(operators), kind

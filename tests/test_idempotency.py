@@ -14,6 +14,7 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Key, Record, StoredResponse
 from restkeeper.web.application import Application
 from tests import stores
+from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.clock import SetClock
 from tests.shop import RESOURCES, create_app
 
@@ -73,7 +74,6 @@ def test_quoted_and_bare_keys_are_equal(client: FlaskClient, post: Post) -> None
 
 
 def test_a_malformed_key_returns_400(client: FlaskClient, post: Post) -> None:
-    """A key has 1 to 255 printable characters; otherwise nothing is done."""
     invalid = "http://localhost/problems/idempotency-key-invalid"
     for key in ("", " ", '""', '"a', '"a"b"', '"a";x=1', "ä", "a\tb", r'"a\b"', "x" * 256, f'"{"x" * 256}"'):
         response = post(key)
@@ -82,12 +82,15 @@ def test_a_malformed_key_returns_400(client: FlaskClient, post: Post) -> None:
     assert post("x" * 255).status_code == 200
 
 
-def test_another_body_returns_422(client: FlaskClient, post: Post) -> None:
+def test_a_key_belongs_to_its_body_and_path(client: FlaskClient, post: Post) -> None:
     first = post()
     response = post(body=LAMP | {"price": 50})
     assert (response.status_code, response.json["type"]) == (422, "http://localhost/problems/idempotency-key-reused")
     assert post().data == first.data
     assert count(client) == 1
+    assert post(path="/products").data != post(path="/api/v1/products").data
+    assert post(path="/users", body={"email": "a@example.org"}).status_code == 200
+    assert count(client) == 2
 
 
 def test_the_same_json_in_another_order_is_the_same_request(client: FlaskClient) -> None:
@@ -102,28 +105,7 @@ def test_the_same_json_in_another_order_is_the_same_request(client: FlaskClient)
     assert first.data == second.data
 
 
-def test_a_key_belongs_to_its_path(client: FlaskClient, post: Post) -> None:
-    assert post(path="/products").data != post(path="/api/v1/products").data
-    assert post(path="/users", body={"email": "a@example.org"}).status_code == 200
-    assert count(client) == 2
-
-
-@pytest.mark.needs("keys")
-def test_a_key_belongs_to_its_caller() -> None:
-    """Two callers can use the same key: neither gets a response of the other."""
-    app = create_app(Config(auth="required", admin_key="an-admin-key-of-enough-characters"))
-    client, admin = app.test_client(), {"X-API-Key": "an-admin-key-of-enough-characters"}
-    sent = {"name": "x", "scopes": ["products:write"]}
-    secrets = [client.post("/api/v1/keys", json=sent, headers=admin).json["secret"] for _ in range(2)]
-    ids = {
-        client.post("/products", json=LAMP, headers={"X-API-Key": secret, "Idempotency-Key": KEY}).json["id"]
-        for secret in secrets
-    }
-    assert len(ids) == 2
-
-
 def test_a_failed_request_does_not_use_up_its_key(client: FlaskClient, post: Post) -> None:
-    """After a failed validation or a conflict the key can be used, with any body."""
     client.post("/products", json={"name": "x", "sku": "taken"})
     for number, (bad, status) in enumerate((({"name": ""}, 422), ({"name": "x", "sku": "taken"}, 409))):
         assert [post(f"{number}", bad).status_code for _ in range(2)] == [status] * 2
@@ -137,15 +119,19 @@ def test_a_replay_ignores_its_precondition(client: FlaskClient, post: Post) -> N
     assert post(**{"If-Match": tag}).headers["Idempotent-Replayed"] == "true"
 
 
-def test_a_key_can_be_required() -> None:
+@pytest.mark.needs("keys")
+def test_a_key_can_be_required_and_belongs_to_its_caller() -> None:
     client = create_app(Config(idempotency="required")).test_client()
     response = client.post("/products", json=LAMP)
     assert (response.status_code, response.json["type"]) == (400, "http://localhost/problems/idempotency-key-missing")
     assert client.post("/products", json=LAMP, headers={"Idempotency-Key": KEY}).status_code == 200
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    secrets = [make_key(client, "products:write")["secret"] for _ in range(2)]
+    once = [{"X-API-Key": secret, "Idempotency-Key": KEY} for secret in secrets]
+    assert len({client.post("/products", json=LAMP, headers=headers).json["id"] for headers in once}) == 2
 
 
 def test_a_key_expires(client: FlaskClient, post: Post, clock: SetClock) -> None:
-    """After its time a key is new again, and the new response is stored."""
     first = post()
     clock.now += 24 * 3600
     assert post().data == first.data
@@ -240,10 +226,8 @@ def test_a_replayed_secret_is_stored_encrypted(tmp_path: Path) -> None:
 @pytest.mark.needs("keys")
 def test_an_encrypted_response_needs_the_first_credentials() -> None:
     """Not the key alone, nor another header, nor the new secret of a rotated key of the same caller."""
-    admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
-    client = create_app(Config(auth="required", admin_key=admin["X-API-Key"])).test_client()
-    sent = {"name": "x", "scopes": ["admin"]}
-    made = client.post("/api/v1/keys", json=sent, headers=admin).json
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    sent, made = {"name": "x", "scopes": ["admin"]}, make_key(client, "admin")
 
     def replay(secret: str) -> list[TestResponse]:
         ways = ({"X-API-Key": secret}, {"Authorization": f"Bearer {secret}"})
@@ -253,5 +237,5 @@ def test_an_encrypted_response_needs_the_first_credentials() -> None:
     first, again = replay(made["secret"]), replay(made["secret"])
     assert [one.status_code for one in first] == [one.status_code for one in again] == [200, 200, 422, 422]
     assert [one.data for one in first[:2]] == [one.data for one in again[:2]]
-    rotated = client.post(f"/api/v1/keys/{made['id']}/rotate", headers=admin).json["secret"]
+    rotated = client.post(f"/api/v1/keys/{made['id']}/rotate", headers=ADMIN).json["secret"]
     assert [one.status_code for one in replay(rotated)] == [422] * 4

@@ -61,7 +61,6 @@ class Client:
             self.note(event.id, event.data)
 
     def change(self, store: SqliteStore, *, read_before: bool) -> None:
-        """Ten changes of one item, each with its event."""
         for _ in range(10):
             if read_before:
                 self.record_state(store)
@@ -132,16 +131,12 @@ def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> Non
     other.close()
 
 
-def test_a_new_schema_does_not_change_the_epoch(store: SqliteStore, path: Path) -> None:
+def test_a_new_schema_neither_changes_the_epoch_nor_hides_a_restore(store: SqliteStore, path: Path) -> None:
     former = store.epoch
     plain = type(THINGS)("things", THINGS.fields)
     other = SqliteStore(str(path), [plain, OTHERS])
     assert other.epoch == former == store.epoch
     other.close()
-
-
-def test_a_changed_schema_does_not_hide_a_restore(store: SqliteStore, path: Path) -> None:
-    """If a program changes the schema of a restored file, the restore is still detected: the file gets a new epoch."""
     by_copy(store, path, path.with_name("copy.db"))
     former = store.epoch
     restore(path.with_name("copy.db"), path)

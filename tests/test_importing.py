@@ -25,6 +25,7 @@ from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.shop import create_app
 from tests.shop.products import ProductSchema
+from tests.test_cli import Run, first_line, lines
 from tests.waiting import join
 
 
@@ -40,22 +41,13 @@ def store(app: Application) -> Store:
 
 
 @pytest.fixture
-def run(app: Application) -> Callable[..., Result]:
+def run(app: Application) -> Run:
     runner = app.test_cli_runner()
     return lambda *arguments: runner.invoke(args=["import", "products", *map(str, arguments)])
 
 
-def lines(path: Path, *values: Any) -> Path:
-    path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
-    return path
-
-
 def names(app: Application) -> list[str]:
     return [item["name"] for item in app.test_client().get("/products?limit=100").json]
-
-
-def first_line(result: Result) -> str:
-    return result.stdout.splitlines()[0]
 
 
 class Writes:
@@ -72,7 +64,7 @@ class Writes:
         return self._write(work, **options)
 
 
-def test_existing_items_are_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_existing_items_are_not_imported_again(app: Application, run: Run, tmp_path: Path) -> None:
     """The repeated command finds each item, by its own id or by one from the file, in the file's order."""
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)), {"name": "9", "id": "f"})
     assert first_line(run(file)) == "imported 10 products"
@@ -81,7 +73,7 @@ def test_existing_items_are_not_imported_again(app: Application, run: Callable[.
 
 
 def test_an_interrupted_import_can_be_continued(
-    app: Application, store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app: Application, store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Committed items are reported and stay; the same command adds the rest, each once."""
     monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
@@ -96,7 +88,7 @@ def test_an_interrupted_import_can_be_continued(
     assert names(app) == [f"{n}" for n in range(9)]
 
 
-def test_a_changed_item_is_not_imported_again(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_changed_item_is_not_imported_again(app: Application, run: Run, tmp_path: Path) -> None:
     """An id from the file's content belongs to no other item, but an item's given id may."""
     file = lines(tmp_path / "a.ndjson", {"name": "a"}, {"name": "b", "id": "b"})
     run(file)
@@ -139,7 +131,7 @@ def test_generated_ids_depend_on_the_file() -> None:
     assert all(id[14] == "8" and id[19] in "89ab" for id in ids)
 
 
-def test_a_duplicate_stops_the_import(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_duplicate_stops_the_import(app: Application, run: Run, tmp_path: Path) -> None:
     """Of a unique value or an id, in the store or in the file. What is before it stays; the message says how on."""
     app.test_client().post("/products", json={"name": "0", "sku": "0"})
     for other, done, message in (
@@ -159,15 +151,14 @@ def test_a_duplicate_stops_the_import(app: Application, run: Callable[..., Resul
 
 
 def test_a_bad_file_is_refused_before_any_lock(
-    store: Store, run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All lines are validated before the first transaction."""
     writes = Writes(store, monkeypatch)
     assert run(lines(tmp_path / "a.ndjson", *[{"name": "a"}] * 50, {})).exit_code == 1
     assert writes.count == 0
 
 
-def test_a_named_pipe_is_read_before_any_lock(app: Application, run: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_named_pipe_is_read_before_any_lock(app: Application, run: Run, tmp_path: Path) -> None:
     """While a program still writes to the pipe, others write to the store."""
     os.mkfifo(tmp_path / "pipe")
     results: list[Result] = []
@@ -185,17 +176,12 @@ def test_a_named_pipe_is_read_before_any_lock(app: Application, run: Callable[..
 
 
 @pytest.mark.sqlite
-def test_temporary_files_are_beside_the_store(
-    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_temporary_files_are_beside_the_store_whose_size_is_reported(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other folders may be in memory, or on a smaller disk."""
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     assert first_line(run(lines(tmp_path / "a.ndjson", {"name": "a"}))) == "imported 1 products"
-
-
-@pytest.mark.sqlite
-def test_the_size_of_the_store_is_reported(run: Callable[..., Result], tmp_path: Path) -> None:
-    """That of the file and its log. A log file has only the lines at the end."""
     result = run(lines(tmp_path / "a.ndjson", {"name": "a"}))
     message = result.stdout.splitlines()[1]
     size = sum((tmp_path / name).stat().st_size for name in ("restkeeper.db", "restkeeper.db-wal"))

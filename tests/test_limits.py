@@ -52,7 +52,6 @@ def limited(
 
 
 def admitted(client: FlaskClient, count: int = 10, **options: Any) -> int:
-    """How many of so many reads are admitted."""
     return [client.get("/", **options).status_code for _ in range(count)].count(200)
 
 
@@ -62,7 +61,6 @@ def test_requests_beyond_the_quota_return_429() -> None:
 
 
 def test_reads_and_writes_are_counted_separately() -> None:
-    """GET, HEAD and OPTIONS use up one quota, every other method the other."""
     client = limited()
     reads = [client.open("/", method=method).status_code for method in ("GET", "HEAD", "OPTIONS", "GET")]
     writes = [client.open("/", method=method).status_code for method in ("POST", "DELETE", "POST")]
@@ -70,7 +68,6 @@ def test_reads_and_writes_are_counted_separately() -> None:
 
 
 def test_reads_can_be_unlimited() -> None:
-    """Where only writes have a quota, reads are not counted, and the policy names writes only."""
     client = limited({"write": "1 per minute"})
     assert admitted(client, 20) == 20
     response = client.get("/")
@@ -171,10 +168,12 @@ def test_a_site_of_ipv6_has_a_quota_as_a_whole() -> None:
     assert (last.status_code, last.headers["RateLimit"]) == (200, '"read";r=1;t=20')
 
 
-def test_quotas_of_different_windows_do_not_mix() -> None:
+def test_quotas_of_different_windows_do_not_mix(redis: Redis) -> None:
     table = CounterTable()
     one, other = limited(table=table), limited({"read": "5 per 10 seconds"}, table=table)
     assert (admitted(one), admitted(other)) == (3, 5)
+    one, other = (limited(redis_url=redis.url) for _ in range(2))
+    assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
 @pytest.mark.needs("health", "limits", "metrics")
@@ -207,7 +206,6 @@ def test_an_unknown_caller_is_limited_by_address(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.needs("limits", "openapi")
 def test_the_document_has_the_limits() -> None:
-    """Each operation has its 429, and each response the headers of limits."""
     document: Any = create_app(Config(rate_limit="5 per day")).test_client().get("/openapi.json").json
     refusal = document["components"]["responses"]["TooManyRequests"]
     described = {name.lower() for name in document["components"]["headers"]}
@@ -229,11 +227,6 @@ def test_quotas_have_the_syntax_of_the_library() -> None:
     assert Config(rate_limit_write="1/day").quotas == {"write": "1/day"}
     assert Config(rate_limit="2/day", rate_limit_write="off").quotas == {"read": "2/day"}
     assert Config(rate_limit="2/day", rate_limit_write="1/day").quotas == {"read": "2/day", "write": "1/day"}
-
-
-def test_instances_count_together_in_redis(redis: Redis) -> None:
-    one, other = (limited(redis_url=redis.url) for _ in range(2))
-    assert (admitted(one, 2), admitted(other)) == (2, 1)
 
 
 def test_a_check_is_one_round_trip(redis: Redis) -> None:

@@ -30,8 +30,13 @@ def shared(slots: int = 1024, table: CounterTable | None = None, now: Callable[[
     return SharedStorage("shared://", table=table or CounterTable(slots), now=now)
 
 
-def test_clear_and_reset(storage: Storage) -> None:
-    """Clear resets one key, reset all. The library's strategy gets what remains, and when."""
+def test_incr_returns_the_count(storage: Storage) -> None:
+    """Each increment returns the new count, like get; keys are independent; the first increment sets the expiry."""
+    before = time.time()
+    assert [storage.incr("a", 100), storage.incr("a", 500), storage.incr("a", 60, amount=5)] == [1, 2, 7]
+    assert (storage.incr("b", 60), storage.get("a"), storage.get("c")) == (1, 7, 0)
+    assert before + 98 <= storage.get_expiry("a") <= time.time() + 101
+    assert before - 1 <= storage.get_expiry("none") <= time.time()
     limiter, quota = FixedWindowRateLimiter(storage), RateLimitItemPerMinute(1)
     assert limiter.hit(quota, "a") and limiter.hit(quota, "b") and storage.check()
     reset, remaining = limiter.get_window_stats(quota, "a")
@@ -40,15 +45,6 @@ def test_clear_and_reset(storage: Storage) -> None:
     assert (limiter.hit(quota, "a"), limiter.hit(quota, "b")) == (True, False)
     storage.reset()
     assert limiter.hit(quota, "b")
-
-
-def test_incr_returns_the_count(storage: Storage) -> None:
-    """Each increment returns the new count, like get; keys are independent; the first increment sets the expiry."""
-    before = time.time()
-    assert [storage.incr("a", 100), storage.incr("a", 500), storage.incr("a", 60, amount=5)] == [1, 2, 7]
-    assert (storage.incr("b", 60), storage.get("a"), storage.get("c")) == (1, 7, 0)
-    assert before + 98 <= storage.get_expiry("a") <= time.time() + 101
-    assert before - 1 <= storage.get_expiry("none") <= time.time()
 
 
 def test_threads_lose_nothing(storage: Storage) -> None:
@@ -64,7 +60,6 @@ def test_threads_lose_nothing(storage: Storage) -> None:
 
 
 def test_an_expired_count_frees_its_slot() -> None:
-    """The count is 0 again, and another key can use the slot."""
     now = [1000.0]
     storage = shared(PROBES, now=lambda: now[0])
     for key in range(PROBES):
@@ -106,20 +101,16 @@ def test_rare_keys_never_reset_a_frequent_one(window: int) -> None:
         assert busy == list(range(1, 44))
 
 
-def test_the_slot_of_a_key_cannot_be_chosen() -> None:
-    """Each table has its own hash secret, so that nobody can choose keys that share a slot."""
-    one, other = CounterTable(), CounterTable()
-    homes = [[table.find(f"{key}", 0.0)[0] for key in range(1000)] for table in (one, one, other)]
-    assert homes[0] == homes[1]
-    assert sum(here == there for here, there in zip(homes[0], homes[2], strict=True)) < 10
-
-
 def test_many_keys_have_separate_counts() -> None:
     """Of thirty thousand keys, near half of the table, at most one in a thousand shares its count."""
     storage = shared(table=CounterTable())
     for key in range(30_000):
         storage.incr(f"{key}", 600, amount=key + 1)
     assert sum(storage.get(f"{key}") != key + 1 for key in range(30_000)) <= 30
+    one, other = CounterTable(), CounterTable()
+    homes = [[table.find(f"{key}", 0.0)[0] for key in range(1000)] for table in (one, one, other)]
+    assert homes[0] == homes[1]
+    assert sum(here == there for here, there in zip(homes[0], homes[2], strict=True)) < 10
 
 
 def forked(work: Callable[[], object]) -> int:

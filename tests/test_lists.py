@@ -1,6 +1,5 @@
 """Lists: paging in both styles, filters, order, fields, search."""
 
-import re
 from itertools import product
 from typing import Any
 
@@ -15,10 +14,10 @@ from restkeeper.resources.items import PAGES_BYTES
 from restkeeper.storage.interface import Query, Sort
 from restkeeper.web import pagination
 from restkeeper.web.pagination import Cache
+from tests.test_pages import links_of
 
 
 def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
-    """Products named 000, 001, … with prices and tags that tie."""
     return [
         client.post(
             "/products",
@@ -26,12 +25,6 @@ def fill(client: FlaskClient, count: int) -> list[dict[str, Any]]:
         ).json
         for n in range(count)
     ]
-
-
-def links(response: TestResponse) -> dict[str, str]:
-    found = re.findall(r'<([^>]*)>; rel="(\w+)"', response.headers["Link"])
-    assert len({rel for _, rel in found}) == len(found)
-    return {rel: target for target, rel in found}
 
 
 def names(response: TestResponse) -> list[str]:
@@ -48,17 +41,17 @@ def test_next_and_prev_walk_the_whole_list(client: FlaskClient) -> None:
         response = client.get(f"/products?{style}limit=4&{query}")
         pages = [names(response)]
         assert response.headers["X-Total-Count"] == str(len(whole))
-        while "next" in links(response):
-            response = client.get(links(response)["next"])
+        while "next" in links_of(response):
+            response = client.get(links_of(response)["next"])
             pages.append(names(response))
         assert [name for page in pages for name in page] == whole
-        assert names(client.get(links(response)["first"])) == pages[0]
-        last = names(client.get(links(response)["last"]))
+        assert names(client.get(links_of(response)["first"])) == pages[0]
+        last = names(client.get(links_of(response)["last"]))
         assert last == whole[-len(last) :]
         for page in reversed(pages[:-1]):
-            response = client.get(links(response)["prev"])
+            response = client.get(links_of(response)["prev"])
             assert names(response) == page
-        assert "prev" not in links(client.get(f"/products?{style}limit=4&{query}"))
+        assert "prev" not in links_of(client.get(f"/products?{style}limit=4&{query}"))
 
 
 def test_a_page_has_20_items_by_default(client: FlaskClient) -> None:
@@ -67,15 +60,18 @@ def test_a_page_has_20_items_by_default(client: FlaskClient) -> None:
     assert [len(client.get(f"/products{query}").json) for query in ("", "?limit=1", "?limit=100")] == [20, 1, 30]
 
 
-def test_an_empty_list(client: FlaskClient) -> None:
+def test_an_empty_list_and_its_links(client: FlaskClient) -> None:
     for style in ("", "?offset=0"):
         response = client.get(f"/products{style}")
         assert (response.json, response.headers["X-Total-Count"]) == ([], "0")
-        assert links(response).keys() == {"first", "last"}
-        assert client.get(links(response)["last"]).json == []
+        assert links_of(response).keys() == {"first", "last"}
+        assert client.get(links_of(response)["last"]).json == []
     assert client.get("/products?offset=50").json == []
     for query in ("range=[0,9]", "_start=0&_end=x", "cursor=x"):
         assert client.options(f"/products?{query}").status_code == 200
+    fill(client, 3)
+    response = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
+    assert links_of(response)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"
 
 
 def test_bad_parameters_are_named(client: FlaskClient) -> None:
@@ -98,7 +94,7 @@ def test_bad_parameters_are_named(client: FlaskClient) -> None:
 def test_a_cursor_is_bound_to_its_list(client: FlaskClient) -> None:
     """A cursor is refused for another collection, sort or filter, and with an offset; limit and fields may change."""
     fill(client, 5)
-    cursor = links(client.get("/products?limit=2"))["next"].partition("cursor=")[2]
+    cursor = links_of(client.get("/products?limit=2"))["next"].partition("cursor=")[2]
     for other in ("/users?", "/products?sort=name&", "/products?tags=t1&", "/products?q=x&"):
         assert client.get(f"{other}cursor={cursor}").status_code == 400
     assert names(client.get(f"/products?cursor={cursor}&limit=3&fields=name")) == ["002", "003", "004"]
@@ -108,7 +104,7 @@ def test_a_cursor_is_bound_to_its_list(client: FlaskClient) -> None:
 
 def test_a_changed_cursor_is_refused(client: FlaskClient) -> None:
     fill(client, 3)
-    cursor = links(client.get("/products?limit=1"))["next"].partition("cursor=")[2].partition("&")[0]
+    cursor = links_of(client.get("/products?limit=1"))["next"].partition("cursor=")[2].partition("&")[0]
     for place in range(len(cursor)):
         changed = cursor[:place] + ("B" if cursor[place] == "A" else "A") + cursor[place + 1 :]
         assert client.get(f"/products?limit=1&cursor={changed}").status_code == 400
@@ -160,7 +156,6 @@ FOUND = [
 
 
 def test_filters_and_order(client: FlaskClient) -> None:
-    """Filters, search and sort work as docs/lists.md says, and the total counts the matching items."""
     fill(client, 6)
     for query, found in FOUND:
         response = client.get(f"/products?{query}")
@@ -184,13 +179,18 @@ def test_more_items_than_are_counted_have_no_total(client: FlaskClient, monkeypa
         **{(1, 0): None, (1, 2): None, (1, 4): "5", (1, 6): None},
         **{(2, 0): "4", (2, 2): "4", (2, 4): "4", (2, 6): "4"},
     }
-    assert set(links(client.get(matching.format(0, 2)))) == {"first", "prev", "next"}
+    assert set(links_of(client.get(matching.format(0, 2)))) == {"first", "prev", "next"}
     assert client.get("/products?limit=2").headers["X-Total-Count"] == "6"
 
 
-def test_e_mail_addresses_are_found_without_regard_to_case(client: FlaskClient) -> None:
+def test_texts_are_found_without_regard_to_case_and_without_nul(client: FlaskClient) -> None:
     client.post("/users", json={"email": "Ada@Example.org"})
     assert len(client.get("/users?email=ada@EXAMPLE.ORG").json) == 1
+    client.post("/products", json={"name": "a\ufffdb", "tags": ["\ufffd"]})
+    for query in ("q=a%00b", "name=%00", "name[like]=a%00", "name[ne]=%00", "tags=%00", "id[in]=a,%00"):
+        refused = client.get(f"/products?{query}")
+        assert refused.status_code == 400
+        assert refused.json["errors"] == [{"parameter": query.partition("=")[0], "detail": "must not hold NUL"}]
 
 
 def test_the_cache_of_lists_is_limited(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,19 +208,3 @@ def test_the_cache_of_lists_is_limited(client: FlaskClient, monkeypatch: pytest.
         assert client.get(f"/products?q={n}{'x' * 3000}").json == []
     assert len(cache_sizes) == 1500 and max(cache_sizes) <= PAGES_BYTES
     assert cache_sizes[-1] > PAGES_BYTES / 2
-
-
-def test_links_repeat_the_query(client: FlaskClient) -> None:
-    """Links have the other parameters, escaped, with the cursor or offset of their own page."""
-    fill(client, 3)
-    response = client.get("/products?limit=1&q=SKU%26-&tags=t0&offset=0")
-    assert links(response)["first"] == "/products?limit=1&q=SKU%26-&tags=t0&offset=0"
-
-
-def test_nul_is_no_text_to_look_for(client: FlaskClient) -> None:
-    """No item has such a character, so a query with it is a mistake, on every store."""
-    client.post("/products", json={"name": "a\ufffdb", "tags": ["\ufffd"]})
-    for query in ("q=a%00b", "name=%00", "name[like]=a%00", "name[ne]=%00", "tags=%00", "id[in]=a,%00"):
-        refused = client.get(f"/products?{query}")
-        assert refused.status_code == 400
-        assert refused.json["errors"] == [{"parameter": query.partition("=")[0], "detail": "must not hold NUL"}]

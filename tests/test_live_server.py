@@ -105,31 +105,24 @@ def test_settings() -> None:
     for name, message in (("PAGE_LIMITS", "did you mean PAGE_LIMIT"), ("page_limit", "capitals")):
         with pytest.raises(ValueError, match=message):
             LiveServer(ROOT, **{name: "1"})
-
-
-def test_only_this_machine_reaches_it() -> None:
-    """Also with keys: in a deployment, others would reach that."""
     with LiveServer(ROOT, AUTH="required") as server, pytest.raises(HTTPError, match="401"):
         assert server.url.startswith("http://127.0.0.1:")
         get(f"{server.space().url}/products")
 
 
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
+def test_an_invalid_service_is_a_one_line_error(tmp_path: Path) -> None:
+    for code, message in (
         (None, "does not exist; `restkeeper new NAME`"),
         ("from flask import Flask\napp = Flask('host')\n", "has no create_app(), so it is no Restkeeper service"),
         ("def create_app():\n    return 5\n", "must return a restkeeper.Application from create_app(), not int"),
-    ],
-)
-def test_an_invalid_service_is_a_one_line_error(tmp_path: Path, code: str | None, message: str) -> None:
-    if code is not None:
-        (tmp_path / "app.py").write_text(code)
-    with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
-        pass
-    assert message in str(raised.value)
-    assert str(raised.value).startswith("the service did not start: restkeeper: ") and "app.py" in str(raised.value)
-    assert "\n" not in str(raised.value)
+    ):
+        if code is not None:
+            (tmp_path / "app.py").write_text(code)
+        with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
+            pass
+        assert message in str(raised.value)
+        assert str(raised.value).startswith("the service did not start: restkeeper: ") and "app.py" in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_other_files_of_the_folder_have_no_effect(tmp_path: Path) -> None:
@@ -173,7 +166,6 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_server_ends_with_its_parent() -> None:
-    """Also if a test is killed: no server remains."""
     command = [sys.executable, "-c", KILLED, str(ROOT)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout

@@ -19,6 +19,7 @@ from tests.callers import ADMIN, ADMIN_KEY
 from tests.clock import SetClock
 from tests.shop import create_app as create_shop
 from tests.shop.related import VERSIONS, create_app
+from tests.test_pages import links_of
 from tests.test_stored import resource
 
 pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi", "webhooks", "idempotency", "pages")
@@ -51,14 +52,9 @@ class Mounted:
 
     def walk(self, address: str, rel: str) -> list[list[Any]]:
         pages = [self.follow(address)]
-        while link := links(pages[-1]).get(rel):
+        while link := links_of(pages[-1]).get(rel):
             pages.append(self.follow(link))
         return [page.json for page in pages]
-
-
-def links(response: TestResponse) -> dict[str, str]:
-    found = re.findall(r'<([^>]*)>; rel="([\w-]+)"', response.headers.get("Link", ""))
-    return {rel: target for target, rel in found}
 
 
 @pytest.fixture(params=PREFIXES)
@@ -95,7 +91,7 @@ def test_lists_lead_to_their_other_pages(app: Application) -> None:
         for mounted in (Mounted(app, prefix) for prefix in PREFIXES):
             pages = mounted.walk(address, "next")
             assert [[each["id"] for each in page] for page in pages] == [ids[:2], ids[2:4], ids[4:]]
-            found = links(mounted.follow(address))
+            found = links_of(mounted.follow(address))
             assert mounted.follow(found["first"]).json == pages[0]
             back = mounted.walk(found["last"], "prev")
             assert [each["id"] for page in reversed(back) for each in page] == ids
@@ -108,12 +104,11 @@ def test_the_feed_and_deliveries_lead_on(mounted: Mounted) -> None:
     assert [[each["id"] for each in page] for page in pages] == [[pings[2], pings[1]], [pings[0]]]
     things = [mounted.post("/things").json["id"] for _ in range(2)]
     event = mounted.get("/api/v2/events?limit=1&type=thing.*")
-    following = mounted.follow(links(event)["next"])
+    following = mounted.follow(links_of(event)["next"])
     assert [each["data"]["id"] for each in (*event.json, *following.json)] == things
 
 
 def test_embedded_items_lead_to_those_that_follow(mounted: Mounted) -> None:
-    """In the version of the request."""
     person = mounted.post("/people").json["id"]
     for _ in range(12):
         mounted.post("/orders", {"customer": person})
@@ -124,14 +119,13 @@ def test_embedded_items_lead_to_those_that_follow(mounted: Mounted) -> None:
 
 
 def test_versions_lead_to_their_successor(prefix: str) -> None:
-    """One that is deprecated, and one that is retired."""
     (ends,) = VERSIONS.deprecations
     retired = Versions(*VERSIONS, unversioned="v2", deprecations=[replace(ends, sunset=ends.since)])
     for versions, status in ((VERSIONS, 200), (retired, 410)):
         mounted = Mounted(create_app(CONFIG, versions=versions, clock=SetClock(1800000000.0)), prefix)
         old = mounted.get("/api/v1/people")
-        assert (old.status_code, links(old)["successor-version"]) == (status, f"{prefix}/api/v2/people")
-        assert mounted.follow(links(old)["successor-version"]).json == []
+        assert (old.status_code, links_of(old)["successor-version"]) == (status, f"{prefix}/api/v2/people")
+        assert mounted.follow(links_of(old)["successor-version"]).json == []
 
 
 def test_a_problem_leads_to_its_type(mounted: Mounted, prefix: str) -> None:
@@ -148,7 +142,6 @@ def test_a_problem_leads_to_its_type(mounted: Mounted, prefix: str) -> None:
 
 
 def test_an_item_that_a_version_cannot_show_names_another(tmp_path: Path, prefix: str) -> None:
-    """With the address there."""
     config, text = replace(CONFIG, database_url=f"sqlite:///{tmp_path}/store.db"), fields.String(load_default="")
     old = Mounted(create_shop(config, [resource({"count": text})]), prefix).post("/notes", {"count": "seven"}).json
     convert = Convert({"count": text}, ["count"], up=int, down=str)

@@ -26,7 +26,6 @@ from tests.waiting import until
 
 @pytest.mark.needs("keys", "webhooks")
 def test_no_store_is_created_by_mistake(tmp_path: Path) -> None:
-    """The error names the mistyped place in one line, and no store is created."""
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     runner = create_app(Config(database_url=url), RESOURCES, serves=False).test_cli_runner()
     commands = ["export products", "keys list", "keys revoke x", "keys rotate x", "deliver --once", "reap"]

@@ -58,7 +58,6 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def everything(part: Any) -> Iterator[Any]:
-    """All objects of the document, the outer ones first."""
     if isinstance(part, dict):
         yield part
     for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
@@ -101,7 +100,7 @@ def test_later_routes_are_documented() -> None:
     assert response.status_code == 200 and "get" in response.json["paths"]["/later"]
 
 
-def test_every_operation_has_a_unique_name(document: Any) -> None:
+def test_every_operation_has_its_name_and_responses(document: Any) -> None:
     """Each has a unique operationId, a summary, a description and a tag that is explained."""
     found = [operation for _, _, operation in operations(document)]
     sent = [item["post"] for item in document.get("webhooks", {}).values()]
@@ -118,7 +117,7 @@ def test_every_operation_has_a_unique_name(document: Any) -> None:
             assert named.sub(r"\1", repr(v1).replace("'", '"')) == named.sub(r"\1", repr(current).replace("'", '"'))
 
 
-def test_every_example_is_valid(document: Any) -> None:
+def test_every_example_is_valid_and_can_be_sent(document: Any, client: FlaskClient) -> None:
     pairs = []
     for part in everything(document):
         if isinstance(part.get("examples"), dict) and "schema" in part:
@@ -130,21 +129,6 @@ def test_every_example_is_valid(document: Any) -> None:
     assert len(pairs) > 50
     for schema, value in pairs:
         fits(document, schema, value)
-
-
-def test_examples_can_be_sent_and_returned(client: FlaskClient, document: Any) -> None:
-    """An example has the fields of a response in their order; that of a create is stored, with every field of it."""
-    known = document["components"]
-    for name in ("Product", "User"):
-        (returned,) = known["responses"][f"{name}Kept"]["content"]["application/json"]["examples"].values()
-        assert list(returned["value"]) == list(known["schemas"][name]["properties"])
-        (sent,) = known["requestBodies"][f"{name}Input"]["content"]["application/json"]["examples"].values()
-        made = client.post(f"/{name.lower()}s", json=sent["value"])
-        assert made.status_code == 200 and made.json.items() >= sent["value"].items()
-
-
-def test_examples_have_existing_problem_types(document: Any) -> None:
-    """With the status of the type."""
     found = {
         (example["value"]["type"], example["value"]["status"])
         for response in document["components"]["responses"].values()
@@ -152,6 +136,13 @@ def test_examples_have_existing_problem_types(document: Any) -> None:
     }
     known = {(kind.uri or f"/problems/{kind.name}", kind.status) for kind in Problem.__subclasses__()}
     assert found <= known and len(found) > 10
+    known = document["components"]
+    for name in ("Product", "User"):
+        (returned,) = known["responses"][f"{name}Kept"]["content"]["application/json"]["examples"].values()
+        assert list(returned["value"]) == list(known["schemas"][name]["properties"])
+        (sent,) = known["requestBodies"][f"{name}Input"]["content"]["application/json"]["examples"].values()
+        made = client.post(f"/{name.lower()}s", json=sent["value"])
+        assert made.status_code == 200 and made.json.items() >= sent["value"].items()
 
 
 def test_a_third_collection_is_documented(document: Any) -> None:
@@ -215,20 +206,6 @@ def test_every_type_of_event_is_documented(document: Any) -> None:
     assert "disabled" in schemas["WebhookInput"]["properties"]["status"]["enum"]
 
 
-@pytest.mark.needs("events")
-def test_the_feed_accepts_the_documented_parameters(app: Flask, document: Any) -> None:
-    """Each type and collection of the document, and no other collection of the service."""
-    parameters = {
-        each["name"]: each for each in document["paths"]["/api/v1/events"]["get"]["parameters"] if "name" in each
-    }
-    client = app.test_client()
-    for name in ("type", "collection"):
-        listed = parameters[name]["schema"]["items"]["enum"]
-        assert [value for value in listed if client.get(f"/api/v1/events?{name}={value}").status_code != 200] == []
-    message = client.get("/api/v1/events?collection=none").json["errors"][0]["detail"]
-    assert message.partition("there are: ")[2].split(", ") == listed
-
-
 @pytest.mark.needs("webhooks")
 def test_webhook_requests_match_the_document(document: Any) -> None:
     sent = sent_by_the_service()
@@ -245,7 +222,7 @@ def test_webhook_requests_match_the_document(document: Any) -> None:
 
 
 @pytest.mark.needs("events")
-def test_the_feed_matches_the_document(document: Any) -> None:
+def test_the_feed_and_its_parameters_match_the_document(document: Any, app: Flask) -> None:
     client = create_app(Config(), RESOURCES).test_client()
     for name, body in BODIES.items():
         client.delete(client.post(f"/{name}", json=body).headers["Location"])
@@ -255,11 +232,19 @@ def test_the_feed_matches_the_document(document: Any) -> None:
     assert len(events) == 2 * len(BODIES)
     for event in events:
         fits(document, {"$ref": mapping[event["type"]]}, event)
+    parameters = {
+        each["name"]: each for each in document["paths"]["/api/v1/events"]["get"]["parameters"] if "name" in each
+    }
+    client = app.test_client()
+    for name in ("type", "collection"):
+        listed = parameters[name]["schema"]["items"]["enum"]
+        assert [value for value in listed if client.get(f"/api/v1/events?{name}={value}").status_code != 200] == []
+    message = client.get("/api/v1/events?collection=none").json["errors"][0]["detail"]
+    assert message.partition("there are: ")[2].split(", ") == listed
 
 
 @pytest.mark.needs("webhooks")
 def test_a_collection_without_events_is_not_documented() -> None:
-    """The feed and webhooks have no types for it."""
     quiet = replace(ORDERS, events=False)
     document = create_app(Config(), [quiet]).test_client().get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()
@@ -279,7 +264,6 @@ def schemas_of(part: Any) -> Iterator[tuple[Any, set[str]]]:
 
 
 def lacks(schema: Any, kinds: set[str]) -> Iterator[str]:
-    """The limits that a schema lacks."""
     if "integer" in kinds:
         yield from {"format", "minimum", "maximum"} - schema.keys()
     if "string" in kinds and not schema.keys() & {"enum", "const", "maxLength"}:
@@ -307,7 +291,6 @@ def test_every_schema_has_limits(config: Config) -> None:
 
 
 def test_the_documented_lengths_of_parameters_are_exact(server: Gunicorn, document: Any) -> None:
-    """A parameter of the documented length is accepted, and one character more is not."""
     parameters = document["components"]["parameters"]
     most = parameters["IfNoneMatch"]["schema"]["maxLength"]
     assert server.get("/products", {"If-None-Match": "x" * most}).status == 200

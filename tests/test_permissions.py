@@ -16,7 +16,7 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needs
-from tests.callers import ADMIN, ADMIN_KEY, make_key
+from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.recorder import next_of
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
@@ -55,12 +55,7 @@ def client() -> FlaskClient:
     return service().test_client()
 
 
-def key(client: FlaskClient, *scopes: str) -> dict[str, str]:
-    return {"X-API-Key": make_key(client, *scopes)["secret"]}
-
-
 def routes(app: Application) -> Iterator[tuple[str, str, str]]:
-    """Each route of the service by its rule, method and permission."""
     guard = service_of(app).guard
     for rule in app.url_map.iter_rules():
         for method in sorted(rule.methods or ()):
@@ -141,7 +136,7 @@ def test_a_route_can_be_added_to_the_application() -> None:
         assert [client.get(f"/{path}", headers=headers).status_code for headers in keys] == statuses
 
 
-def test_a_route_without_permission_stops_the_start() -> None:
+def test_a_route_without_permission_or_a_duplicate_name_stops_the_start() -> None:
     """Each handler must declare its permission, when it is added, and by a name that exists."""
     app = service()
     with pytest.raises(ValueError, match=r"new: say what it needs, with @restkeeper\.needs of 'public', "):
@@ -150,10 +145,6 @@ def test_a_route_without_permission_stops_the_start() -> None:
         app.add_url_rule("/new", "new", needs("read")(lambda: "x"))
     with pytest.raises(ValueError, match=re.escape("needs('publik'): must be one of 'public', 'probe', ")):
         needs("publik")
-
-
-def test_a_duplicate_name_stops_the_start() -> None:
-    """A collection cannot have a path of the service or of another collection, nor the same names of events."""
     for name, singular, taken in (
         *(("keys", "thing", "keys"), ("docs", "thing", "docs"), ("products", "thing", "products")),
         *(("things", "webhook", "webhook"), ("things", "product", "product")),
@@ -208,6 +199,10 @@ def test_the_item_of_another_owner_is_protected(
                 assert response.status_code == 404 and "ETag" not in response.headers
             assert client.get(path, headers=mine).json == made.json
             assert status_of(client, method, path, rightful) == 200, (method, rule)
+    path = client.post("/notes", json={"name": "x"}, headers=mine).headers["Location"]
+    assert client.put(path, json={"name": "y"}, headers=ADMIN).status_code == 200
+    assert client.patch(path, json={"name": "z"}, headers=mine).json["name"] == "z"
+    assert client.get(path, headers=others).status_code == 404
 
 
 def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
@@ -230,13 +225,6 @@ def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, 
         assert (page.json, page.headers["X-Total-Count"]) == ([], "0"), query
     tag = {"If-None-Match": client.get("/notes", headers=mine).headers["ETag"]}
     assert [client.get("/notes", headers=who | tag).status_code for who in (mine, others, ADMIN)] == [304, 200, 200]
-
-
-def test_an_item_keeps_its_owner(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
-    path = client.post("/notes", json={"name": "x"}, headers=mine).headers["Location"]
-    assert client.put(path, json={"name": "y"}, headers=ADMIN).status_code == 200
-    assert client.patch(path, json={"name": "z"}, headers=mine).json["name"] == "z"
-    assert client.get(path, headers=others).status_code == 404
 
 
 @pytest.mark.needs("events")
@@ -273,7 +261,7 @@ def test_the_owner_in_a_query_is_of_the_created_item() -> None:
 
     config = Config(auth="required", admin_key=ADMIN_KEY)
     client = create_app(config, (notes, posts)).test_client()
-    alice = {"X-API-Key": make_key(client, "notes:read", "posts:read", "posts:write", owner="alice")["secret"]}
+    alice = key(client, "notes:read", "posts:read", "posts:write", owner="alice")
     assert client.post("/notes?owner=alice", json={"name": "x"}, headers=ADMIN).status_code == 200
     assert client.post("/notes/log?owner=alice", headers=ADMIN).status_code == 200
     assert client.post("/notes/log?owner=bob", headers=alice).status_code == 200
@@ -286,7 +274,6 @@ def test_the_owner_in_a_query_is_of_the_created_item() -> None:
 
 @pytest.mark.needs("idempotency")
 def test_a_key_is_not_repeated_for_another_owner(client: FlaskClient) -> None:
-    """The response to the same body for one owner is none to that for another."""
     sent, headers = {"name": "x"}, {**ADMIN, "Idempotency-Key": "one"}
     statuses = [client.post(f"/notes?owner={owner}", json=sent, headers=headers).status_code for owner in "aab"]
     assert statuses == [200, 200, 422] and len(client.get("/notes", headers=ADMIN).json) == 1
@@ -309,7 +296,6 @@ def test_counts_need_permission_to_read(client: FlaskClient, mine: dict[str, str
 
 
 def test_responses_are_not_for_shared_caches(client: FlaskClient) -> None:
-    """With required credentials, items and lists are private, and keys are not cached at all."""
     path = client.post("/products", json={"name": "x"}, headers=ADMIN).headers["Location"]
     for each in ("/products", path):
         assert client.get(each, headers=ADMIN).headers["Cache-Control"] == "private, no-cache"

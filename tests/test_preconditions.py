@@ -102,7 +102,6 @@ def test_lists_have_etags_on_which_a_create_can_depend(client: FlaskClient) -> N
 
 
 def test_if_match_can_be_required() -> None:
-    """With REQUIRE_IF_MATCH a write without If-Match returns 428; creating needs none."""
     client = create_app(Config(require_if_match=True)).test_client()
     where, tag = make(client)
     for method in ("PUT", "PATCH", "DELETE"):
@@ -220,7 +219,6 @@ class TestAClockThatWentBack:
 
     @pytest.mark.needs("events")
     def test_a_deletion_is_not_before_the_last_change(self) -> None:
-        """Its event has a later time than that of the change."""
         clock, client = with_clock()
         where, _ = make(client)
         clock.now -= 60
@@ -230,7 +228,6 @@ class TestAClockThatWentBack:
 
     @pytest.mark.needs("keys", "webhooks")
     def test_rotation_is_a_change(self) -> None:
-        """A key or webhook that is rotated has a later time than before, whatever the clock says."""
         clock, client = with_clock()
         for path, body in {
             "/api/v1/keys": {"name": "x", "scopes": ["products:read"]},

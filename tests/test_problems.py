@@ -2,7 +2,6 @@
 
 import logging
 import time
-from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -123,7 +122,6 @@ def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_500_reveals_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """An unexpected error is a 500 without its cause; the log has everything, with the request's id."""
     client = _client_of_broken_store(ZeroDivisionError("the secret cause"), monkeypatch)
     with caplog.at_level(logging.ERROR, "restkeeper"):
         response = client.get("/products/x", headers={"X-Request-Id": "find-me"})
@@ -137,37 +135,27 @@ def test_a_500_reveals_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
 TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "name", "retry", "members"),
-    [
+def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Each has its status, type, headers and members; the log has those that are the server's fault, with the cause."""
+    for error, status, name, retry, members in (
         (RecordNotFound("gone"), 404, "not-found", None, {"detail": "gone"}),
         (DuplicateValue("sku"), 409, "duplicate", None, {"detail": "another item has this sku", "errors": TAKEN}),
         (StoreUnavailable("busy"), 503, "unavailable", "1", {"detail": "busy"}),
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
-    ],
-)
-def test_exceptions_of_a_store_are_problems(
-    error: StoreError,
-    status: int,
-    name: str,
-    retry: str | None,
-    members: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Each has its status, type, headers and members; the log has those that are the server's fault, with the cause."""
-    client = _client_of_broken_store(error, monkeypatch)
-    for response in (client.post("/products", json={"name": "x"}), client.get("/products/x")):
-        assert (response.status_code, response.headers.get("Retry-After")) == (status, retry)
-        assert response.json["type"].endswith(f"/problems/{name}")
-    standard = ("type", "title", "status", "instance", "request_id")
-    assert {key: value for key, value in response.json.items() if key not in standard} == members
-    assert not caplog.records
-    error.__cause__ = OSError("the secret cause")
-    monkeypatch.setattr(web_errors, "_logged", {})
-    assert client.get("/products/x").json["detail"] == members["detail"]
-    logged = [record.exc_text or record.getMessage() for record in caplog.records]
-    assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
+    ):
+        caplog.clear()
+        client = _client_of_broken_store(error, monkeypatch)
+        for response in (client.post("/products", json={"name": "x"}), client.get("/products/x")):
+            assert (response.status_code, response.headers.get("Retry-After")) == (status, retry)
+            assert response.json["type"].endswith(f"/problems/{name}")
+        standard = ("type", "title", "status", "instance", "request_id")
+        assert {key: value for key, value in response.json.items() if key not in standard} == members
+        assert not caplog.records
+        error.__cause__ = OSError("the secret cause")
+        monkeypatch.setattr(web_errors, "_logged", {})
+        assert client.get("/products/x").json["detail"] == members["detail"]
+        logged = [record.exc_text or record.getMessage() for record in caplog.records]
+        assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
 
 
 @pytest.mark.needs("health")

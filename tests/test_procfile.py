@@ -46,11 +46,7 @@ def record_expired(transaction: Transaction) -> None:
         transaction.record(Event("product.created", "products", "x", rfc3339(at), b"{}"))
 
 
-def test_it_has_the_processes_of_a_deployment() -> None:
-    assert list(PROCFILE) == ["release", "web", "worker", "reaper"]
-
-
-def test_the_release_creates_the_tables(tmp_path: Path) -> None:
+def test_the_release_comes_first_and_creates_the_tables(tmp_path: Path) -> None:
     """A new store, and one that exists; it needs no file of secrets and no port."""
     for _ in range(2):
         done = subprocess.run(
@@ -60,6 +56,7 @@ def test_the_release_creates_the_tables(tmp_path: Path) -> None:
     store = open_store(database_url(tmp_path), [])
     store.check()
     store.close()
+    assert list(PROCFILE) == ["release", "web", "worker", "reaper"]
 
 
 @pytest.mark.needs("events")
@@ -141,7 +138,6 @@ def test_the_reaper_ends_if_its_store_is_gone(
 
 @pytest.mark.needs("events", "idempotency")
 def test_a_stopped_reaper_begins_no_other_batch(app: Application, reap: Callable[[int], Result]) -> None:
-    """What is left is deleted by the next one."""
     app.extensions["restkeeper"].store.write(record_expired)
     assert reap(0).stdout == ""
     assert reap(1).stdout == "deleted 0 expired responses and 1 expired events\n"

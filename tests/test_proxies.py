@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from flask import request
 
 from restkeeper.config import Config
@@ -24,51 +23,26 @@ def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[
     return seen[0]
 
 
-@pytest.mark.parametrize(
-    ("hops", "forwarded", "address"),
-    [
-        (0, "1.1.1.1", "10.9.9.9"),
-        (1, "1.1.1.1", "1.1.1.1"),
-        (1, "6.6.6.6, 1.1.1.1", "1.1.1.1"),
-        (2, "6.6.6.6, 1.1.1.1, 10.0.0.1", "1.1.1.1"),
-        (3, "6.6.6.6,7.7.7.7,1.1.1.1,10.0.0.1,10.0.0.2", "1.1.1.1"),
-        (2, "1.1.1.1", "10.9.9.9"),
-        (1, None, "10.9.9.9"),
-        (1, "", "10.9.9.9"),
-        (1, "1.1.1.1,", "10.9.9.9"),
-        (1, ", 1.1.1.1", "1.1.1.1"),
-        (1, '6.6.6.6, ", 1.1.1.1', "1.1.1.1"),
-        (2, '6.6.6.6, "a\\, 1.1.1.1, 10.0.0.1', "1.1.1.1"),
-        (1, "1.1.1.1:5555", "1.1.1.1"),
-        (1, "2001:db8::1", "2001:db8::1"),
-        (1, "[2001:DB8:0::1]", "2001:db8::1"),
-        (1, "[2001:db8::1]:5555", "2001:db8::1"),
-        (1, "fe80::1%<b>", "10.9.9.9"),
-        (1, "[2001:db8::1]" + "x" * 51, "2001:db8::1"),  # 64 characters, of which the last are a port
-        (1, "[2001:db8::1]" + "x" * 52, "10.9.9.9"),
-        (1, "unknown", "10.9.9.9"),
-        (1, "_hidden", "10.9.9.9"),
-        (1, "1.1.1.1.1", "10.9.9.9"),
-        (1, "1.1.1.01", "10.9.9.9"),
-        (1, "6.6.6.6, for=1.1.1.1", "10.9.9.9"),
-        (1, "1.1.1.1 admin", "10.9.9.9"),
-    ],
-)
-def test_only_trusted_proxies_are_believed(hops: int, forwarded: str | None, address: str) -> None:
+def test_only_trusted_proxies_give_the_address_and_the_scheme() -> None:
     """The caller is the peer of the farthest one; what a client writes before, or what is no address, is ignored."""
-    assert caller(hops, forwarded)[0] == address
-
-
-@pytest.mark.parametrize(
-    ("hops", "proto", "scheme"),
-    [
+    for hops, forwarded, address in (
+        *((0, "1.1.1.1", "10.9.9.9"), (1, "1.1.1.1", "1.1.1.1"), (1, "6.6.6.6, 1.1.1.1", "1.1.1.1")),
+        *((2, "6.6.6.6, 1.1.1.1, 10.0.0.1", "1.1.1.1"), (3, "6.6.6.6,7.7.7.7,1.1.1.1,10.0.0.1,10.0.0.2", "1.1.1.1")),
+        *((2, "1.1.1.1", "10.9.9.9"), (1, None, "10.9.9.9"), (1, "", "10.9.9.9"), (1, "1.1.1.1,", "10.9.9.9")),
+        *((1, ", 1.1.1.1", "1.1.1.1"), (1, '6.6.6.6, ", 1.1.1.1', "1.1.1.1")),
+        *((2, '6.6.6.6, "a\\, 1.1.1.1, 10.0.0.1', "1.1.1.1"), (1, "1.1.1.1:5555", "1.1.1.1")),
+        *((1, "2001:db8::1", "2001:db8::1"), (1, "[2001:DB8:0::1]", "2001:db8::1")),
+        *((1, "[2001:db8::1]:5555", "2001:db8::1"), (1, "fe80::1%<b>", "10.9.9.9")),
+        *((1, "[2001:db8::1]" + "x" * 51, "2001:db8::1"), (1, "[2001:db8::1]" + "x" * 52, "10.9.9.9")),
+        *((1, "unknown", "10.9.9.9"), (1, "_hidden", "10.9.9.9"), (1, "1.1.1.1.1", "10.9.9.9")),
+        *((1, "1.1.1.01", "10.9.9.9"), (1, "6.6.6.6, for=1.1.1.1", "10.9.9.9"), (1, "1.1.1.1 admin", "10.9.9.9")),
+    ):
+        assert caller(hops, forwarded)[0] == address, (hops, forwarded)
+    for hops, proto, scheme in (
         *((0, "https", "http"), (1, "https", "https"), (1, "HTTPS", "https"), (1, "https, http", "http")),
         *((2, "http, https, http", "https"), (2, "https", "http"), (1, "javascript", "http"), (1, "", "http")),
-    ],
-)
-def test_only_trusted_proxies_give_the_scheme(hops: int, proto: str, scheme: str) -> None:
-    """If it is one of HTTP's."""
-    assert caller(hops, None, proto=proto)[1] == scheme
+    ):
+        assert caller(hops, None, proto=proto)[1] == scheme, (hops, proto)
 
 
 def test_other_forwarded_headers_are_ignored() -> None:
@@ -80,7 +54,6 @@ def test_other_forwarded_headers_are_ignored() -> None:
 
 
 def test_several_header_lines_are_one_list(tmp_path: Path) -> None:
-    """Under gunicorn, entries in separate lines count like those in one; the log has the caller."""
     lines = b"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 7.7.7.7, 1.1.1.1\r\nX-Forwarded-Proto: https\r\n"
     settings = {"TRUSTED_PROXIES": "1", "LOG_FORMAT": "json", "TRUSTED_HOSTS": "x,127.0.0.1"}
     with Gunicorn(tmp_path, workers=1, AUTH="open-to-all", **settings) as server:

@@ -26,9 +26,9 @@ from restkeeper import (
 )
 from restkeeper.config import Config
 from restkeeper.web import queries
-from tests.callers import make_key
+from tests.callers import ADMIN_KEY, key
 from tests.shop import RESOURCES, create_app
-from tests.test_lists import links
+from tests.test_pages import links_of
 
 
 class Part(ItemSchema):
@@ -207,30 +207,26 @@ def test_counts_have_a_bound(bills: FlaskClient, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_list_has_its_own_order_and_page(bills: FlaskClient) -> None:
-    """Without parameters it has these, and a walk by cursor visits each item once."""
     response, found = bills.get("/bills?fields=name"), []
     assert len(response.json) == 3
-    while "next" in links(response):
+    while "next" in links_of(response):
         found += [each["name"] for each in response.json]
-        response = bills.get(links(response)["next"])
+        response = bills.get(links_of(response)["next"])
     assert [*found, *(each["name"] for each in response.json)] == ["ab", 'q"', "a", "Ab", "b,c"]
     assert [each["name"] for each in bills.get("/bills?sort=name&limit=2").json] == ["Ab", "a"]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
+def test_wrong_declarations() -> None:
+    for options, reason in (
         ({"sort": "tags"}, "bills: sort='tags': 'tags' is none of id, name, note, paid_at, "),
         ({"page_limit": 0}, "bills: page_limit=0: must be a whole number from 1"),
         ({"indexes": (Index("lines.none"),)}, "bills.lines.none: cannot be indexed or searched; there are: "),
         ({"indexes": (Index("attributes.*"),)}, r"bills.attributes.\*: cannot be indexed or searched; there are: "),
         ({"indexes": (Index("lines.sku", unique=True),)}, "bills.lines.sku: can have several values: write Index"),
         ({"search": ("lines.sku",)}, "bills.lines.sku: cannot be indexed or searched; there are: "),
-    ],
-)
-def test_wrong_declarations(options: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        Resource("bills", "bill", BillSchema, **options)
+    ):
+        with pytest.raises(ValueError, match=reason):
+            Resource("bills", "bill", BillSchema, **options)
 
 
 VERSIONS = Versions(Version("v1", successor="v2", revisions={"bills": 1}), Version("v2"), unversioned="v2")
@@ -239,7 +235,6 @@ MOVED = replace(BILLS, indexes=(), upgrades={2: [Rename("rest", "attributes"), R
 
 @pytest.mark.needs("versions")
 def test_an_older_version_has_its_own_names() -> None:
-    """In paths, in counts, and where the order is that of the list."""
     client = create_app(Config(), [MOVED], versions=VERSIONS).test_client()
     for each in SAMPLE:
         assert client.post("/bills", json=each).status_code == 200
@@ -254,15 +249,16 @@ def test_an_older_version_has_its_own_names() -> None:
 @pytest.mark.needs("ownership", "keys")
 def test_counts_are_of_the_items_that_a_caller_sees() -> None:
     """Where only their owner sees items, a caller counts its own, and has its own ETag."""
-    config = Config(auth="required", admin_key="an-admin-key-of-enough-characters", rate_limit="off")
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
     client = create_app(config, [replace(BILLS, ownership=Ownership.ALL)]).test_client()
-    keys = [{"X-API-Key": make_key(client, "bills:read", "bills:write")["secret"]} for _ in range(2)]
+    keys = [key(client, "bills:read", "bills:write") for _ in range(2)]
     for n in (0, 0, 1):
         assert client.post("/bills", json={"name": f"{n}"}, headers=keys[n]).status_code == 200
     responses = [client.get("/bills?count=name", headers=each) for each in keys]
     assert [each.json for each in responses] == [[{"value": "0", "count": 2}], [{"value": "1", "count": 1}]]
     client.post("/bills", json={"name": "1"}, headers=keys[1])
     again = [
-        client.get("/bills?count=name", headers={**key, "If-None-Match": responses[0].headers["ETag"]}) for key in keys
+        client.get("/bills?count=name", headers={**each, "If-None-Match": responses[0].headers["ETag"]})
+        for each in keys
     ]
     assert [each.status_code for each in again] == [304, 200]

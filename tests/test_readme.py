@@ -61,7 +61,6 @@ def blocks(page: str, language: str = "", note: str | None = None) -> list[Block
 
 
 def service_of(page: str, folder: Path) -> Path:
-    """The folder of a new service, with the files of a page."""
     service = folder / "shop"
     assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
     for block in blocks(page, "python"):
@@ -118,7 +117,6 @@ def run_steps(page: str, folder: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Each file of a service, by its path; without caches and stores."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items() if not re.search(r"cache|\.venv|\.db", name)}
 
@@ -199,18 +197,13 @@ def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_is_tested(page: str) -> None:
+def test_every_block_is_tested_and_links_have_targets(page: str) -> None:
     """The language of a block says whether this module runs it; the other blocks are run by other tests."""
     assert {block.language for block in blocks(page)} <= {"sh", "python", "text", "log"}
     assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step", "harness"}
     for block in blocks(page, "text"):
         lines = block.text.replace("\\\n", "").splitlines()
         assert {line.split()[0] for line in lines if line} <= set(RUN_ELSEWHERE)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_have_targets(page: str) -> None:
-    """Each file of a link exists, and each fragment is a heading of its page."""
     folder = ROOT if page == README else ROOT / "docs"
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page]):
         path, _, part = target.partition("#")
@@ -218,12 +211,6 @@ def test_links_have_targets(page: str) -> None:
         assert file.is_file(), target
         headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M)
         assert not part or part in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}, target
-
-
-def test_the_readme_is_short_and_leads_to_every_page() -> None:
-    """It has at most 1,250 words."""
-    assert len(PAGES[README].split()) <= 1250
-    assert [page for page in PAGES if page != README and f"](docs/{page})" not in PAGES[README]] == []
 
 
 def test_the_receiver_of_the_readme_verifies_deliveries(tmp_path: Path) -> None:
@@ -257,33 +244,26 @@ def test_the_receiver_of_the_readme_verifies_deliveries(tmp_path: Path) -> None:
     assert "WebhookVerificationError" in errors
 
 
-def test_the_tables_are_complete() -> None:
-    """They have every problem type with its status, and every parameter of lists."""
+def test_the_pages_are_complete() -> None:
+    """With each problem type, parameter of lists, command, route and dependency; the README leads to every page."""
     for kind in Problem.__subclasses__():
         assert re.search(rf"^\| \[?`{kind.name}`[^|]*\| {kind.status} \|", PAGES["problems.md"], re.M), kind.name
     for name in RESERVED:
         assert f"| `{name}` |" in PAGES["lists.md"]
-
-
-def test_the_pages_have_every_command_and_route() -> None:
-    """Each command, and each path of the service itself."""
-    app = create_app(Config())
     assert [name for name in COMMANDS if f"restkeeper {name}" not in ALL] == []
     parts = ("service.", "keys.", "events.", "webhooks.")
-    rules = [rule.rule for rule in app.url_map.iter_rules() if rule.endpoint.startswith(parts)]
+    rules = [rule.rule for rule in create_app(Config()).url_map.iter_rules() if rule.endpoint.startswith(parts)]
     named = [rule.replace("<id>", ":id").replace("<delivery>", ":delivery").partition("/<")[0] for rule in rules]
     assert [rule for rule in named if rule not in ALL] == []
-
-
-def test_the_readme_lists_the_dependencies() -> None:
     declared = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
     assert declared
     for name in re.findall(r'"([A-Za-z0-9-]+)', declared[1]):
         assert re.search(rf"^- [^:]*\b{name}\b", PAGES[README].partition("## Dependencies")[2], re.M), name
+    assert len(PAGES[README].split()) <= 1250
+    assert [page for page in PAGES if page != README and f"](docs/{page})" not in PAGES[README]] == []
 
 
 def _port_of(process: subprocess.Popen[str]) -> int:
-    """The port on which a process listens, from the kernel."""
     while process.poll() is None:
         with suppress(OSError):  # descriptors may be closed while they are read
             sockets = {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()}
@@ -329,7 +309,6 @@ def test_the_development_server_starts(tmp_path: Path) -> None:
 
 
 def test_a_used_port_stops_the_start(tmp_path: Path) -> None:
-    """If another program listens there, the start ends with one line that names the setting."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         environ = {**os.environ, "HOST": "127.0.0.1", "PORT": str(other.getsockname()[1])}
         done = subprocess.run(

@@ -90,6 +90,9 @@ def test_a_problem_of_its_own_has_a_type(client: FlaskClient) -> None:
         assert (response.status_code, response.json["type"]) == (status, f"{PROBLEMS}{name}")
         assert "secret" not in response.text
     assert client.delete("/reports/stock").status_code == 405
+    page = {"title": "Stock is locked", "status": 409, "about": StockIsLocked.about}
+    assert client.get("/problems/stock-is-locked").json == page
+    assert client.get("/problems/conflict").json["status"] == 409
 
 
 @pytest.mark.needs("pages")
@@ -110,21 +113,12 @@ def test_a_view_can_abort() -> None:
         assert response.json["type"].endswith(name)
 
 
-def test_a_problem_of_its_own_has_a_page(client: FlaskClient) -> None:
-    """If a view declares that it returns it."""
-    page = {"title": "Stock is locked", "status": 409, "about": StockIsLocked.about}
-    assert client.get("/problems/stock-is-locked").json == page
-    assert client.get("/problems/conflict").json["status"] == 409
-
-
 @pytest.mark.needs("pages")
 def test_the_index_bears_the_name_of_the_service(client: FlaskClient) -> None:
-    """As text, whatever is in it."""
     assert "<h1>Lamps &amp; more</h1>" in client.get("/", headers={"Accept": "text/html"}).text
 
 
 def test_a_view_returns_what_flask_takes(client: FlaskClient) -> None:
-    """A value is JSON with exact decimals, a text is HTML, a response is sent as it is."""
     for name, status, content_type, text in (
         ("text", 200, "text/html; charset=utf-8", "<b>hello</b>"),
         ("list", 200, "application/json", '[{"price":0.10,"2026":null}]'),
@@ -149,10 +143,6 @@ def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
         assert len(list(find_items("products"))) == 5
         for parameters in ({"limit": 2}, {"name": ["1", "2"]}, {"offset": 3}):
             assert len(list(find_items("products", parameters))) == 2
-
-
-def test_items_have_the_order_of_their_collection() -> None:
-    """If it declares one, and the parameters have none."""
     app = shop.create_app(Config(page_limit=2, page_limit_max=2), [replace(PRODUCTS, sort="-name")])
     for name in "bca":
         app.test_client().post("/products", json={"name": name})
@@ -214,7 +204,7 @@ def test_a_view_of_options_needs_what_it_says() -> None:
     assert [client.options(path).status_code for path in ("/own", "/usual")] == [401, 200]
 
 
-@pytest.mark.needs("openapi")
+@pytest.mark.needs("openapi", "keys")
 def test_own_routes_are_documented(client: FlaskClient) -> None:
     document = client.get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()
@@ -237,13 +227,7 @@ def test_own_routes_are_documented(client: FlaskClient) -> None:
     assert schema["type"] == "array" and schema["items"] == {"$ref": "#/components/schemas/Count"}
     assert "stock-is-locked" in str(document["components"]["responses"]["StockIsLocked"])
     assert document["components"]["schemas"]["Count"]["additionalProperties"] is False
-
-
-@pytest.mark.needs("openapi", "keys")
-def test_scopes_of_own_routes_are_documented(client: FlaskClient) -> None:
-    """At the route, and among those that a key can have."""
-    document = client.get("/openapi.json").json
-    assert document["paths"]["/reports/stock"]["get"]["x-required-scope"] == "reports:read"
+    assert read["x-required-scope"] == "reports:read"
     scopes = document["components"]["schemas"]["KeyInput"]["properties"]["scopes"]["items"]["enum"]
     assert {"admin", "products:read", "reports:read", "reports:write"} <= set(scopes)
     refused = client.post("/api/v1/keys", json={"name": "x", "scopes": ["reports:delete"]})

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.callers import ADMIN_KEY
 from tests.live import ROOT, Gunicorn
 
 TOKEN = "a-token-for-who-scrapes-me"  # noqa: S105
-ADMIN_KEY = "an-admin-key-of-enough-characters"
 EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase makes some 5,000 requests besides
 
 

@@ -45,15 +45,7 @@ def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_open_mode_refuses_a_network_address() -> None:
-    """AUTH=open with a network address stops the start with one line, also if the address is only gunicorn's."""
-    done = start("--bind", "127.0.0.1:0", "--bind", "[::]:0", AUTH="open")
-    assert done.returncode != 0
-    assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
-    assert "AUTH=open lets every caller do everything" in done.stderr
-
-
-def test_gunicorn_requires_credentials_by_default(tmp_path: Path) -> None:
+def test_a_start_requires_credentials_by_default_and_on_a_network(tmp_path: Path) -> None:
     """Under the production defaults AUTH is required; the start prints that no caller can authenticate yet."""
     with Gunicorn(tmp_path, AUTH="", workers=1) as server:
         assert server.get("/products").status == 401
@@ -62,6 +54,10 @@ def test_gunicorn_requires_credentials_by_default(tmp_path: Path) -> None:
     done = start(AUTH="off")
     assert done.returncode != 0
     assert done.stderr == "restkeeper: AUTH='off': must be open or required or open-to-all\n"
+    done = start("--bind", "127.0.0.1:0", "--bind", "[::]:0", AUTH="open")
+    assert done.returncode != 0
+    assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "AUTH=open lets every caller do everything" in done.stderr
 
 
 @pytest.mark.needs("jwt")
@@ -167,7 +163,6 @@ def test_an_untrusted_host_is_not_repeated() -> None:
 
 
 def test_a_start_warns_that_any_host_is_accepted(tmp_path: Path) -> None:
-    """It warns in one line if other machines can reach the service and TRUSTED_HOSTS is not set."""
     for hosts, warnings in (("", 1), ("localhost,127.0.0.1", 0)):
         settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "LOG_LEVEL": "error", "TRUSTED_HOSTS": hosts}
         with Gunicorn(tmp_path, workers=1, **settings) as server:

@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -11,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text, Version, Versions
 from restkeeper.resources.representation import StoredRepresentation
-from tests.callers import ADMIN_KEY, make_key
+from tests.callers import ADMIN_KEY, events, key
 from tests.live import Gunicorn, send
 from tests.shop import create_app as create_shop
 from tests.shop.shapes import SETTINGS, TAGS, RateSchema, TagSchema, create_app
@@ -26,12 +25,12 @@ def client() -> FlaskClient:
     return create_app(Config()).test_client()
 
 
-def test_requests_only_read_a_collection(client: FlaskClient) -> None:
+def test_requests_only_read_or_only_add_to_a_collection(client: FlaskClient) -> None:
     """Actions write it, with events; other methods are not allowed, alone and in a batch."""
     rate = client.post("/rates/refresh", json={"currency": "EUR"}).json
     path = f"/rates/{rate['id']}"
     assert client.post(f"{path}/double").json["value"] == 2 and client.get("/rates").json[0]["version"] == 2
-    assert [each["type"] for each in client.get("/api/v1/events").json] == ["rate.created", "rate.updated"]
+    assert events(client) == ["rate.created", "rate.updated"]
     for of, methods in (("/rates", ["POST"]), (path, ["PUT", "PATCH", "DELETE"]), ("/api/v1/rates", ["POST"])):
         for method in methods:
             refused = client.open(of, method=method, json={"currency": "USD"})
@@ -43,17 +42,13 @@ def test_requests_only_read_a_collection(client: FlaskClient) -> None:
         assert (batch.status_code, batch.json["errors"][0]["pointer"]) == (422, "#/operations/0/path")
     done = {"method": "POST", "path": f"{path}/double", "body": {}}
     assert client.post("/api/v1/batch", json={"operations": [done]}).json["results"][0]["body"]["value"] == 4
-
-
-def test_items_that_are_only_created(client: FlaskClient) -> None:
-    """Any methods can be left out but GET."""
     path = client.post("/notes", json={"currency": "EUR"}).headers["Location"]
     assert client.get(path).status_code == 200 and client.delete(path).status_code == 405
     made = client.post("/api/v1/batch", json={"operations": [{"method": "POST", "path": "/notes", "body": {}}]})
     assert made.json["errors"][0]["pointer"] == "#/operations/0/body/currency"
 
 
-def test_the_document_has_the_methods_that_there_are(client: FlaskClient) -> None:
+def test_the_document_has_what_there_is(client: FlaskClient) -> None:
     document = client.get("/openapi.json").json
     paths = {path: set(item) - {"parameters"} for path, item in document["paths"].items()}
     assert (paths["/rates"], paths["/rates/{id}"], paths["/notes/{id}"]) == ({"get"}, {"get"}, {"get"})
@@ -61,12 +56,57 @@ def test_the_document_has_the_methods_that_there_are(client: FlaskClient) -> Non
     schemas = document["components"]["schemas"]
     assert {"Rate", "NoteInput"} <= schemas.keys() and schemas.keys().isdisjoint({"RateInput", "NotePatch"})
     assert any(part.get("operationId") == "refresh_rates" for part in everything(document))
+    parameters = document["components"]["parameters"]
+    assert set(schemas["Tag"]["required"]) == {"id", "name", "note"} == set(schemas["TagField"]["enum"])
+    assert not [name for name in parameters if name.startswith("Tag.") and name.split(".")[1] in TIMES]
+    assert "webhooks" not in document or schemas["ItemReference"]["required"] == []
+    fits(document, schemas["Tag"], client.get(tag(client, "red")).json)
+    list(map(Draft202012Validator.check_schema, schemas.values()))
+    settings = {path: methods for path, methods in paths.items() if path.startswith("/settings")}
+    assert settings == {"/settings": {"get", "put", "patch"}, "/settings/visit": {"post"}, "/settings/reset": {"post"}}
+    assert document["paths"]["/settings"]["get"]["operationId"] == "read_settings"
+    assert schemas["Settings"]["required"] == ["theme", "visits"] == list(schemas["SettingsInput"]["properties"])
+    assert "create" in document["paths"]["/company"]["put"]["description"]
+    fits(document, schemas["Settings"], client.get("/settings").json)
 
 
-@pytest.mark.parametrize("methods", ["GET", ("POST",), ("GET", "HEAD"), ()])
-def test_methods_that_cannot_be(methods: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="rates: methods=.*: must be 'GET' and some of .*'DELETE'"):
-        Resource("rates", "rate", RateSchema, methods=methods)
+def test_declarations_that_cannot_be() -> None:
+    for methods in (
+        "GET",
+        ("POST",),
+        ("GET", "HEAD"),
+        (),
+    ):
+        with pytest.raises(ValueError, match="rates: methods=.*: must be 'GET' and some of .*'DELETE'"):
+            Resource("rates", "rate", RateSchema, methods=methods)
+    for excluded in (
+        ("id",),
+        ("id", "version"),
+    ):
+        schema = type("TagSchema", (ItemSchema,), {"Meta": type("Meta", (), {"exclude": excluded})})
+        with pytest.raises(ValueError, match="tags: TagSchema.Meta: leaves out id: exclude only times and version"):
+            Resource("tags", "tag", schema)
+    for fields in (
+        {"version": Text(load_default="")},
+        {"of": Text(load_default="", data_key="version")},
+    ):
+        schema = type("TagSchema", (TagSchema if "of" in fields else ItemSchema,), fields)
+        with pytest.raises(ValueError, match="tags.version: the server sets it: use another name"):
+            Resource("tags", "tag", schema)
+    with pytest.raises(ValueError, match="tags: sort='-created_at': 'created_at' is none of id, name"):
+        replace(TAGS, sort="-created_at")
+    with pytest.raises(ValueError, match="tags.created_at: cannot be indexed"):
+        replace(TAGS, indexes=(Index("created_at"),))
+    for options, expected in (
+        ({"methods": ("GET", "DELETE")}, "methods=.*: must be 'GET' and some of .'PUT', 'PATCH'"),
+        ({"search": ("theme",)}, "a singleton is one item of all callers: leave out indexes, search, sort"),
+        ({"ids": "client"}, ".* leave out .* ids"),
+        ({"ownership": Ownership.ALL}, ".* leave out .* ownership"),
+    ):
+        with pytest.raises(ValueError, match=f"settings: {expected}"):
+            Resource("settings", "settings", SETTINGS.schema, singleton=True, **options)
+    with pytest.raises(ValueError, match="settings: action.'clear', of='collection'.: must be 'item'"):
+        SETTINGS.action("clear", of="collection")
 
 
 TIMES = {"created_at", "updated_at", "version"}
@@ -99,28 +139,16 @@ def test_items_without_times_and_version(client: FlaskClient) -> None:
     assert len(data) == 6 and all(each.keys() == {"id", "name", "note"} for each in data)
 
 
-@pytest.mark.parametrize("name", sorted(TIMES))
-def test_what_is_excluded_is_no_field(client: FlaskClient, name: str) -> None:
-    """Of no request: it is refused as each unknown name is."""
-    path, sent = tag(client, "red"), {"name": "blue", name: 1}
-    for method, of in (("POST", "/tags"), ("PUT", path), ("PATCH", path)):
-        refused = client.open(of, method=method, json=sent)
-        fault = {"pointer": f"#/{name}", "detail": "is not a field of this collection"}
-        assert (refused.status_code, refused.json["errors"]) == (422, [fault])
-    for query in (f"{name}=1", f"sort={name}", f"fields={name}"):
-        assert client.get(f"/tags?{query}").status_code == 400
-    assert client.get(path).json["name"] == "red"
-
-
-def test_the_document_is_without_them(client: FlaskClient) -> None:
-    """Also what is sent to webhooks instead of an item that is too large."""
-    document = client.get("/openapi.json").json
-    schemas, parameters = document["components"]["schemas"], document["components"]["parameters"]
-    assert set(schemas["Tag"]["required"]) == {"id", "name", "note"} == set(schemas["TagField"]["enum"])
-    assert not [name for name in parameters if name.startswith("Tag.") and name.split(".")[1] in TIMES]
-    assert "webhooks" not in document or schemas["ItemReference"]["required"] == []
-    fits(document, schemas["Tag"], client.get(tag(client, "red")).json)
-    list(map(Draft202012Validator.check_schema, schemas.values()))
+def test_what_is_excluded_is_no_field(client: FlaskClient) -> None:
+    for name in sorted(TIMES):
+        path, sent = tag(client, "red"), {"name": "blue", name: 1}
+        for method, of in (("POST", "/tags"), ("PUT", path), ("PATCH", path)):
+            refused = client.open(of, method=method, json=sent)
+            fault = {"pointer": f"#/{name}", "detail": "is not a field of this collection"}
+            assert (refused.status_code, refused.json["errors"]) == (422, [fault])
+        for query in (f"{name}=1", f"sort={name}", f"fields={name}"):
+            assert client.get(f"/tags?{query}").status_code == 400
+        assert client.get(path).json["name"] == "red"
 
 
 def test_excluded_times_are_stored() -> None:
@@ -178,32 +206,6 @@ def test_an_export_is_without_times(tmp_path: Path) -> None:
         assert "1 already there" in run(args=["import", "tags", f"{tmp_path}/{name}"]).output
 
 
-@pytest.mark.parametrize("excluded", [("id",), ("id", "version")])
-def test_items_have_an_id(excluded: tuple[str, ...]) -> None:
-    """The start says what can be excluded."""
-    schema = type("TagSchema", (ItemSchema,), {"Meta": type("Meta", (), {"exclude": excluded})})
-    with pytest.raises(ValueError, match="tags: TagSchema.Meta: leaves out id: exclude only times and version"):
-        Resource("tags", "tag", schema)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"version": Text(load_default="")}, {"of": Text(load_default="", data_key="version")}]
-)
-def test_the_name_of_a_time_is_taken(fields: Any) -> None:
-    """Also where it is excluded: the schema may show it again."""
-    schema = type("TagSchema", (TagSchema if "of" in fields else ItemSchema,), fields)
-    with pytest.raises(ValueError, match="tags.version: the server sets it: use another name"):
-        Resource("tags", "tag", schema)
-
-
-def test_an_order_that_is_no_field_is_refused() -> None:
-    """Items are in the order of their creation without one."""
-    with pytest.raises(ValueError, match="tags: sort='-created_at': 'created_at' is none of id, name"):
-        replace(TAGS, sort="-created_at")
-    with pytest.raises(ValueError, match="tags.created_at: cannot be indexed"):
-        replace(TAGS, indexes=(Index("created_at"),))
-
-
 @pytest.mark.needs("pages")
 def test_a_singleton_has_one_path(client: FlaskClient) -> None:
     """It has the defaults of its fields until it is changed; it cannot be created, deleted or listed."""
@@ -219,7 +221,7 @@ def test_a_singleton_has_one_path(client: FlaskClient) -> None:
     assert (read.json, read.headers["ETag"]) == ({"theme": "dark"}, changed.headers["ETag"])
     assert client.patch("/settings", json={"theme": "light"}, headers=matched).status_code == 412
     assert client.put("/settings", json={"visits": 3}).json == {**first.json, "visits": 3}
-    assert [each["type"] for each in client.get("/api/v1/events").json] == ["settings.updated"] * 2
+    assert events(client) == ["settings.updated"] * 2
     assert client.get("/api/v1/events").json[0]["data"] == changed.json
     for method in ("POST", "DELETE"):
         refused = client.open("/settings", method=method, json={})
@@ -261,11 +263,10 @@ def test_a_singleton_without_defaults_is_created_by_a_put(client: FlaskClient) -
     assert (created.status_code, created.json) == (200, {"name": "Lamps", "seat": ""})
     assert client.put("/company", json={"name": "x"}, headers={"If-None-Match": "*"}).status_code == 412
     assert client.patch("/company", json={"seat": "Rome"}).json == {"name": "Lamps", "seat": "Rome"}
-    assert [each["type"] for each in client.get("/api/v1/events").json] == ["company.created", "company.updated"]
+    assert events(client) == ["company.created", "company.updated"]
 
 
 def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
-    """As every item; nothing refers to it."""
     path = tag(client, "red")
     absent = client.patch("/favourite", json={"tag": "none"})
     assert (absent.status_code, absent.json["errors"][0]["pointer"]) == (422, "#/tag")
@@ -278,7 +279,7 @@ def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
 
 def test_a_singleton_needs_its_scopes() -> None:
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
-    reader, writer = ({"X-API-Key": make_key(client, f"settings:{may}")["secret"]} for may in ("read", "write"))
+    reader, writer = (key(client, f"settings:{may}") for may in ("read", "write"))
     assert [client.get("/settings", headers=each).status_code for each in (reader, writer, {})] == [200, 403, 401]
     for path, method in (("/settings", "PATCH"), ("/settings/visit", "POST")):
         codes = [client.open(path, method=method, json={}, headers=each).status_code for each in (reader, writer)]
@@ -305,7 +306,6 @@ def test_the_first_changes_of_a_singleton_at_once(tmp_path: Path) -> None:
 
 
 def test_a_singleton_is_exported_and_imported(tmp_path: Path) -> None:
-    """As its only item, whatever id it has in the file."""
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/shapes.db"))
     client, run, file = app.test_client(), app.test_cli_runner().invoke, tmp_path / "settings.ndjson"
     assert client.patch("/settings", json={"visits": 1}).status_code == 200
@@ -329,32 +329,3 @@ def test_older_versions_have_the_singleton() -> None:
     changed = client.patch("/api/v1/settings", json={"colours": "dark"}, headers={"If-Match": first.headers["ETag"]})
     assert changed.json["colours"] == "dark" == client.get("/settings").json["theme"]
     assert client.put("/api/v1/settings", json={}).json == first.json == client.get("/api/v1/settings").json
-
-
-def test_the_document_of_a_singleton(client: FlaskClient) -> None:
-    document = client.get("/openapi.json").json
-    paths = {
-        path: set(item) - {"parameters"} for path, item in document["paths"].items() if path.startswith("/settings")
-    }
-    assert paths == {"/settings": {"get", "put", "patch"}, "/settings/visit": {"post"}, "/settings/reset": {"post"}}
-    assert document["paths"]["/settings"]["get"]["operationId"] == "read_settings"
-    schemas = document["components"]["schemas"]
-    assert schemas["Settings"]["required"] == ["theme", "visits"] == list(schemas["SettingsInput"]["properties"])
-    assert "create" in document["paths"]["/company"]["put"]["description"]
-    fits(document, schemas["Settings"], client.get("/settings").json)
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"methods": ("GET", "DELETE")}, "methods=.*: must be 'GET' and some of .'PUT', 'PATCH'"),
-        ({"search": ("theme",)}, "a singleton is one item of all callers: leave out indexes, search, sort"),
-        ({"ids": "client"}, ".* leave out .* ids"),
-        ({"ownership": Ownership.ALL}, ".* leave out .* ownership"),
-    ],
-)
-def test_singletons_that_cannot_be(options: Any, expected: str) -> None:
-    with pytest.raises(ValueError, match=f"settings: {expected}"):
-        Resource("settings", "settings", SETTINGS.schema, singleton=True, **options)
-    with pytest.raises(ValueError, match="settings: action.'clear', of='collection'.: must be 'item'"):
-        SETTINGS.action("clear", of="collection")

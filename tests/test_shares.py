@@ -31,8 +31,6 @@ class Uses:
             yield
 
     def wait(self, name: str) -> Future[None]:
-        """A use that waits, and ends when it has begun."""
-
         def use() -> None:
             with self.of(name):
                 self.served.append(name)
@@ -65,7 +63,6 @@ def test_the_next_is_of_the_caller_that_uses_the_fewest(threads: ThreadPoolExecu
 
 
 def test_the_waiting_uses_of_a_caller_are_limited(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one fails at once; those of others wait."""
     monkeypatch.setattr(shares, "WAITING_OF_CALLER", 2)
     uses = Uses(1, 1, threads)
     with uses.of("one"):

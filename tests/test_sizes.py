@@ -89,7 +89,6 @@ def count(value: Any) -> int:
 
 
 def test_a_body_of_too_many_values_is_not_parsed(client: FlaskClient, parsed: list[int]) -> None:
-    """A body of a megabyte of values is refused because of their number, before any of it is parsed."""
     parts = (b"[", b"[],", b"{},", b"0,", b'"",', b'"\\\\",', b'{"a":[', b'"\\"",')
     for method, part in product(WAYS, parts):
         body = b'{"name":"x","attributes":{"v":[' + part * ((1024 * 1024 - 100) // len(part))
@@ -150,7 +149,6 @@ def test_a_large_value_is_compared_without_parsing(parsed: list[int]) -> None:
 
 
 def test_the_order_of_names_is_no_change() -> None:
-    """PUT of the same values in another order of names changes nothing, at any depth."""
     record = large(a={"b": 1, "c": [{"d": Decimal("1.50"), "e": True}]})
     again = {"name": "x", "attributes": {"a": {"c": [{"e": True, "d": Decimal("1.50")}], "b": 1}}}
     assert PRODUCTS.replace(record, again, now=NOW) is record
@@ -268,28 +266,24 @@ class HookedSchema(ItemSchema):
             raise ValidationError("is bad", "free")
 
 
-@pytest.mark.parametrize(
-    ("schema", "patch", "pointer"),
-    [
+def test_patched_objects_are_validated() -> None:
+    """A patch is applied as text only to objects whose members are not validated."""
+    for schema, patch, pointer in (
         (CheckedSchema, {"few": {"b": 1}}, "#/few"),
         (CheckedSchema, {"inner": {"b": 1}}, "#/inner/b"),
         (CheckedSchema, {"free": {"b": "\0"}}, "#/free/b"),
         (CheckedSchema, {"free": [1]}, "#/free"),
         (HookedSchema, {"free": {"bad": 1}}, "#/free"),
-    ],
-)
-def test_patched_objects_are_validated(schema: type[ItemSchema], patch: Any, pointer: str) -> None:
-    """A patch is applied as text only to objects whose members are not validated."""
-    client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
-    sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
-    where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
-    assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}
-    response = client.patch(where, json=patch)
-    assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, [pointer])
+    ):
+        client = create_app(Config(), [Resource("things", "thing", schema)]).test_client()
+        sent = {"few": {"a": 1}} if schema is CheckedSchema else {}
+        where = client.post("/things", json={**sent, "free": {"a": 1}}).headers["Location"]
+        assert client.patch(where, json={"free": {"c": {"d": 2}}}).json["free"] == {"a": 1, "c": {"d": 2}}
+        response = client.patch(where, json=patch)
+        assert (response.status_code, [fault["pointer"] for fault in response.json["errors"]]) == (422, [pointer])
 
 
 def test_the_detail_counts_the_faults(client: FlaskClient) -> None:
-    """It names three, and the number of the others, up to the limit."""
     for faults, message in {3: "", 4: "and 1 more", 100: "and 97 more", 101: "and more than 97 more"}.items():
         names = ["a", "b", "c", *(f"x{n}" for n in range(98))][:faults]
         response = client.post("/products", json={"name": "x", **dict.fromkeys(names, 1)})

@@ -37,7 +37,6 @@ class BookSchema(ItemSchema):
 
 
 def halves(name: str) -> tuple[str, str]:
-    """The first word of a name, and the rest."""
     first, space, last = name.partition(" ")
     if not (first and last):
         raise ValidationError("must have two words")
@@ -57,7 +56,6 @@ COUNT = Text(0, 4, load_default="0")
 
 
 def copies(field: Text = COUNT, down: Callable[[Any], Any] = str) -> Convert:
-    """A field that has another type."""
     return Convert({"copies": field}, ["copies"], int, down)
 
 
@@ -135,7 +133,6 @@ def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
 
 @cache
 def items(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
-    """Items with all fields of a schema."""
     own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
     return st.fixed_dictionaries({name: values(name, field) for name, field in own.items()})
 
@@ -189,7 +186,6 @@ def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataOb
 
 @cache
 def some(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
-    """Some fields of a schema."""
     own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
     return st.fixed_dictionaries({}, optional={name: values(name, field) for name, field in own.items()})
 
@@ -307,10 +303,6 @@ def test_the_fingerprint_changes_with_the_steps() -> None:
     assert len({books([[step]]).older.fingerprint for step in steps}) == len(steps)
     assert books([[split()]]).older.fingerprint == books([[STEPS["one becomes two"]]]).older.fingerprint
     assert " at 0x" not in "".join(step.fingerprint for step in [*steps, *STEPS.values()])
-
-
-def test_the_fingerprint_is_the_same_in_every_process() -> None:
-    """Also of a function with a set, whose order depends on the process."""
     code = (
         "from restkeeper import Convert, Text\n"
         "known = lambda text: text in {'a', 'b', 'c', 'd', 'e'}\n"
@@ -326,7 +318,6 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
 
 
 def test_a_change_that_only_older_versions_see_is_a_change() -> None:
-    """It has another version and time."""
     newest, older, _ = books([[STEPS["remove"]]])
     made = older.create({"title": "x", "colour": "blue"}, id="a", now=NOW)
     changed = older.merge(made, {"colour": "green"}, now=LATER)

@@ -32,7 +32,6 @@ def settings(text: str, name: str) -> list[str]:
 
 
 def command_of(service: str) -> list[str]:
-    """The command of a unit, with the programs of this environment."""
     (line,) = re.findall(r"^ExecStart=(.*)$", (UNITS / f"{service}.service").read_text(), re.M)
     return str(line).replace("/opt/restkeeper/.venv/bin", str(BIN)).split()
 

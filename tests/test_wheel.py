@@ -81,7 +81,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shop(bin: Path, wheel: Path, host: Path) -> Path:
-    """A service that `restkeeper new` wrote, inside that project."""
     run([bin / "restkeeper", "new", "shop", "--engine", wheel], host)
     return host / "shop"
 
@@ -94,13 +93,11 @@ def test_the_wheel_has_type_information(wheel: Path) -> None:
 
 
 def test_the_engine_works_inside_a_project(bin: Path, host: Path) -> None:
-    """Neither hides the modules of the other."""
     assert run([bin / "python", "-c", IN_PROCESS], host) == "mine mine\n"
     assert "has no create_app(), so it is no Restkeeper service" in run([bin / "restkeeper", "serve"], host, code=1)
 
 
 def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
-    """With pytest alone and with xdist, and those of unittest."""
     assert "2 passed" in run([bin / "pytest"], shop)
     assert "2 passed" in run([bin / "pytest", "-n", "2"], shop)
     (shop / "tests" / "test_unittest.py").write_text(UNITTEST)
@@ -109,7 +106,6 @@ def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
 
 
 def test_the_makefile_of_a_new_service_works(shop: Path) -> None:
-    """`make test` of a new service installs its requirements, as its README says."""
     assert "2 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
 
 

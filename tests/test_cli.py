@@ -191,9 +191,7 @@ def test_the_depth_limit_applies_to_cells(run: Run, tmp_path: Path) -> None:
     """JSON in a cell is a level within its item, so its depth limit is that of a request."""
     deepest = Config().max_depth - 1
     for depth, message in ((deepest, "imported 1 products\n"), (deepest + 1, "")):
-        file = lines(
-            tmp_path / f"{depth}.csv", "name,attributes", f'x,"{{""a"":{"[" * (depth - 1)}{"]" * (depth - 1)}}}"'
-        )
+        file = lines(tmp_path / "a.csv", "name,attributes", f'x,"{{""a"":{"[" * (depth - 1)}{"]" * (depth - 1)}}}"')
         assert run("import", "products", file).stdout[:20] == message
 
 

@@ -108,7 +108,7 @@ def test_a_secret_may_come_from_a_file(tmp_path: Path) -> None:
 
 def test_flags_accept_the_usual_words() -> None:
     values = [
-        Config.from_env({"DOCS": word}).docs for word in ("1", "true", "YES", "on", "0", "False", "no", "off", "")
+        Config.from_env({"DOCS": each}).docs for each in ("1", "true", "YES", "on", "0", "False", "no", "off", "")
     ]
     assert values == [True] * 4 + [False] * 5
 

@@ -136,9 +136,7 @@ SEARCH = ("name", "email")
 OTHERS = ("events", "keys", "metrics", "webhooks")  # features that make a document larger
 
 
-def served(
-    *, without: Iterable[str] = (), versions: Versions = V1, fields: dict[str, Any] | None = None, **declared: Any
-) -> Any:
+def served(*, without: Iterable[str] = (), versions: Versions = V1, fields: Any = None, **declared: Any) -> Any:
     """The document of a service with a collection, in which some fields are other ones, or gone if they are None."""
     own = {**LampSchema._declared_fields, **(fields or {})}
     schema = ItemSchema.from_dict({name: field for name, field in own.items() if field}, name="LampSchema")

@@ -133,9 +133,7 @@ def test_with_all_connections_in_use_there_is_a_503_in_time(callers: tuple[Clust
     cluster, (admin, one, other) = callers
     paths = new_items(cluster, admin, 12)
     with ThreadPoolExecutor(12) as pool, locked(cluster, *paths):
-        changes = [
-            pool.submit(timed, cluster, path, headers) for path, headers in zip(paths, (one, other) * 6, strict=True)
-        ]
+        changes = [pool.submit(timed, cluster, *each) for each in zip(paths, (one, other) * 6, strict=True)]
         await_waiting(cluster, CONNECTIONS)
         late = [pool.submit(timed, cluster, path, admin) for path in paths[:3]]
         assert seconds(cluster, "/healthz") < QUICK

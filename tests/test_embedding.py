@@ -357,9 +357,7 @@ class TestAtAnItem:
 
         cars = Resource("cars", "car", CarSchema)
         cars.action("trips")(lambda car, store: car)
-        with pytest.raises(
-            ValueError, match=r"^cars: action\('trips'\): is the path of the trips that refer to an item"
-        ):
+        with pytest.raises(ValueError, match=r"^cars: action\('trips'\): is the path of the trips that refer to an "):
             create_shop(Config(), [cars, Resource("trips", "trip", TripSchema)])
 
 

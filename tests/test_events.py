@@ -58,7 +58,7 @@ class TestContents:
         merged = client.patch(path, json={"stock": 3}).json
         deleted = client.delete(path).json
         events = client.get(FEED).json
-        assert [event["type"] for event in events] == [
+        assert [each["type"] for each in events] == [
             f"product.{done}" for done in ("created", *["updated"] * 2, "deleted")
         ]
         assert [event["data"] for event in events] == [item, replaced, merged, deleted]
@@ -302,9 +302,7 @@ class TestPermissions:
             (lambda admin, id: None, 200, ""),
         ],
     )
-    def test_a_wait_checks_the_key_again(
-        self, meanwhile: Callable[[FlaskClient, str], object], status: int, detail: str
-    ) -> None:
+    def test_a_wait_checks_the_key_again(self, meanwhile: Callable[..., object], status: int, detail: str) -> None:
         """A request that began before its key was revoked, rotated or restricted gets none of the events after that."""
         clock = Meanwhile()
         app = create_app(Config(auth="required", admin_key=ADMIN["X-API-Key"]), clock=clock)

@@ -78,9 +78,7 @@ def test_a_closed_feature_is_absent(tmp_path: Path, name: str) -> None:
 
 def test_a_closed_feature_has_no_headers(tmp_path: Path) -> None:
     headers = {"Origin": "https://app.example.org", "Idempotency-Key": "1"}
-    responses = {
-        name: served(tmp_path, name).get("/products", headers=headers) for name in ("cors", "limits", "dialects")
-    }
+    responses = {name: served(tmp_path, name).get("/products", headers=headers) for name in ("cors", "limits")}
     for name, response in responses.items():
         assert ("Access-Control-Allow-Origin" in response.headers) is (name != "cors")
         assert ("RateLimit" in response.headers) is (name != "limits")

@@ -222,9 +222,7 @@ def test_fields_store_what_the_page_says(client: FlaskClient) -> None:
     ("heading", "package", "known"),
     [("The fields of restkeeper", "ours", OURS), ("The fields of marshmallow", "marshmallow", MARSHMALLOW)],
 )
-def test_lists_can_do_what_the_page_says(
-    client: FlaskClient, heading: str, package: str, known: dict[str, Any]
-) -> None:
+def test_lists_can_do_what_the_page_says(client: FlaskClient, heading: str, package: str, known: Any) -> None:
     """The kind and sort of each field in the table are those of a real service, and no field is missing."""
     rows = table(heading)
     found = {}

@@ -49,9 +49,7 @@ def test_incr_returns_the_count(storage: Storage) -> None:
 
 def test_threads_lose_nothing(storage: Storage) -> None:
     found: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(storage.incr("a", 60) for _ in range(200))) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: found.extend(storage.incr("a", 60) for _ in range(200))) for _ in "abcd"]
     for thread in threads:
         thread.start()
     join(*threads)

@@ -31,12 +31,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     ("versions.py", 'Version("v1")', '"v1"', "versions.py:5: versions: 'v1': must be a Version(…)"),
     ("versions.py", "VERSIONS =", "VERSIONS = 3 or", "app.py:14: versions=3: must be Versions(…)"),
     (UPGRADES, "]] = {}", "]] = {2: 5}", f"{PRODUCTS}:7: products: upgrades: 2 has 5: must be a list of steps"),
-    (
-        "storage/__init__.py",
-        "STORES =",
-        "SORTS =",
-        "app.py:8: ImportError: cannot import name 'STORES' from 'storage' ",
-    ),
+    ("storage/__init__.py", "STORES =", "SORTS =", "app.py:8: ImportError: cannot import name 'STORES' from "),
     (UPGRADES, "import Step", "import Stepp as Step", f"{UPGRADES}:11: ImportError: cannot import name 'Stepp' from "),
     (UPGRADES, "]] = {}", "]] = {2: [Stop()]}", f"{UPGRADES}:13: NameError: name 'Stop' is not defined"),
     (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:7: TypeError: Resource.__init__() got an unexpected keyword "),
@@ -44,20 +39,10 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, 'Index("name")', 'Index("names")', f"{PRODUCTS}:7: products.names: cannot be indexed or searched; "),
     (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:7: products: upgrades=[]: must be a Mapping"),
     (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:7: products: schema=Index: must be a subclass of ItemSchema"),
-    (
-        PRODUCTS,
-        "RESOURCE =",
-        "SOURCE =",
-        f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write RESOURCE = ",
-    ),
+    (PRODUCTS, "RESOURCE =", "SOURCE =", f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write "),
     (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
     (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
-    (
-        "app.py",
-        ", stores=STORES",
-        ", blueprints=[1], stores=STORES",
-        "app.py:14: blueprints: 1: must be a flask.Blueprint",
-    ),
+    ("app.py", ", stores", ", blueprints=[1], stores", "app.py:14: blueprints: 1: must be a flask.Blueprint"),
     (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
 ]
 

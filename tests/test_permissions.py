@@ -180,9 +180,7 @@ def others(client: FlaskClient) -> dict[str, str]:
     return key(client, *OWNERS)
 
 
-def test_the_item_of_another_owner_is_protected(
-    client: FlaskClient, mine: dict[str, str], others: dict[str, str]
-) -> None:
+def test_the_item_of_another_owner_is_protected(client: FlaskClient, mine: Item, others: Item) -> None:
     """An unreadable one is a 404, also with a condition; a readable one a 403. Its owner and admins succeed."""
     for rule, method, permission in routes(client.application):  # type: ignore[arg-type]
         name = collection_of(rule)

@@ -97,9 +97,7 @@ CHAIN = [  # steps that change the same fields
 ]
 chains = st.lists(st.sampled_from(list(STEPS)), unique=True).flatmap(
     lambda names: st.lists(st.integers(1, 3), min_size=len(names), max_size=len(names)).map(
-        lambda numbers: [
-            [STEPS[name] for name, number in zip(names, numbers, strict=True) if number == n] for n in (1, 2, 3)
-        ]
+        lambda numbers: [[STEPS[name] for name, k in zip(names, numbers, strict=True) if k == n] for n in (1, 2, 3)]
     )
 )
 

@@ -58,6 +58,8 @@ def test_a_key_is_accepted_in_all_three_headers(client: FlaskClient) -> None:
     ways = [bearer(token), {"X-API-Key": token}, basic(key["id"], token.split("_", 2)[2]), basic("x", token)]
     for way in ways:
         assert client.get("/products", headers=way).status_code == 200
+    not_base64 = {"Authorization": ways[2]["Authorization"].replace(" ", " !")}
+    assert client.get("/products", headers=not_base64).status_code == 401
     for way in (ADMIN, bearer(ADMIN_KEY), basic("admin", ADMIN_KEY)):
         assert client.post("/products", json={"name": "x"}, headers=way).status_code == 200
 

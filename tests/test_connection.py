@@ -150,9 +150,10 @@ def reader(*received: bytes) -> BoundedChunks:
 def test_framing_may_exceed_the_content_by_a_fixed_amount() -> None:
     """Chunks of one byte have five bytes of framing: so many are accepted, and not one more."""
     most = MOST_FRAMING // 4
-    assert reader(b"1\r\na\r\n" * most + b"0\r\n\r\n").read(2**30) == b"a" * most
-    with pytest.raises(InvalidChunkSize, match="framing"):
-        reader(b"1\r\na\r\n" * (most + 1) + b"0\r\n\r\n").read(2**30)
+    for last, size in ((b"1\r\na\r\n", most + 1), (b"1;xx\r\na\r\n", most)):
+        with pytest.raises(InvalidChunkSize, match="framing"):
+            reader(b"1\r\na\r\n" * (size - 1) + last + b"0\r\n\r\n").read(2**30)
+    assert reader(b"1\r\na\r\n" * (most - 1) + b"1;x\r\na\r\n0\r\n\r\n").read(2**30) == b"a" * most
 
 
 def test_endless_framing_is_refused_early() -> None:

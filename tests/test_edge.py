@@ -208,7 +208,9 @@ def test_options_lists_the_methods_of_each_route(client: FlaskClient) -> None:
         assert response.headers.getlist("Cache-Control") == ["no-store"]
         allowed = response.headers["Allow"].split(", ")
         for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"):
-            assert (client.open(path, method=method).status_code != 405) == (method in allowed), (method, path)
+            answer = client.open(path, method=method)
+            assert (answer.status_code != 405) == (method in allowed), (method, path)
+            assert method in allowed or answer.headers["Allow"].split(", ") == sorted(allowed)
 
 
 @pytest.mark.needs("openapi", "pages")

@@ -216,6 +216,7 @@ class TestControl:
             ("POST", "/{id}/restore", {}, 422), ("POST", "/{id}/restore", {"name": "9"}, 404),
             ("PATCH", "/{id}/clock", {"advance": 5.5}, 200), ("PATCH", "/{id}/clock", {"now": START}, 200),
             ("PATCH", "/{id}/clock", {"now": "1969-12-31T23:59:59Z"}, 400), ("PATCH", "/{id}/clock", {"now": 5}, 422),
+            ("PATCH", "/{id}/clock", {"advance": 100 * 366 * 24 * 3600 + 1}, 422),
             ("POST", "/{id}/faults", {"kind": "none"}, 422), ("POST", "/{id}/faults", {"kind": "close"}, 200),
             ("POST", "/{id}/faults", {"kind": "close", "headers": {"X": 5}}, 422),
             ("DELETE", "/{id}/faults", None, 200), ("GET", "/{id}/requests", None, 200),

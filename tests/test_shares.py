@@ -66,6 +66,9 @@ def test_the_waiting_uses_of_a_caller_are_limited(threads: ThreadPoolExecutor, m
     monkeypatch.setattr(shares, "WAITING_OF_CALLER", 2)
     uses = Uses(1, 1, threads)
     with uses.of("one"):
+        for name, others in (("one", "your other requests use 1"), ("two", "other requests use all 1")):
+            with pytest.raises(StoreUnavailable, match=f"^{others} things"), uses.of(name, 0):
+                pass
         waiting = [uses.wait("greedy") for _ in range(2)]
         with pytest.raises(StoreUnavailable, match="2 requests already wait for things"), uses.of("greedy"):
             pass

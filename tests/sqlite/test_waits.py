@@ -43,6 +43,7 @@ def test_a_writer_returns_when_its_own_work_is_done(tmp_path: Path) -> None:
 from gevent import monkey; monkey.patch_all()
 import gevent, sys
 from gevent.event import Event
+from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 store = SqliteStore(sys.argv[1], [])
 begun, end, answered = Event(), Event(), Event()
@@ -59,7 +60,7 @@ def write(name, work):
 running = [gevent.spawn(store.write, first)]
 begun.wait()
 running.append(gevent.spawn(write, "second", lambda: gevent.sleep(0.06)))
-answered.wait()
+assert answered.wait(BUSY_SECONDS / 2), "only its deadline woke it"
 assert names == ["second"], names
 end.set()
 gevent.joinall(running, raise_error=True)

@@ -159,10 +159,12 @@ def test_a_client_that_leaves(space: Space) -> None:
     assert [(each.path, each.status) for each in space.unmatched] == [("/x", 404)]
 
 
-def test_the_command(folder: Path) -> None:
+@pytest.mark.parametrize("until_eof", [False, True])
+def test_the_command(folder: Path, until_eof: bool) -> None:
     """It prints a line of JSON, whatever the service prints, and serves until it ends; nothing remains."""
-    command = [sys.executable, "-m", "restkeeper", "harness", str(folder), "--port", "0"]
-    with subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, text=True, start_new_session=True) as running:
+    command = [sys.executable, "-m", "restkeeper", "harness", str(folder), *["--until-eof"] * until_eof, "--port", "0"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=ENVIRON, start_new_session=True, **pipes) as running:
         assert running.stdout
         line = json.loads(running.stdout.readline())
         port, path = urlsplit(line["url"]).port, urlsplit(line["spaces"]).path
@@ -175,8 +177,9 @@ def test_the_command(folder: Path) -> None:
         assert send(port, "PATCH", f"{control}/clock", {"frozen": True}).json()["frozen"] is True
         assert send(port, "DELETE", control).status == 200 and send(port, "DELETE", control).status == 404
         begun = time.monotonic()
-        running.terminate()
-        assert running.communicate(timeout=SECONDS)[0] == ""
+        if not until_eof:
+            running.terminate()
+        assert running.communicate(timeout=SECONDS)[0] == ""  # it closes standard input
     assert running.returncode == 0 and time.monotonic() - begun < 2  # not after the requests of a deployment
     until(lambda: of_session(running.pid) == [])
 

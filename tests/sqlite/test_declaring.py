@@ -12,7 +12,7 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Field, Filter, Index, Kind, Op, Record, StoredSchema
 from restkeeper.storage.outbox import Event
-from restkeeper.storage.sql import select_other_fingerprints
+from restkeeper.storage.sql import literal, select_other_fingerprints
 from tests.things import FIELDS, ids, insert, open_store, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
@@ -21,6 +21,14 @@ NEW = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True), I
 
 def opened(folder: Path, *collections: Collection) -> Store:
     return open_store(f"sqlite:///{folder}/store.db", collections)
+
+
+def test_a_name_in_sql_has_nothing_that_ends_it() -> None:
+    """Whoever made the declaration: of a name that is written into SQL, every sign is checked."""
+    assert literal("unit_price2") == "'unit_price2'"
+    for name in ("it's", "a b", "a-b", "a.b", "ä", "½", ""):
+        with pytest.raises(ValueError, match="are ASCII letters, digits and underscores"):
+            literal(name)
 
 
 def suffixes(names: Iterable[str]) -> list[str]:

@@ -68,7 +68,7 @@ NEAR = {  # the tests of a module, by the prefix of its path; the first one that
     "restkeeper/net": "test_addresses test_config",
     "restkeeper/parsing": "test_config test_lists test_sizes",
     "restkeeper/pytest_plugin": "test_live_server test_harness_servers",
-    "restkeeper/service": "test_service test_process test_features",
+    "restkeeper/service": "test_service test_features test_durability",
     "restkeeper/testing": "test_live_server test_harness_servers",
     "restkeeper/versions": "test_versions test_deprecation test_upgrading",
     "deploy": "test_deployment",

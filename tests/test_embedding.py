@@ -285,6 +285,19 @@ def test_too_much_or_unknown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     assert client.get("/orders?embed=customer&limit=1").status_code == 200
 
 
+def test_as_many_bytes_as_a_page_has_can_be_embedded() -> None:
+    """An item counts as often as it is shown, and the last byte is allowed."""
+    name = "x" * 1900
+    alone = create_app(Config()).test_client()
+    size = len(alone.get(f"/people/{new(alone, '/people', {}, name=name)}").data)
+    for page_bytes, status in ((2 * size, 200), (2 * size - 1, 400)):
+        client = create_app(Config(page_bytes=page_bytes)).test_client()
+        person = new(client, "/people", {}, name=name)
+        for _ in range(2):
+            new(client, "/orders", {}, customer=person, lines=[{"thing": new(client, "/things", {}, title="a")}])
+        assert client.get("/orders?embed=customer").status_code == status
+
+
 class TestAtAnItem:
     def test_it_is_the_list_with_one_more_filter(self, client: FlaskClient) -> None:
         """With filters, order, pages, counts, and what is embedded; for each caller and in each version."""

@@ -395,6 +395,12 @@ class TestClock:
         assert 5 <= second - first <= 10 and 300 <= third - second <= 600
         assert len(other.webhooks.deliveries()) == 1
 
+    @pytest.mark.needs("webhooks")
+    def test_responses_need_no_webhook(self, space: Space) -> None:
+        """They are given from then on: a clock that moves finds the next attempt."""
+        space.webhooks.respond(500), create(space, "Anna"), space.clock.advance(hours=75)
+        assert [sent.status for sent in space.webhooks.deliveries()] == [500, 200]
+
     @pytest.mark.needs("versions")
     def test_deprecation_and_sunset(self, tmp_path: Path) -> None:
         """Of a folder's service, with its versions."""

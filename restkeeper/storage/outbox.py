@@ -69,13 +69,14 @@ class StoredEvent(NamedTuple):
 class EventFilter:
     """A filter of events: all events of `collections`, and those of `own` whose item belongs to `owner`.
 
-    In `types`, `*` stands for any text.
+    In `types`, `*` stands for any text. With `item`, only those of items with this id.
     """
 
     collections: tuple[str, ...]
     types: tuple[str, ...] = ("*",)
     own: tuple[str, ...] = ()
     owner: str | None = None
+    item: str | None = None
 
 
 class Events(NamedTuple):

@@ -48,6 +48,7 @@ def test_events_can_be_filtered(outbox: Store) -> None:
         EventFilter(("things",)): "acd",
         EventFilter(("things", "others")): "abcd",
         EventFilter(("things",), ("thing.updated",)): "c",
+        EventFilter(("things", "others"), item="c"): "c",
         EventFilter(("things", "others"), ("thing.*", "other.deleted")): "abcd",
         EventFilter(("things",), ("thing.c*", "no.such")): "ad",
         EventFilter((), own=("things",), owner="me"): "d",

@@ -55,6 +55,7 @@ FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
 LONGEST = 30  # seconds: below the idle time-outs of the usual proxies (60)
 LOOK_SECONDS = 0.1  # between two checks
 SHARED_SECONDS = 0.05  # for which all requests that wait share one look at the store
+LONGEST_ID = 64  # characters, of an item
 MOST = 500  # requests that wait in one process at a time: half of the connections that gunicorn accepts
 
 IS_CANCELLED = "restkeeper.is_cancelled"  # in the WSGI environment: whether the server stops or the client has left
@@ -74,6 +75,11 @@ FEED_PARAMETERS = (
         "collection",
         lambda events: several({"type": "string", "enum": list(events._known)}),
         "Only events of these collections.",
+    ),
+    Parameter(
+        "item",
+        lambda events: {"type": "string", "minLength": 1, "maxLength": LONGEST_ID},
+        "Only events of items with this id.",
     ),
     Parameter(
         "limit",
@@ -120,6 +126,7 @@ class _FeedRequest(NamedTuple):
     after: str
     types: tuple[str, ...]
     collections: tuple[str, ...]
+    item: str | None
     limit: int
     wait: int
 
@@ -285,6 +292,7 @@ class EventHandlers:
             reader.one("after", _cursor, ""),
             reader.several("type", one_of(self._types), len(self._types)) or ("*",),
             reader.several("collection", one_of(self._known), len(self._known)),
+            reader.one("item", _item_id, None),
             reader.one("limit", whole(1, self._limit_max), self._limit_max),
             reader.one("wait", whole(0, LONGEST), 0),
         )
@@ -303,7 +311,9 @@ class EventHandlers:
             raise Forbidden("this needs the scope to read a collection")
         names = [name for name in allowed if name in (params.collections or allowed)]
         own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
-        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.owner_id)
+        return EventFilter(
+            tuple(name for name in names if name not in own), params.types, own, who.owner_id, params.item
+        )
 
 
 def _link(last: str) -> str:
@@ -314,6 +324,12 @@ def _link(last: str) -> str:
 def _cursor(text: str) -> str:
     if text != LATEST and not is_event_id(text):
         raise ValueError(f"must be the id of an event, as in the Link header, or {LATEST}")
+    return text
+
+
+def _item_id(text: str) -> str:
+    if not 1 <= len(text) <= LONGEST_ID:
+        raise ValueError(f"must be the id of an item, of at most {LONGEST_ID} characters")
     return text
 
 

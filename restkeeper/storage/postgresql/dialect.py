@@ -87,7 +87,8 @@ position,
 # The events that match a filter.
 WANTED = """\
 (collection = ANY(%(collections)s::text[]) OR (owner = %(owner)s AND collection = ANY(%(own)s::text[])))
-    AND type LIKE ANY(%(types)s::text[])"""
+    AND type LIKE ANY(%(types)s::text[])
+    AND (item = %(item)s OR %(item)s::text IS NULL)"""
 
 IS_UNNUMBERED = "EXISTS (SELECT 1 FROM events WHERE position IS NULL)"
 
@@ -154,7 +155,8 @@ WHERE before <= %(max_bytes)s"""  # noqa: S608 - declared names only
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         types, collections, own = list(map(_like, filter.types)), list(filter.collections), list(filter.own)
-        return cleaned({"types": types, "collections": collections, "own": own, "owner": filter.owner})
+        lists = {"types": types, "collections": collections, "own": own}
+        return cleaned({**lists, "owner": filter.owner, "item": filter.item})
 
 
 def cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,8 @@ WANTED = """\
         collection IN (SELECT value FROM json_each(:collections))
         OR (owner = :owner AND collection IN (SELECT value FROM json_each(:own)))
     )
-    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)"""
+    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)
+    AND (item = :item OR :item IS NULL)"""
 
 NEW_EPOCH = "lower(hex(randomblob(4)))"
 
@@ -111,7 +112,10 @@ class SqliteConnection(sqlite3.Connection):
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         lists = {"types": filter.types, "collections": filter.collections, "own": filter.own}
-        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"owner": filter.owner}
+        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {
+            "owner": filter.owner,
+            "item": filter.item,
+        }
 
 
 def _with_lists(parameters: Mapping[str, Any]) -> Mapping[str, Any]:

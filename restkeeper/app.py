@@ -15,6 +15,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.features import (
     batch,
+    browse,
     cors,
     dialects,
     events,
@@ -77,6 +78,7 @@ _FEATURES = {
     "versions": Feature(versioning.install, settings=("previews",)),
     "health": Feature(health.install),
     "pages": Feature(pages.install),
+    "browse": Feature(browse.install),
     "openapi": Feature(openapi.install),
 }
 FEATURES = frozenset(_FEATURES)  # by name; `create_app(…, without={"webhooks"})` closes one
@@ -204,7 +206,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
             each.relations = relations_of(each, every)
     for name in service.representations:
         mount(app, service, partial(_routes_of, service, name), unversioned=True)
-    install("batch", "webhooks", "health", "pages", "openapi")  # the last one documents what there is
+    install("batch", "webhooks", "health", "pages", "browse", "openapi")  # the last one documents what there is
     serve_blueprints(app, service, blueprints)
     guard.register(app)
     service.lookup.register(app)

@@ -214,7 +214,7 @@ class Config:
     previews: tuple[str, ...] = _setting(
         (), lambda value: tuple(_words(value)), "versions of the API in state `preview` that are served: `v3`"
     )
-    docs: bool = _setting(True, _flag, "`0`: no page at `/docs` (the OpenAPI document stays)")
+    docs: bool = _setting(True, _flag, "`0`: no pages at `/docs` and `/browse` (the OpenAPI document stays)")
     rate_limit: str = _setting(
         "",
         _quota,

@@ -19,6 +19,7 @@ from restkeeper.features import cors
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Reply
 from tests import stores
+from tests.browser import browser, tab  # noqa: F401 - fixtures
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases, shared_server
 from tests.postgresql_stores import PostgresStores, run_folder

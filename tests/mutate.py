@@ -32,6 +32,7 @@ NEAR = {  # the tests of a module, by the prefix of its path; the first one that
     "restkeeper/features/batch": "test_batch",
     "restkeeper/features/cors": "test_cors",
     "restkeeper/features/dialects": "test_dialects",
+    "restkeeper/features/browse": "test_browse",
     "restkeeper/features/events": "test_events test_openapi test_shapes",
     "restkeeper/features/harness": "test_harness test_harness_bounds test_harness_servers",
     "restkeeper/features/health": "test_health test_features",

@@ -21,6 +21,7 @@ from tests.shop.products import ProductSchema
 
 # A path of each feature, and a row that it stores after the calls of `write`.
 PATHS = {
+    "browse": ["/browse"],
     "events": ["/api/v1/events"],
     "health": ["/healthz", "/readyz"],
     "keys": ["/api/v1/keys"],

@@ -156,7 +156,7 @@ def test_the_index_leads_everywhere(mounted: Mounted, prefix: str) -> None:
     """As JSON and as HTML, whose first calls are to the prefix."""
     index = mounted.get("/").json
     addresses = [*(each["url"] for each in index["collections"]), *index["links"].values()]
-    assert {mounted.follow(each).status_code for each in addresses} == {200} and len(addresses) == 9
+    assert {mounted.follow(each).status_code for each in addresses} == {200} and len(addresses) == 10
     page = mounted.get("/", **HTML).text
     assert re.findall('href="(/[^"]*)"', page) == addresses and f"curl -i https://HOST{prefix}/people" in page
 
@@ -168,6 +168,8 @@ def test_the_docs_page_finds_its_files_and_the_document(mounted: Mounted, prefix
     assert {mounted.follow(each, "/docs").status_code for each in files} == {200} and len(files) == 5
     for address in ("openapi.json", "api/v1/openapi.json"):
         assert mounted.follow(address, "/docs").json["servers"][0]["url"] == prefix
+    for file in re.findall('(?:href|src)="(browse/[^"]*)"', mounted.get("/browse", **HTML).text):
+        assert mounted.follow(file, "/browse").status_code == 200
 
 
 def test_redirects_stay_below_the_prefix(prefix: str) -> None:

@@ -39,7 +39,7 @@ METHODS = {"get", "post", "put", "patch", "delete"}
 HEADERS = ["webhook-id", "webhook-timestamp", "webhook-signature"]
 RESOURCES = (*shop.RESOURCES, ORDERS)
 BODIES: dict[str, Any] = {"products": {"name": "Lamp"}, "users": {"email": "a@example.org"}, "orders": {"number": "1"}}
-UNDOCUMENTED = {"/docs/{name}"}  # the docs page's own files
+UNDOCUMENTED = {"/docs/{name}", "/browse/{name}"}  # the pages' own files
 
 
 @pytest.fixture(scope="module")

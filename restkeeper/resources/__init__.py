@@ -27,7 +27,7 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
 
 
 # Paths of the service itself, and the kinds of their resources.
-RESERVED = {"api", "batch", "docs", "events", "healthz", "keys", "metrics", "openapi", "problems", "readyz", "webhooks"}
+RESERVED = set("api batch browse docs events healthz keys metrics openapi problems readyz webhooks".split())
 RESERVED_KINDS = {"event", "key", "webhook"}
 
 

@@ -21,7 +21,7 @@ RESOURCES: Sequence[Resource] = (products.RESOURCE, users.RESOURCE)
 WINDOW = "9999 days"  # of a limit, so that none ends while a test runs
 CLOSE = "RESTKEEPER_TESTS_CLOSE"
 BOUNDS = "RESTKEEPER_TESTS_BOUNDS"
-BUILT_ON = {"events": "webhooks"}  # a feature, and those that depend on it
+BUILT_ON = {"events": "webhooks", "openapi": "browse"}  # a feature, and those that depend on it
 
 
 def closed_features() -> set[str]:

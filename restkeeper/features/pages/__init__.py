@@ -25,6 +25,7 @@ _STYLE = f"'sha256-{b64encode(sha256(_CSS).digest()).decode()}'"  # the pages co
 
 LINKS = {  # of the index, if the path exists in the version of the unversioned paths
     "docs": "/docs",
+    "browse": "/browse",
     "events": "/api/VERSION/events",
     "openapi": "/openapi.json",
     "health": "/healthz",

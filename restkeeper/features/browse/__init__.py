@@ -1,0 +1,46 @@
+"""A page to see and change the items in a browser (/browse): a client of the API that /openapi.json describes."""
+
+from pathlib import Path
+
+from flask import Blueprint, Response, request
+
+from restkeeper.errors import NotFound, PreconditionFailed, shortened
+from restkeeper.service import Service
+from restkeeper.web import preconditions
+from restkeeper.web.application import Application
+from restkeeper.web.auth import PUBLIC, needs
+from restkeeper.web.exactjson import HTML
+from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
+
+_FOLDER = Path(__file__).parent
+_SCRIPT = "text/javascript; charset=utf-8"
+_FILES = {"browse.css": "text/css; charset=utf-8", "api.js": _SCRIPT, "form.js": _SCRIPT, "browse.js": _SCRIPT}
+_PAGE = Result("The page.", {HTML: {"type": "string"}}, ("Cache-Control", "ETag"))
+
+
+def install(app: Application, service: Service) -> None:
+    """Serve the page, unless DOCS=0 or there is no document to read."""
+    if service.config.docs and "openapi" in service.features:
+        routes = Blueprint("browse", __name__)
+        routes.add_url_rule("/browse", view_func=read_browser)
+        routes.add_url_rule("/browse/<path:name>", view_func=read_browser_file)
+        app.register_blueprint(routes)
+
+
+@needs(PUBLIC)
+@takes(*CONDITIONS)
+@returns(_PAGE, NOT_MODIFIED, PreconditionFailed)
+def read_browser() -> Response:
+    """The items as a page to search and change them."""
+    reply = preconditions.page((_FOLDER / "browse.html").read_text("utf-8"))
+    # Values of items are never parsed as HTML: the browser refuses any code of ours that would do so.
+    reply.headers["Content-Security-Policy"] += "; require-trusted-types-for 'script'; trusted-types 'none'"
+    return reply
+
+
+@needs(PUBLIC)
+def read_browser_file(name: str) -> Response:
+    """A file of the page."""
+    if name not in _FILES:
+        raise NotFound(f"nothing is at {shortened(request.root_path + request.path)}")
+    return preconditions.document((_FOLDER / name).read_bytes(), _FILES[name])

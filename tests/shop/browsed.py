@@ -1,0 +1,57 @@
+"""Collections of all kinds, for the page that shows them."""
+
+from marshmallow import Schema, fields, validate
+
+from restkeeper import Application, Config, ItemSchema, Lifecycle, ListOf, Reference, Resource, Status, Text, Whole
+from tests.shop import create_app as create_shop
+from tests.shop.shapes import RATES, SETTINGS
+
+
+class ThingSchema(ItemSchema):
+    """What is sold."""
+
+    title = Text(1, 200, required=True)
+    price = fields.Decimal(load_default=None, allow_none=True)
+    data = fields.Dict(load_default=dict)
+
+
+class LineSchema(Schema):
+    """A part of an order."""
+
+    thing = Reference("things", required=True)
+    count = Whole(1, 99, load_default=1)
+
+
+class AddressSchema(Schema):
+    """Where to."""
+
+    city = Text(1, 100, required=True)
+    country = fields.String(load_default="NO", validate=validate.OneOf(["NO", "SE"]))
+
+
+class OrderSchema(ItemSchema):
+    """What somebody wants."""
+
+    reference = Text(1, 40, required=True)
+    thing = Reference("things", required=True)
+    lines = ListOf(fields.Nested(LineSchema), low=1, required=True)
+    address = fields.Nested(AddressSchema, load_default=None, allow_none=True)
+    due = fields.Date(load_default=None, allow_none=True)
+    status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}))
+
+
+class PostSchema(ItemSchema):
+    """A post."""
+
+    title = Text(0, 200, load_default="")
+    views = Whole(0, 2**63 - 1, load_default=0)
+
+
+THINGS = Resource("things", "thing", ThingSchema, search=("title",))
+ORDERS = Resource("orders", "order", OrderSchema)
+POSTS = Resource("posts", "post", PostSchema, ids="integer")
+
+
+def create_app(config: Config | None = None) -> Application:
+    """The service with these collections."""
+    return create_shop(config, [THINGS, ORDERS, POSTS, RATES, SETTINGS], name="Lamps & more")

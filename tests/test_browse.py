@@ -1,0 +1,319 @@
+"""The page /browse, in a real, headless browser: a client of the API like any other."""
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restkeeper import Config
+from tests.browser import Tab
+from tests.callers import ADMIN, ADMIN_KEY
+from tests.live import Gunicorn
+from tests.shop import create_app
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.needs("browse", "openapi", "events", "keys", "webhooks", "limits")]
+
+APP = "tests.shop.browsed:create_app()"
+HOSTILE = "<img src=x onerror='window.hacked = 1'><script>hacked = 1</script>"
+PHONE, DESKTOP = 360, 1200
+AXE = """axe.run(document).then(({violations}) => JSON.stringify(
+  violations.map(({id, nodes}) => [id, nodes.map(each => each.html)])))"""
+
+# Resolves with true when an expression is true, or after some seconds with what the page shows.
+TRUE = """new Promise(done => {{
+  const end = Date.now() + {1}, look = () => ({0}) ? done(true)
+    : Date.now() > end ? done(document.body.innerText) : setTimeout(look, 20);
+  look();
+}})"""
+SECONDS = 30  # a busy machine renders slowly
+
+
+class Page:
+    """The page in a tab."""
+
+    def __init__(self, tab: Tab, server: Gunicorn) -> None:
+        self.tab, self.server = tab, server
+        self.wide(DESKTOP)
+
+    def wide(self, width: int, scheme: str = "light") -> None:
+        self.tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def open(self, view: str, title: str) -> None:
+        """Load the page anew with a view, and wait for its heading."""
+        self.tab.open("about:blank")
+        self.tab.open(f"{self.server.base}/browse#/{view}")
+        self.see("h1", title)
+
+    def until(self, condition: str) -> None:
+        assert self.tab.run(TRUE.format(condition, SECONDS * 1000)) is True, condition
+
+    def see(self, selector: str, *texts: str) -> None:
+        """Wait until the elements for a selector contain these texts."""
+        for text in texts:
+            found = f"[...document.querySelectorAll({json.dumps(selector)})].some(each => each.textContent.includes"
+            self.until(f"{found}({json.dumps(text)}))")
+
+    def press(self, label: str) -> None:
+        """Click the button or link with this name."""
+        named = f"[...document.querySelectorAll('button, a')].find(each => each.innerText === {json.dumps(label)})"
+        self.until(named)
+        self.tab.run(f"(e => {{ e.focus(); e.click(); }})({named})")
+
+    def fill(self, name: str, value: str) -> None:
+        """Write into the field with this label, as a user would, or choose in it."""
+        selector = f"[name={json.dumps(name)}]"
+        self.until(f"document.querySelector({json.dumps(selector)})")
+        if self.tab.run(f"document.querySelector({json.dumps(selector)}).localName") == "select":
+            self.tab.run(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
+        else:
+            self.tab.write(selector, value)
+
+    def texts(self, selector: str) -> list[str]:
+        script = f"JSON.stringify([...document.querySelectorAll({json.dumps(selector)})].map(each => each.innerText))"
+        found: list[str] = json.loads(self.tab.run(script))
+        return found
+
+    def finish(self) -> None:
+        """No exception, no violation of the policy, no script of an item, and no request to any other host."""
+        assert self.tab.parameters_of("Runtime.exceptionThrown") == []
+        logged = [each["entry"] for each in self.tab.parameters_of("Log.entryAdded")]
+        assert [each for each in logged if each["source"] != "network"] == []
+        urls = [each["request"]["url"] for each in self.tab.parameters_of("Network.requestWillBeSent")]
+        assert all(url.startswith((f"{self.server.base}/", "about:", "data:")) for url in urls)
+        assert self.tab.run("window.hacked === undefined")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gunicorn]:
+    """A service whose callers need no key."""
+    with Gunicorn(tmp_path_factory.mktemp("browse"), app=APP, workers=1, RATE_LIMIT="off") as server:
+        yield server
+
+
+@pytest.fixture
+def page(tab: Tab, service: Gunicorn) -> Iterator[Page]:
+    opened = Page(tab, service)
+    yield opened
+    opened.finish()
+
+
+def make(server: Gunicorn, collection: str, **fields: Any) -> Any:
+    made = server.post(f"/{collection}", fields)
+    assert made.status == 200, made.body
+    return made.json()
+
+
+def make_order(server: Gunicorn, title: str) -> tuple[Any, Any]:
+    thing = make(server, "things", title=title)
+    return thing, make(server, "orders", reference=f"of {title}", thing=thing["id"], lines=[{"thing": thing["id"]}])
+
+
+def test_a_list_can_be_searched_filtered_sorted_and_paged(page: Page) -> None:
+    """The address has the state of the list; focus stays at what was pressed."""
+    for number in range(23):
+        make(page.server, "things", title=f"Chair {number:02}", price=number)
+    page.open("", "Lamps & more")
+    page.see(".cards li", "things", "one item", "0 items")
+    page.press("things")
+    page.see("#status", "20 of ")
+    assert page.tab.run("document.activeElement.localName") == "h1"
+    page.tab.write("#q", "chair")
+    page.press("Search")
+    page.see("#status", "20 of 23 things")
+    assert page.tab.run("document.title") == "things · Lamps & more"
+    page.press("next")
+    page.see("#status", "3 things")
+    page.press("price")
+    page.see("[aria-sort=ascending]", "price")
+    page.press("price")
+    page.see("[aria-sort=descending]", "price")
+    assert page.texts("tbody th")[0] == "Chair 22" and page.tab.run("document.activeElement.id") == "sort-price"
+    choose = "e => {{ e.value = {0}; e.dispatchEvent(new Event('change', {{bubbles: true}})) }}"
+    for label, value in (("Field", "price"), ("Comparison", "lt")):
+        script = choose.format(json.dumps(value))
+        page.tab.run(f"({script})(document.querySelector('[aria-label={label}]'))")
+    page.tab.write("#value", "3")
+    page.press("Filter")
+    page.see("#status", "3 of 3 things")
+    assert page.texts("tbody th") == ["Chair 02", "Chair 01", "Chair 00"]
+    page.press("price < 3 ×")
+    page.see("#status", "20 of 23 things")
+
+
+def test_an_item_has_its_relations_and_history(page: Page) -> None:
+    """Links lead to what it refers to, and to what refers to it; the history says what each event changed."""
+    thing, order = make_order(page.server, "Lamp")
+    page.server.request("PATCH", f"/things/{thing['id']}", {"price": 7})
+    page.open(f"item/orders/{order['id']}", "of Lamp")
+    assert page.texts("main > dl a") == ["Lamp", "Lamp"]
+    page.press("Lamp")
+    page.see("h1", "Lamp")
+    page.see("section h2", "orders by thing", "History")
+    page.see(".history li", "created", "price– → 7")
+    page.press("All 1")
+    page.see(".chips", f"thing is {thing['id']}")
+    page.press("of Lamp")
+    page.see("h1", "of Lamp")
+
+
+def test_a_form_creates_an_item_and_shows_the_messages_of_the_api(page: Page) -> None:
+    """At the fields, also in lists; numbers are sent with all their digits."""
+    thing = make(page.server, "things", title="Table")
+    page.open(f"new/orders?thing={thing['id']}", "New in orders")
+    page.press("Add to lines")
+    page.fill("count", "many")
+    page.press("Create")
+    page.see(".error", "is required", "must be a whole number")
+    assert page.tab.run("document.activeElement.name") == "reference"
+    assert len(page.texts("[aria-invalid]")) == 3
+    page.fill("reference", "R-1")
+    page.tab.run("document.querySelector('.list [name=thing]').id = 'line'")
+    page.tab.write("#line", thing["id"])
+    page.fill("count", "2")
+    page.fill("city", "Oslo")
+    page.press("Create")
+    page.see("#status", "It is created")
+    page.see("h1", "R-1")
+    (stored,) = page.server.get("/orders?reference=R-1").json()
+    assert stored["lines"] == [{"thing": thing["id"], "count": 2}] and stored["due"] is None
+    assert stored["address"] == {"city": "Oslo", "country": "NO"} and stored["thing"] == thing["id"]
+    page.open("new/posts", "New in posts")
+    page.fill("views", "9007199254740993")
+    page.press("Create")
+    page.see("dd", "9007199254740993")
+    assert b"9007199254740993" in page.server.get("/posts?sort=-id&limit=1").body
+
+
+def test_a_form_does_not_overwrite_the_change_of_another(page: Page) -> None:
+    """It shows what was changed meanwhile, and begins again with that."""
+    thing = make(page.server, "things", title="Shelf", data={"a": [1, {"b": None}]})
+    path = f"/things/{thing['id']}"
+    page.open(f"edit/things/{thing['id']}", "Edit Shelf")
+    page.fill("price", "5")
+    assert page.server.request("PATCH", path, {"title": "Board"}).status == 200
+    page.press("Save")
+    page.see(".alert", "Meanwhile it was changed", "Shelf → Board")
+    page.press("Reload without my changes")
+    page.see("h1", "Edit Board")
+    page.fill("price", "6.50")
+    page.fill("data", "{")
+    page.press("Save")
+    page.see(".error", "JSON")
+    page.fill("data", '{"a": 1.10}')
+    page.press("Save")
+    page.see("#status", "It is saved")
+    stored = page.server.get(path)
+    assert stored.json()["title"] == "Board" and b'"price":6.50,"data":{"a":1.10}' in stored.body.replace(b" ", b"")
+
+
+def test_an_item_is_deleted_after_a_question(page: Page) -> None:
+    """By keyboard alone; what is still referred to shows the API's problem, and stays."""
+    thing, order = make_order(page.server, "Stool")
+    page.open(f"item/things/{thing['id']}", "Stool")
+    for path, shown in ((f"things/{thing['id']}", ".alert"), (f"orders/{order['id']}", "#status")):
+        page.tab.run(f"location.hash = '#/item/{path}'")
+        page.see("#trail", path.split("/")[0])
+        page.tab.run("document.querySelector('.head .danger').focus()")
+        page.tab.press("Enter", 13)
+        page.until("document.querySelector('dialog').open && document.activeElement.innerText === 'Delete'")
+        page.tab.press("Enter", 13)
+        page.until(f"document.querySelector('{shown}')?.innerText")
+    assert page.server.get(f"/things/{thing['id']}").status == 200
+    assert page.server.get(f"/orders/{order['id']}").status == 404
+
+
+def test_values_are_only_text(page: Page) -> None:
+    """HTML, scripts, links with code and names of JavaScript in items are shown as they are, and nothing runs."""
+    data = {
+        "__proto__": {"polluted": HOSTILE},
+        "constructor": HOSTILE,
+        "link": "javascript:hacked=1",
+        HOSTILE: [HOSTILE],
+    }
+    thing = make(page.server, "things", title=HOSTILE, data=data)
+    make(page.server, "orders", reference="of x", thing=thing["id"], lines=[{"thing": thing["id"]}])
+    for view in ("list/things?sort=-id", f"item/things/{thing['id']}", f"edit/things/{thing['id']}", "list/orders"):
+        page.open(view, "")
+        page.until(f"document.querySelector('main').textContent.includes({json.dumps(HOSTILE)})")
+        assert page.tab.run("document.querySelectorAll('main img, main script, [href^=javascript]').length") == 0
+    page.open(f"edit/things/{thing['id']}", "Edit")
+    page.fill("price", "1")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    assert page.server.get(f"/things/{thing['id']}").json()["data"] == data
+    page.open(f"item/things/{thing['id']}?{HOSTILE}", HOSTILE)
+    assert page.tab.run("({}).polluted === undefined")
+
+
+def test_a_singleton_is_edited_and_what_can_only_be_read_has_no_forms(page: Page) -> None:
+    page.open("item/settings", "settings")
+    page.press("Edit")
+    page.fill("theme", "dark")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    page.see("dd", "dark")
+    page.see(".history li", "updated")
+    page.open("list/rates", "rates")
+    assert "New" not in page.texts("main a, main button")
+
+
+def test_a_key_is_kept_for_the_tab_and_its_scopes_are_obeyed(tmp_path: Path, tab: Tab) -> None:
+    """Without a key nothing is shown; what was refused for a scope is not offered again."""
+    with Gunicorn(tmp_path, app=APP, workers=1, AUTH="required", ADMIN_KEY=ADMIN_KEY) as server:
+        key = server.post("/api/v1/keys", {"name": "k", "scopes": ["things:read"]}, ADMIN).json()["secret"]
+        server.post("/things", {"title": "Lamp"}, ADMIN)
+        page = Page(tab, server)
+        page.open("", "Sign in")
+        page.tab.write("#key", "wrong" * 8)
+        tab.run("document.querySelector('main form').requestSubmit()")
+        page.see(".alert", "credentials")
+        page.tab.write("#key", key)
+        tab.run("document.querySelector('main form').requestSubmit()")
+        page.see(".cards li", "1 item", "not for you")
+        page.press("things")
+        page.press("New")
+        page.fill("title", "Mine")
+        page.press("Create")
+        page.see(".alert", "things:write")
+        page.press("Cancel")
+        page.see("h1", "things")
+        assert "New" not in page.texts("main a")
+        assert tab.run("JSON.stringify([localStorage.length, sessionStorage.length, document.cookie])") == '[0,1,""]'
+        page.press("Sign out")
+        page.see("h1", "Sign in")
+        page.finish()
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_every_view_is_accessible_and_fits(page: Page, width: int) -> None:
+    """axe finds nothing, in light and dark; the page has the width of the window."""
+    if (spec := find_spec("axe_core_python")) is None:
+        pytest.skip("there is no axe-core-python")
+    assert spec.origin
+    axe = (Path(spec.origin).parent / "axe.min.js").read_text("utf-8")
+    thing, order = make_order(page.server, "Lamp" * 8)
+    views = ("", "list/things?price[gte]=1&limit=1", f"item/things/{thing['id']}", f"item/orders/{order['id']}")
+    for view in (*views, f"edit/orders/{order['id']}", "new/orders", "item/settings", "nothing"):
+        for scheme in ("light", "dark"):
+            page.wide(width, scheme)
+            page.open(view, "")
+            page.until("!document.querySelector('section') || document.querySelector('.history > *, .history + *')")
+            page.tab.run(axe)
+            assert json.loads(page.tab.run(AXE)) == [], view
+            assert page.tab.run("document.documentElement.scrollWidth") <= width, view
+
+
+def test_the_page_is_public_and_can_be_closed() -> None:
+    """It has no data itself, so it needs no key; it is only there with a document to read."""
+    served = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    reply = served.get("/browse")
+    assert reply.status_code == 200 and "require-trusted-types-for 'script'" in reply.headers["Content-Security-Policy"]
+    assert [served.get(f"/browse/{name}").status_code for name in ("api.js", "none", "__init__.py")] == [200, 404, 404]
+    assert served.get("/", headers={"Accept": "application/json"}).json["links"]["browse"] == "/browse"
+    for config, without in ((Config(docs=False), ""), (Config(), "browse"), (Config(), "openapi")):
+        closed = create_app(config, without={without} - {""}).test_client()
+        assert closed.get("/browse").status_code == 404

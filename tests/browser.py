@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import websocket
 
+from tests.live import Gunicorn
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WAIT_SECONDS = 60.0
 OPTIONS = (
@@ -111,3 +113,65 @@ def tab(browser: str) -> Iterator[Tab]:
     opened = Tab(browser)
     yield opened
     opened.close()
+
+
+PHONE, DESKTOP = 360, 1200  # widths of a window
+
+# Resolves with true when an expression is true, or after half a minute with what the page shows.
+TRUE = """new Promise(done => {{ const end = Date.now() + 30_000, look = () =>
+  ({0}) ? done(true) : Date.now() > end ? done(document.body.innerText) : setTimeout(look, 20); look(); }})"""
+
+
+class Page:
+    """The page /browse of a server in a tab."""
+
+    def __init__(self, tab: Tab, server: Gunicorn) -> None:
+        self.tab, self.server = tab, server
+        self.wide(DESKTOP)
+
+    def wide(self, width: int, scheme: str = "light") -> None:
+        self.tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def open(self, view: str, title: str) -> None:
+        """Load the page anew with a view, and wait for its heading."""
+        self.tab.open("about:blank")
+        self.tab.open(f"{self.server.base}/browse#/{view}")
+        self.see("h1", title)
+
+    def until(self, condition: str) -> None:
+        assert self.tab.run(TRUE.format(condition)) is True, condition
+
+    def see(self, selector: str, *texts: str) -> None:
+        """Wait until the elements for a selector contain these texts."""
+        for text in texts:
+            found = f"[...document.querySelectorAll({json.dumps(selector)})].some(each => each.textContent.includes"
+            self.until(f"{found}({json.dumps(text)}))")
+
+    def press(self, label: str) -> None:
+        """Click the button or link with this name."""
+        named = f"[...document.querySelectorAll('button, a')].find(each => each.innerText === {json.dumps(label)})"
+        self.until(named)
+        self.tab.run(f"(e => {{ e.focus(); e.click(); }})({named})")
+
+    def fill(self, name: str, value: str) -> None:
+        """Write into the field with this label, as a user would, or choose in it."""
+        element = f"document.querySelector('[name={name}]')"
+        self.until(element)
+        if self.tab.run(f"{element}.localName") == "select":
+            self.tab.run(f"{element}.value = {json.dumps(value)}")
+        else:
+            self.tab.write(f"[name={name}]", value)
+
+    def texts(self, selector: str) -> list[str]:
+        found = self.tab.run(f"[...document.querySelectorAll('{selector}')].map(each => each.innerText).join('|')")
+        return str(found).split("|")
+
+    def finish(self) -> None:
+        """No exception, no violation of the policy, no script of an item, and no request to any other host."""
+        assert self.tab.parameters_of("Runtime.exceptionThrown") == []
+        logged = [each["entry"] for each in self.tab.parameters_of("Log.entryAdded")]
+        assert [each for each in logged if each["source"] != "network"] == []
+        urls = [each["request"]["url"] for each in self.tab.parameters_of("Network.requestWillBeSent")]
+        assert all(url.startswith((f"{self.server.base}/", "about:", "data:")) for url in urls)
+        assert self.tab.run("window.hacked === undefined")

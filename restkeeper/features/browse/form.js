@@ -4,7 +4,7 @@ import { collections, isNullable, isObject, kindOf, number, own, parse, resolved
 
 const DEEPEST = 3; // what is nested more deeply is JSON in a text area
 const LONG = 200; // characters: beyond, a text has several lines
-let made = 0;
+let made = 0; // ids of elements
 
 export const words = (name) => name.replaceAll("_", " ");
 
@@ -30,7 +30,7 @@ function control(schema, initial, { depth = 0, ...options }) {
   const [isList, below] = [Array.isArray(value), { ...options, depth: depth + 1 }];
   if (kind === "object" && schema.properties && (isObject(value) ? !isList : !value)) return group(schema, value, below);
   if (kind === "array" && (isList || !value) && kindOf(resolved(schema.items)) !== "any") return list(schema, value, below);
-  return leaf(schema, value ?? (isNullable(schema) && !options.isNew ? null : undefined), options);
+  return leaf(schema, value, options);
 }
 
 // The fields of an object: of a whole item if it has no label. `drafts` are texts to begin with.
@@ -42,14 +42,14 @@ export function group(schema, initial, { label, isNew, drafts, depth = 0, hidden
   const others = Object.entries(initial ?? {}).filter(([name]) => !controls.has(name) && !hidden.includes(name));
   const rest = schema.additionalProperties !== false
     && leaf({ type: "object" }, others.length ? Object.fromEntries(others) : undefined, { label: "other fields" });
-  const nodes = [...parts.map(([, each]) => each.node), rest && rest.node];
   const error = errorLine();
   const inside = label && [h("legend", {}, words(label)), hintOf(schema.description), error];
+  const place = ([name]) => Object.keys(initial ?? {}).indexOf(name) >>> 0; // new fields come last
   const readAll = () => [...parts.map(([name, each]) => [name, each.read()]), ...Object.entries((rest && rest.read()) || {})];
-  const read = () => Object.fromEntries(readAll().filter(([, value]) => value !== undefined));
+  const read = () => Object.fromEntries(readAll().filter(([, value]) => value !== undefined).sort((a, b) => place(a) - place(b)));
   const before = read();
   return {
-    node: h(label ? "fieldset" : "div", { class: "fields" }, inside, nodes),
+    node: h(label ? "fieldset" : "div", { class: "fields" }, inside, parts.map(([, each]) => each.node), rest && rest.node),
     read: () => (label && !isObject(initial) && same(read(), before) ? initial : read()),
     show: ([name, ...inner], message) => (controls.has(name) || rest ? (controls.get(name) ?? rest).show(inner, message)
       : label && (error.textContent = message)),
@@ -97,7 +97,7 @@ function leaf(schema, initial, { label, isRequired = false, draft }) {
     input.append(...(isSet ? [] : [h("option", { value: "" }, "–")]), ...offered);
   }
   const referred = collections.get(schema["x-references"]);
-  input.value = isJson && initial !== undefined ? JSON.stringify(initial, null, 2) : text(initial);
+  input.value = isJson && typeof initial === "string" ? JSON.stringify(initial) : text(initial);
   const before = input.value;
   input.value = draft ?? before;
   const show = (path, message) => {

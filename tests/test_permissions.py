@@ -73,7 +73,8 @@ def body_of(name: str) -> Any:
 def path_of(client: FlaskClient, rule: str) -> str:
     name = collection_of(rule)
     if "<id>" not in rule:
-        return rule.replace("<name>", "forbidden").replace("<path:name>", "swagger-ui.css")
+        file = "browse.css" if name == "browse" else "swagger-ui.css"
+        return rule.replace("<name>", "forbidden").replace("<path:name>", file)
     made = client.post(f"/api/v1/{name}", json=body_of(name), headers=ADMIN)
     path = rule.replace("<id>", made.json["id"])
     if "<delivery>" not in rule:

@@ -108,6 +108,17 @@ class TestFollowing:
         make(client, "later")
         assert latest.json == [] and names(client.get(next_of(latest))) == names(client.get(path)) == ["later"]
 
+    def test_the_feed_can_be_filtered_by_item(self, client: FlaskClient) -> None:
+        """With its collection that is the history of one item; an id of more than 64 characters is none."""
+        item = make(client, "one")
+        make(client, "other")
+        client.patch(f"/products/{item['id']}", json={"name": "two"})
+        page = client.get(f"{FEED}?collection=products&item={item['id']}")
+        assert names(page) == ["one", "two"] and "item=" in next_of(page)
+        assert names(client.get(f"{FEED}?item=none")) == []
+        for wrong in ("", "x" * 65):
+            assert client.get(f"{FEED}?item={wrong}").json["errors"][0]["parameter"] == "item"
+
     def test_the_feed_can_be_filtered_by_type_and_collection(self, client: FlaskClient) -> None:
         """By one or several of each, separated by commas or repeated."""
         item = make(client)

@@ -145,6 +145,7 @@ SCHEMAS: list[tuple[str, Any, Any, str, str]] = [
 
 ONE, OTHER = ({**TEXT, "pattern": name} for name in "ab")
 NO_CONTENT = document(requestBody={"content": {}, "required": True})
+UNCLOSED = {"type": "object", "additionalProperties": True}
 NEEDED = request(field(TEXT, required=True))
 SHOWN = response(field(TEXT, required=True))
 WITH_HEADER = document(responses={"200": {"headers": {"Link": {"schema": TEXT}}}})
@@ -190,6 +191,9 @@ PARTS: list[tuple[str, Json, Json, str]] = [
     ("media type removed", request(TEXT, required=True), NO_CONTENT, B),
     ("field added", request({"type": "object"}), request(field(TEXT)), C),
     ("field removed", request(field(TEXT)), request({"type": "object"}), B),
+    ("field of an open object added", request(UNCLOSED), request(UNCLOSED | field(TEXT)), J),
+    ("field of an open object added", response(UNCLOSED), response(UNCLOSED | field(TEXT)), C),
+    ("required field added", request(UNCLOSED), NEEDED, B),
     ("required field added", request({"type": "object"}), NEEDED, B),
     ("required added", request(field(TEXT)), NEEDED, B),
     ("required removed", NEEDED, request(field(TEXT)), C),

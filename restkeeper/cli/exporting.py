@@ -10,6 +10,7 @@ from typing import IO
 
 import click
 from flask.cli import with_appcontext
+from marshmallow import INCLUDE
 
 from restkeeper.cli.common import MOST_FAILURES, Command, items_of, service_of_app
 from restkeeper.cli.formats import FILE_FORMATS, WRITERS, format_by_name
@@ -36,6 +37,9 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     """
     service = service_of_app()
     shown = items_of(service, name, version)
+    file_format = file_format or format_by_name(file) or "ndjson"
+    if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:
+        raise click.ClickException(f"{name}: CSV has no column for fields that no schema names: use ndjson or json")
     refused: list[str] = []
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
@@ -50,7 +54,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
                 refused.append(error.detail)
 
     with _written(file) as out:
-        for chunk in WRITERS[file_format or format_by_name(file) or "ndjson"](bodies(), shown, formulas):
+        for chunk in WRITERS[file_format](bodies(), shown, formulas):
             out.write(chunk)
     if left_out and not version:
         click.echo(

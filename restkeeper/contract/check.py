@@ -195,6 +195,11 @@ class _Comparison:
             judged = self._removal(filtered[_head(subject.name)])
         elif how == "added" and key._replace(row="required") in self._after.facts and f"required {row}" in TABLE:
             row, what = f"required {row}", "added, and it is required"
+        elif (
+            f"{row} {how}" == "field added"
+            and key._replace(name=key.name.rpartition(".")[0], row="") in self._before.open
+        ):
+            row, what = "field of an open object", "added, and any value was valid by this name"
         yield self._change(key, row, how, judged.what if judged else what, judged)
 
     def _values(self, key: Key, was: frozenset[str], now: frozenset[str]) -> Iterator[ContractChange]:

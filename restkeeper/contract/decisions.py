@@ -62,6 +62,7 @@ TABLE: dict[str, Row] = {
     "required parameter": NEEDED,
     "required body": NEEDED,
     "required field": NEEDED,
+    "field of an open object": {"added": (J, C)},
     # Of an operation
     "operationId": {"added": HARMLESS, "removed": CHANGED, "changed": CHANGED},  # names functions of generated clients
     "security": CREDENTIALS,

@@ -75,6 +75,7 @@ class Facts:
     def __init__(self, document: Json) -> None:
         self._document = document
         self.facts: dict[Key, Any] = {}
+        self.open: set[Key] = set()  # objects that have fields that are not declared
         self.tags: dict[str, str] = {}
         state = document.get("info", {}).get("x-version", {})
         self.revisions: dict[str, int] = state.get("revisions", {})
@@ -174,6 +175,7 @@ class Facts:
                 self._note(component, {"component": True})
                 self._schema(self._resolve({"$ref": plain["$ref"]}), component)
         facts = _values(plain, has_null) | _keywords(plain, is_id=is_id)
+        self.open.update([about.whole] if plain.get("additionalProperties") is True else ())
         self._note(about, facts | {"default": None} if is_needed else facts)
         unseen, needed = "writeOnly" if about.in_response else "readOnly", plain.get("required", ())
         for name, each in {**dict.fromkeys(needed, {}), **plain.get("properties", {})}.items():

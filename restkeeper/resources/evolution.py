@@ -360,6 +360,7 @@ class Chain:
             yield item
 
 
+_ANY = "any value"
 _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (Time, "time"),
     (fields.String, "string"),
@@ -368,9 +369,10 @@ _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (fields.Boolean, "boolean"),
     (fields.Mapping, "object"),
     (fields.Nested, "object"),
-    (fields.Raw, "any value"),
+    (fields.Raw, _ANY),
 )
 _ARRAY = "array of "
+OPEN = "*"  # in the description of a schema whose items have other fields, too
 DEEPEST = 10  # schemas inside one another that are described
 
 # Types whose values are also values of another one.
@@ -429,9 +431,15 @@ class StoredField(NamedTuple):
     inside: Mapping[str, Sequence[Any]] | None = None
 
 
-def describe(definitions: Fields) -> str:
+def describe(definitions: Fields, *, is_open: bool = False) -> str:
     """The description of these fields in a `StoredSchema`: a JSON object."""
-    return orjson.dumps({name: _described(field) for name, field in definitions.items()}).decode()
+    described = {name: _described(field) for name, field in definitions.items()}
+    return orjson.dumps(described | ({OPEN: [_ANY, False, True]} if is_open else {})).decode()
+
+
+def was_open(stored: str) -> bool:
+    """Whether items of a schema, which is given by its description, have fields that it does not name."""
+    return OPEN in orjson.loads(stored)
 
 
 def _described(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) -> list[Any]:
@@ -469,9 +477,19 @@ class Difference(NamedTuple):
     steps: tuple[str, ...]
 
 
-def differences(stored: str, definitions: Fields) -> list[Difference]:
+def differences(stored: str, definitions: Fields, *, is_open: bool = False) -> list[Difference]:
     """What does not fit a schema with these fields in items of a `stored` one, which is given by its description."""
-    return list(_compared(orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}))
+    before, after = orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}
+    has_others = before.pop(OPEN, None) is not None
+    found = list(_compared({name: each for name, each in before.items() if name in after or not is_open}, after))
+    for name, (type, required, *_) in after.items() if has_others else ():
+        if name not in before and type != _ANY:
+            found.append(Difference(f'stored items can have any value as "{name}"', ()))
+        elif name in before and required and not before[name][1]:
+            found.append(Difference(f'"{name}" is required, and stored items can be without it', ()))
+    if has_others and not is_open:
+        found.append(Difference("stored items can have fields that the schema does not name", ()))
+    return found
 
 
 def steps_for(found: Sequence[Difference]) -> list[str]:
@@ -507,7 +525,7 @@ def _added(name: str, *rename: str) -> Difference:
 
 def _changed(name: str, before: StoredField, after: StoredField) -> Iterator[Difference]:
     steps = (f'Convert({{"{name}": …}}, ["{name}"], up=…, down=…)',)
-    if before.type != after.type and (before.type, after.type) not in _WIDER and after.type != "any value":
+    if before.type != after.type and (before.type, after.type) not in _WIDER and after.type != _ANY:
         yield Difference(f'"{name}" is of type {after.type}, and in stored items of type {before.type}', steps)
     elif before.nullable and not after.nullable:
         yield Difference(f'"{name}" must not be null, and in stored items it can be', steps)

@@ -108,7 +108,7 @@ class References:
                 now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
                 with as_conflict(stored.name):
                     if on_delete == "null":
-                        cleared = without_server_fields({**item_of(stored, before), path: None})
+                        cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                         after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
                     left = unit.apply(stored, before, after, now, NO_LIMITS)
                 if on_delete == "null" and item_of(stored, left)[path] is not None:

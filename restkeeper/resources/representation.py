@@ -14,7 +14,7 @@ from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, V
 from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
-from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema
+from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Collection, Page, Query, Record
@@ -120,7 +120,7 @@ class Representation(Protocol):
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
         members = exactjson.cut(body)
-        return exactjson.joined({name: members.get(name, b"null") for name in names})
+        return exactjson.joined({name: members[name] for name in names if name in members})
 
 
 class StoredRepresentation(Representation):
@@ -146,8 +146,13 @@ class StoredRepresentation(Representation):
         self._is_exact = all(map(is_exact, own.definitions.values()))
         self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
         self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
+        self._has_all = own.of_server == READ_ONLY  # in its body
         times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
         self._times = b"".join(times) + b"}"  # what callers see of _TIMES
+        # Attributes of loaded items that have another name in JSON: what is sent by this name is another field.
+        self._attributes = {
+            field.attribute or name for name, field in own.loading.fields.items()
+        } - own.definitions.keys()
         self.initial: Record | None = None  # of a singleton whose fields have defaults, until it is stored: version 0
         if resource.singleton:
             with suppress(ValidationFailed):
@@ -183,13 +188,14 @@ class StoredRepresentation(Representation):
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         of_server: JsonObject = {"id": self.resource.shown(id), "updated_at": now, "version": 1}
-        of_server |= {name: sent[name] for name in READ_ONLY if name in sent}
+        of_server |= {name: sent[name] for name in self.revision.of_server if name in sent}
         faults: list[JsonObject] = []
         try:
             of_server = self._server_fields.load(of_server)
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
-        text, more = self._load({name: value for name, value in sent.items() if name not in READ_ONLY}, sent)
+        known = {*self.revision.of_server} - ({"id"} if self.revision.is_open else set())
+        text, more = self._load({name: value for name, value in sent.items() if name not in known}, sent)
         require_none(faults + more)
         now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
         return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
@@ -206,7 +212,8 @@ class StoredRepresentation(Representation):
         present = self.present(record)  # the whole item is replaced: no value of it is needed
         current = exactjson.cut(present.body)
         known = self.revision.stored
-        unknown = {name: exactjson.stored(text) for name, text in current.items() if name not in known}
+        is_open, of_server = self.revision.is_open, {*self.revision.of_server}
+        unknown = {name: exactjson.stored(text) for name, text in current.items() if not (is_open or name in known)}
         if unknown:  # the item is of a newer program, whose clients send them back
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
@@ -218,6 +225,7 @@ class StoredRepresentation(Representation):
             text
             and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
             and all(_is_past(name, sent, own) for name in differing)
+            and not (is_open and current.keys() - members.keys() - of_server)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
         require_none([*differing.values(), *more])
@@ -236,11 +244,12 @@ class StoredRepresentation(Representation):
         What the patch does not name is not made into values before it is clear that all of it together is no larger
         than an item may be.
         """
-        own = self.revision.definitions.keys() - self.revision.read_only
+        own, is_open = self.revision.definitions.keys() - self.revision.read_only, self.revision.is_open
         shown = exactjson.cut(self.body(record))
+        own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
         read_only = {name: exactjson.stored(shown[name]) for name in self.revision.read_only if name in patch}
         require_none([*_differing(patch, read_only).values()])
-        current = {name: text for name, text in shown.items() if name in own}
+        current = {name: text for name, text in shown.items() if name in own or (is_open and name == "id")}
         refused = {name: None for name in patch if patch[name] is None and name not in own}
         try:
             merged = exactjson.dumps(merge_patch(current, patch) | refused)
@@ -260,11 +269,13 @@ class StoredRepresentation(Representation):
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
-            return list(map(self._shown, page.bodies)) if self.revision.hidden else page.bodies
+            return list(map(self._shown, page.bodies)) if self.revision.hidden and self._has_all else page.bodies
         return super().bodies(page)
 
     def _shown(self, body: bytes) -> bytes:
         """A stored body without what the schema hides."""
+        if not self._has_all:
+            return body
         if self.revision.hidden:
             at = body.rfind(b',"created_at":')
             body = body[:at] + _TIMES.sub(self._times, body[at:])
@@ -285,8 +296,10 @@ class StoredRepresentation(Representation):
         if self.known.is_newer(record.fingerprint):
             self.known.require_readable(record.fingerprint)
             return record
-        stored = members = exactjson.cut(record.body)
-        own = {name: text for name, text in stored.items() if name in READ_ONLY}
+        gone = {*READ_ONLY} - {*self.revision.of_server} - absent_in(record.fingerprint)  # of the server, now hidden
+        stored: Members = {name: text for name, text in exactjson.cut(record.body).items() if name not in gone}
+        members = stored
+        own = {name: text for name, text in stored.items() if name in self.revision.of_server}
         removed, failure = record.removed, None
         if (number := revision_of(record.fingerprint)) in self.chains:
             stored = self.resource.revisions[number].completed(stored)
@@ -295,7 +308,7 @@ class StoredRepresentation(Representation):
             except Untranslatable as error:
                 failure, (members, removed) = error, error.others
         completed = self.revision.completed({**members, **own})
-        kept = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
+        kept: Members = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
         if new := self.revision.computed - members.keys():  # null if the item is not valid in this schema
             item = {name: exactjson.stored(text) for name, text in kept.items()}
             try:
@@ -303,8 +316,7 @@ class StoredRepresentation(Representation):
             except Exception:  # the functions are of the service: one item must not end a whole list
                 text = b""
             found = exactjson.cut(text) if text else {}
-            kept |= {name: found.get(name, b"null") for name in new}
-            kept = {name: kept[name] for name in self.revision.stored if name in kept}
+            kept = self.revision.completed({**kept, **{name: found.get(name, b"null") for name in new}})
         upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), removed=removed)
         if failure is None:
             return upgraded
@@ -337,10 +349,16 @@ class StoredRepresentation(Representation):
             revision = self.revision
             kept = [name for name in revision.read_only if name in stored and name not in revision.computed]
             own |= {name: stored[name] for name in kept}
+        is_open = self.revision.is_open
+        known = {name: own[name] for name in own if name not in self._attributes} if is_open else own
         try:
-            values = self._schema.dump(self._schema.load(own))
+            values = self._schema.dump(self._schema.load(known))
         except ValidationError as error:
             return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
+        if is_open:  # in the order in which it was sent
+            values = {name: value for name, value in own.items() if name not in self.revision.definitions} | values
+            values |= {"id": (stored or sent)["id"]} if "id" in sent and "id" in self._read_only else {}
+            values = {name: values[name] for name in (*sent, *values) if name in values}
         if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
             return b"", faults
         try:
@@ -351,26 +369,33 @@ class StoredRepresentation(Representation):
             raise
         if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):
             return b"", faults
-        if len(values) < len(self.revision.definitions):
-            lost = ", ".join(self.revision.definitions.keys() - values)
-            raise TypeError(f"{self.name}: what the functions of the schema return is without {lost}")
+        if lost := self.revision.always.difference(values):
+            raise TypeError(f"{self.name}: what the functions of the schema return is without {', '.join(lost)}")
         return text, []
 
     def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
         id = self.name if self.resource.singleton else id
         fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
-        body = _ITEM % (exactjson.dumps(self.resource.shown(id)), fields, created_at.encode(), now.encode(), version)
+        shown = exactjson.dumps(self.resource.shown(id))
+        body = _ITEM % (shown, fields, created_at.encode(), now.encode(), version)
+        if self.revision.is_open or not self._has_all:
+            all_of_server = zip(READ_ONLY, (shown, *map(exactjson.dumps, (created_at, now, version))), strict=True)
+            own = {name: value for name, value in all_of_server if name in self.revision.of_server}
+            members = exactjson.cut(text)
+            first = {name: shown for name in own if name == "id" and name not in members}
+            body = exactjson.joined({**first, **members, **own})
         limits.require(body)
         return Record(id, version, now, self.fingerprint, body)
 
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
         """The next version of an item, given its members and its own fields. It keeps what is not in this schema."""
-        created_at = exactjson.stored(current["created_at"]) if "created_at" in current else now
+        is_known = "created_at" in current and "created_at" in self.revision.of_server
+        created_at = exactjson.stored(current["created_at"]) if is_known else now
         version = record.version + 1
         now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
         made = made._replace(owner=record.owner, removed=record.removed)
-        if not self.known.is_newer(record.fingerprint):
+        if self.revision.is_open or not self.known.is_newer(record.fingerprint):
             return made
         body = exactjson.joined({**current, **exactjson.cut(made.body)})
         limits.require(body)

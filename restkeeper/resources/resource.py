@@ -12,9 +12,10 @@ from inspect import signature, unwrap
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from marshmallow import Schema, ValidationError, fields, missing, validate
+from marshmallow import INCLUDE, Schema, ValidationError, fields, missing, validate
 
 from restkeeper.resources.evolution import (
+    OPEN,
     Add,
     Chain,
     Members,
@@ -23,10 +24,20 @@ from restkeeper.resources.evolution import (
     differences,
     inside_of,
     steps_for,
+    was_open,
 )
 from restkeeper.schemas.fields import IntegerReference, Refers, Time, default_of, scopes_of
-from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, hidden_in
-from restkeeper.schemas.prepared import COMPUTED, ISO, all_fields_in, fields_of, is_computed, prepared, refusals
+from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
+from restkeeper.schemas.prepared import (
+    COMPUTED,
+    ISO,
+    all_fields_in,
+    fields_of,
+    is_computed,
+    is_optional,
+    prepared,
+    refusals,
+)
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
@@ -93,19 +104,22 @@ class Revision(NamedTuple):
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
     The `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order,
-    types and defaults, and of the schemas inside them.
+    types and defaults, and of the schemas inside them. Its end says which of READ_ONLY items are stored without.
     """
 
     number: int
     schema: type[ItemSchema]
     fingerprint: str
-    definitions: Definitions  # of all fields but READ_ONLY
+    definitions: Definitions  # of all fields but the server's
+    always: frozenset[str]  # those of them that no item is without
     described: Definitions  # that the store knows: integer ids, too
     guarded: Definitions  # that need a scope to be changed, also to some states
     references: Mapping[str, Refers]  # by their paths, also those inside nested schemas
     names: tuple[str, ...]  # of all fields in the order of an item, in JSON
-    stored: tuple[str, ...]  # those with which it is stored: also those of READ_ONLY that are hidden
+    stored: tuple[str, ...]  # those with which it is stored: also those of the server that are hidden
     hidden: tuple[str, ...]
+    of_server: tuple[str, ...]  # the server's that are stored; the hidden ones not if others can have such a name
+    is_open: bool  # whether items also have fields that no definition names
     fields: Mapping[str, Field]  # that queries can use
     texts: frozenset[str]  # whose values are texts, or null
     read_only: tuple[str, ...]  # that no caller sets
@@ -116,38 +130,49 @@ class Revision(NamedTuple):
     @classmethod
     def of(cls, number: int, schema: type[ItemSchema]) -> Self:
         """The revision of items with this schema. Raises ValueError for a default that is no value of its field."""
-        known = fields_of(made := prepared(schema))
-        definitions = {name: field for name, field in known.items() if name not in READ_ONLY}
-        not_described = READ_ONLY[1:] if isinstance(known.get("id"), IntegerId) else READ_ONLY
-        hidden = hidden_in(schema)
-        stored = ("id", *definitions, *READ_ONLY[1:])
-        ordered = {name: known[name] for name in stored if name not in hidden}
+        known, hidden = fields_of(made := prepared(schema)), hidden_in(schema)
+        definitions = {name: field for name, field in known.items() if name not in READ_ONLY or name in hidden}
+        is_open, optional = made.unknown == INCLUDE, {n for n, each in definitions.items() if is_optional(made, each)}
+        absent = hidden if is_open or not definitions.keys().isdisjoint(hidden) else ()
+        of_server = tuple(name for name in READ_ONLY if name not in absent)
+        first = ("id",) if "id" in of_server else ()
+        stored = (*first, *definitions, *(name for name in of_server if name not in first))
+        ordered = {name: known[name] for name in stored if name in known}
         queried = {each.name: each for name, field in ordered.items() for each in _queried(name, field)}
+        for path, each in queried.items():
+            can_be_null, in_body = each.nullable or root_of(path) in optional, root_of(path) in definitions
+            queried[path] = dataclasses.replace(each, nullable=can_be_null, in_body=in_body)
         texts = (name for name, each in queried.items() if each.kind in (Kind.TEXT, Kind.TIME))
         computed = frozenset(name for name, field in definitions.items() if is_computed(field))
-        given = [name for name, field in definitions.items() if not (field.required or name in computed)]
+        given = [name for name, field in definitions.items() if not (field.required or name in optional | computed)]
         defaults = {name: _checked_default(name, definitions[name]) for name in given}
         parts: list[Any] = []
         for name, field in ordered.items():
             inside = inside_of(field)
             parts.append((name, type(field).__name__, defaults.get(name), *([] if inside is None else [inside])))
+        if is_open:
+            parts.append((OPEN, [name for name, field in definitions.items() if field.required], given))
         loading = prepared(schema, exclude=tuple(name for name in READ_ONLY if name not in hidden))
         for name, field in loading.fields.items():
             if field.dump_only and not is_computed(field):
                 field.load_default = None if field.load_default is missing else field.load_default
                 loading.load_fields[name] = field
-        digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
+        digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest() + mark_of(absent)
+        id = {name: field for name, field in known.items() if isinstance(field, IntegerId)}
         return cls(
             number=number,
             schema=schema,
             fingerprint=digits if number == 1 else f"{number}-{digits}",
             definitions=MappingProxyType(definitions),
-            described=MappingProxyType({name: field for name, field in known.items() if name not in not_described}),
+            always=frozenset(definitions.keys() - optional),
+            described=MappingProxyType(id | definitions),
             guarded=MappingProxyType({name: field for name, field in definitions.items() if any(scopes_of(field))}),
             references=MappingProxyType(dict(references_in(made))),
             names=tuple(ordered),
             stored=stored,
             hidden=hidden,
+            of_server=of_server,
+            is_open=is_open,
             fields=MappingProxyType(queried),
             texts=frozenset(name for name in texts if name == root_of(name)),
             read_only=tuple(name for name, field in definitions.items() if field.dump_only),
@@ -162,8 +187,13 @@ class Revision(NamedTuple):
         return tuple(scope for field in self.guarded.values() for scope in scopes_of(field))
 
     def completed(self, members: Members) -> Members:
-        """An item with exactly these fields, in their order: those that are missing have their defaults."""
+        """An item with exactly these fields, in their order: those that are missing have their defaults.
+
+        An open one has others, too, and the order is its own.
+        """
         had = {**self.defaults, **members}
+        if self.is_open:
+            return {**members, **had}
         return {name: had[name] for name in self.stored if name in had}
 
 
@@ -316,6 +346,10 @@ class Resource:
             more = "indexes, search, sort, page_limit, ownership and ids"
             raise ValueError(f"{self.name}: a singleton is one item of all callers: leave out {more}")
         added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
+        if self.upgrades and self.newest.is_open:
+            raise ValueError(
+                f"{self.name}: upgrades: no step knows all that items of an open schema have: leave it out"
+            )
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
         vars(self).update({name: tuple(getattr(self, name)) for name in ("indexes", "search", "methods")})
@@ -329,9 +363,13 @@ class Resource:
         made = prepared(revision.schema)
         if "id" in revision.hidden and not self.singleton:
             raise ValueError(f"{self.name}: {self.schema.__name__}.Meta: leaves out id: exclude only times and version")
-        for name in {*READ_ONLY[1:]}.intersection(own := fields_of(made)):
-            if own[name].name != name or not own[name].dump_only:
+        for name in READ_ONLY:
+            if not (name in revision.hidden or made.declared_fields[name].dump_only):
                 raise ValueError(f"{self.name}.{name}: the server sets it: use another name")
+            if not made.declared_fields[name].dump_only:
+                raise ValueError(
+                    f"{self.name}.{name}: Meta.exclude leaves it out: write own_{name} = …(data_key={name!r})"
+                )
         if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
             raise ValueError(f"{self.name}.{reason}")
         found = [field for _, field in references_in(made)]
@@ -431,7 +469,9 @@ class Resource:
             (*self.indexes, *(Index(name) for name in newest.references if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
-            schema=StoredSchema(newest.fingerprint, self.revision, oldest, describe(newest.described)),
+            schema=StoredSchema(
+                newest.fingerprint, self.revision, oldest, describe(newest.described, is_open=newest.is_open)
+            ),
             conflict=self._conflict,
         )
 
@@ -446,10 +486,17 @@ class Resource:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
         if schema.fields.startswith('{"id":') is not (self.ids == "integer"):
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
-        if not (found := differences(schema.fields, self.revisions[revision].described)):
+        own = self.revisions[revision]
+        found = differences(schema.fields, own.described, is_open=own.is_open)
+        absent = sorted(absent_in(schema.fingerprint).intersection(own.of_server))
+        reasons = "; ".join(
+            [*(each.reason for each in found), *(f"stored items are without {each}" for each in absent)]
+        )
+        if not reasons:
             return ""
+        if absent or was_open(schema.fields):
+            return f"{name}: {reasons}. No step converts that: export the items, and import them into another store"
         lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
-        reasons = "; ".join(each.reason for each in found)
         more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
 
@@ -477,8 +524,13 @@ def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field
             copies[name] = fields.Raw(dump_only=field.dump_only, required=field.required, metadata=field.metadata)
             copies[name].allow_none = True
         field.name = field.parent = field.root = field.data_key = field.attribute = None  # it can have another name
+    hidden = hidden_in(schema)
+    for name in copies.keys() & hidden:
+        copies[name].data_key = name
+        copies[f"own_{name}"] = copies.pop(name)
     made = ItemSchema.from_dict(copies, name=schema.__name__)
-    made.__doc__, made.opts.exclude = schema.__doc__, hidden_in(schema)
+    made.__doc__, made.opts.exclude = schema.__doc__, hidden
+    made.opts.unknown = INCLUDE if schema.opts.unknown == INCLUDE else made.opts.unknown
     return cast(type[ItemSchema], made)
 
 

@@ -13,7 +13,7 @@ from restkeeper.errors import Conflict, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.item import LARGEST_ID, READ_ONLY
+from restkeeper.schemas.item import LARGEST_ID
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
 from restkeeper.storage.interface import Collection, Record
@@ -76,7 +76,7 @@ class Unit:
         given = {"id": item["id"]} if stored.resource.ids == "client" and "id" in item else {}
         with as_conflict(collection):
             (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id)
-            record = stored.restore(without_server_fields(item) | given, id=id, now=now, limits=self._limits)
+            record = stored.restore(without_server_fields(stored, item) | given, id=id, now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
         use_ids(stored.resource, record.id, record.id, self._transaction)
@@ -86,7 +86,7 @@ class Unit:
         """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
-        changed = without_server_fields(change(item_of(stored, before)))
+        changed = without_server_fields(stored, change(item_of(stored, before)))
         with as_conflict(collection):
             after = stored.revise(before, changed, now=now, limits=self._limits)
         return item_of(stored, self.apply(stored, before, after, now, self._limits))
@@ -197,9 +197,11 @@ def run_before(
         if after is None or result is None:
             continue
         if before is None:
-            made = stored.restore(without_server_fields(result), id=after.id, now=now, limits=limits)
+            made = stored.restore(without_server_fields(stored, result), id=after.id, now=now, limits=limits)
             after = made._replace(owner=after.owner, removed=after.removed)
-        elif (made := stored.revise(before, without_server_fields(result), now=now, limits=limits)) is not before:
+        elif (
+            made := stored.revise(before, without_server_fields(stored, result), now=now, limits=limits)
+        ) is not before:
             after = made._replace(removed=after.removed)
         else:
             after = before
@@ -211,8 +213,8 @@ def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
     return cast(JsonObject, exactjson.stored(stored.body(record)))
 
 
-def without_server_fields(item: Any) -> JsonObject:
+def without_server_fields(stored: StoredRepresentation, item: Any) -> JsonObject:
     """What a function returns, without the fields that the server sets. Raises ValueError if it is no item."""
     if not isinstance(item, dict):
         raise ValueError(f"{item!r} was returned instead of an item (a dictionary)")
-    return {name: value for name, value in item.items() if name not in READ_ONLY}
+    return {name: value for name, value in item.items() if name not in stored.revision.of_server}

@@ -201,7 +201,7 @@ class Writes:
         after = before
         with as_conflict(self.name):
             if result is not None:
-                own = without_server_fields(result)
+                own = without_server_fields(self.stored, result)
                 after = self.stored.revise(before, own, now=self._now(), limits=self._limits)
             return self._prepare_update(before, after)
 
@@ -250,8 +250,8 @@ class Writes:
         for name, field in guarded.items():
             known = self.representation.names_of(name)
             is_set = before is not None or not sent.keys().isdisjoint(known)
-            if is_set and not exactjson.equal(has[name], had.get(name, b"")):
-                value = exactjson.stored(has[name])
+            if is_set and not exactjson.equal(has.get(name, b"null"), had.get(name, b"null")):
+                value = exactjson.stored(has.get(name, b"null"))
                 to = f" to {value}" if isinstance(field, Status) else ""
                 for scope in scopes_of(field, value):
                     if not caller().may(scope):

@@ -1,5 +1,7 @@
 """The fields that all items have."""
 
+from collections.abc import Collection
+
 from marshmallow import RAISE, Schema, fields
 
 from restkeeper.schemas.fields import Pattern, Text, Time, Whole
@@ -13,7 +15,8 @@ READ_ONLY = ("id", "created_at", "updated_at", "version")
 class ItemSchema(Schema):
     """Base of every collection's schema. The server sets these four fields; unknown fields are refused.
 
-    Times and version are not in the items of a schema whose `Meta.exclude` names them.
+    Times and version are not in the items of a schema whose `Meta.exclude` names them, and it can have fields of its
+    own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent.
     """
 
     error_messages = {"unknown": "is not a field of this collection"}
@@ -38,6 +41,16 @@ def hidden_in(schema: type[Schema]) -> tuple[str, ...]:
     """Those of READ_ONLY that a schema excludes: items are stored with them, and nobody sees them."""
     known = schema().fields
     return tuple(name for name in READ_ONLY if name not in known)
+
+
+def mark_of(absent: Collection[str]) -> str:
+    """The end of the fingerprint of a schema whose stored items are without these of READ_ONLY."""
+    return "".join(["x", *(str(n) for n, name in enumerate(READ_ONLY) if name in absent)]) if absent else ""
+
+
+def absent_in(fingerprint: str) -> set[str]:
+    """Those of READ_ONLY that items with this fingerprint are stored without."""
+    return {READ_ONLY[int(n)] for n in fingerprint.partition("x")[2]}
 
 
 class IntegerId(Whole):

@@ -20,6 +20,7 @@ COMPUTED = (fields.Method, fields.Function)
 ISO = (None, "iso", "iso8601")  # the formats of dates and times that sort as texts
 # Characters: of a number in JSON; of an address (RFC 5321, section 4.5.3.1); of a URL, as long as one of a request.
 LONGEST = {fields.Decimal: 100, fields.Email: 254, fields.Url: 8192}
+_VAGUE = "say required=True or what load_default is"
 _NAMES = (fields.String, fields.UUID, fields.Date, fields.Time, fields.DateTime, fields.Enum, fields.IP)
 _DESERIALIZE = fields.Number._deserialize  # a subclass with another one is exact by itself
 
@@ -51,6 +52,12 @@ def is_computed(field: Field) -> bool:
     return field.dump_only and (isinstance(field, (*COMPUTED, fields.Constant)) or field.attribute is not None)
 
 
+def is_optional(schema: Schema, field: Field) -> bool:
+    """Whether items can be without a field of theirs, which no caller has sent."""
+    is_vague = not (field.required or field.dump_only) and field.load_default is missing
+    return is_vague and schema.unknown == INCLUDE
+
+
 def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
     """What cannot work in the schema of an item: the name of each field, and what to write instead.
 
@@ -60,6 +67,7 @@ def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
     schemas = [("schema", schema, schema.unknown)]
     for path, field, above in found:
         wrong = _wrong_in(field, is_inside=field.parent is not schema, is_newest=is_newest)
+        wrong[_VAGUE] = wrong[_VAGUE] and not is_optional(schema, field)
         yield from (f"{path}: {reason}" for reason, is_wrong in wrong.items() if is_wrong)
         if isinstance(field, fields.Nested):
             schemas.append((path, field.schema, field.unknown or field.schema.unknown))
@@ -72,7 +80,7 @@ def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
         named = {name for *_, options in hooks["validates"] for name in options["field_names"]}
         if absent := sorted(named - each.declared_fields.keys()):
             yield f"{path}: @validates({absent[0]!r}): there is no such field"
-        if unknown == INCLUDE:
+        if unknown == INCLUDE and each is not schema:
             yield f"{path}: unknown=INCLUDE: what no field names is not stored: use JsonObject for it"
 
 
@@ -118,7 +126,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         inside: is_inside and field.dump_only,
         "Status: only the item has a lifecycle: use String with OneOf": is_inside and is_status,
         "writable_by is for the fields of the item itself": is_inside and is_guarded,
-        "say required=True or what load_default is": is_vague and not is_inside,
+        _VAGUE: is_vague and not is_inside,
         default: needs_default and default_of(field) is None,
         "writable_by: nobody can write what is dump_only": is_own and is_guarded,
         f"Lifecycle: {', '.join(states)}: no states: say which can follow": bool(states),

@@ -59,6 +59,7 @@ class Field:
     choices: tuple[Scalar, ...] = ()
     listed: bool = False  # the field has a list of such values, and is not of kind LIST
     read: Callable[[str], str] | None = dataclasses.field(default=None, compare=False)
+    in_body: bool = False  # also if the records have an attribute of this name
 
     @property
     def is_many(self) -> bool:

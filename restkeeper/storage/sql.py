@@ -205,7 +205,7 @@ class Column:
     @property
     def is_own(self) -> bool:
         """Whether the table has a column for it."""
-        return self.field.name in _OWN_COLUMN
+        return self.field.name in _OWN_COLUMN and not self.field.in_body
 
     @property
     def order(self) -> str:

@@ -133,8 +133,8 @@ outermost: Callable[[Buffer], Any] = msgspec.json.Decoder(
 
 
 def joined(members: Mapping[str, Buffer]) -> bytes:
-    """The text of an object of these members, whose names are ASCII letters, digits and underscores."""
-    return b"{" + b",".join([b'"%b":%b' % (name.encode(), text) for name, text in members.items()]) + b"}"
+    """The text of an object of these members."""
+    return b"{" + b",".join([b"%b:%b" % (orjson.dumps(name), text) for name, text in members.items()]) + b"}"
 
 
 def equal(one: Buffer, other: Buffer) -> bool:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from marshmallow import INCLUDE
+
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.embedding import MOST_REFERRING, next_of
 from restkeeper.resources.items import Items
@@ -10,7 +12,7 @@ from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.schemas.fields import Status, default_of
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.schemas.prepared import fields_of
+from restkeeper.schemas.prepared import fields_of, is_optional
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
@@ -54,8 +56,9 @@ def add_relations(spec: Spec, items: Items) -> None:
             root, *path = name.split(".")
             shown[root] = _embedded(known, shown[root], path, of)
     if items.relations:
-        about = {"description": spec.common["collection"]["Embedded"]}
-        spec.components.schema(f"{kind}Embedded", CLOSED | about | {"properties": shown}, lazy=True)
+        about = {"description": spec.common["collection"]["Embedded"], "properties": shown}
+        whole = {key: part for key, part in known[kind].items() if key in CLOSED}
+        spec.components.schema(f"{kind}Embedded", whole | about, lazy=True)
         spec.groups[f"{kind}Embedded"] = [spec.schema(f"{kind}Embedded") | {"x-only-with": "embed"}]
     sent, references = known[f"{kind}Input"], dict(references_in(items.representation.schema()))
     sent = sent | {"required": [name for name in sent["required"] if name not in references]}
@@ -93,18 +96,23 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     # What clients depend on beside the schema of a field that they send.
     unique = map(representation.name_of, items.resource.unique)
     extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
-    for name, declared in fields_of(representation.schema()).items():
+    instance = representation.schema()
+    optional = {name for name, declared in fields_of(instance).items() if is_optional(instance, declared)}
+    for name, declared in fields_of(instance).items():
         if isinstance(declared, Status):
             scopes = {"x-scopes": dict(declared.lifecycle.scopes)} if declared.lifecycle.scopes else {}
             moves = {"x-transitions": dict(declared.lifecycle.moves)}
             extensions[name] = {**extensions.get(name, {}), **moves, **scopes}
     own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
-    sent = CLOSED if whole.get("additionalProperties") is False else {"type": "object"}  # or Meta.unknown is EXCLUDE
+    others = {key: part for key, part in whole.items() if key == "additionalProperties"}  # none: unknown=EXCLUDE
+    sent = {"type": "object"} | others
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
+    item = returned(shown) | (sent if instance.unknown == INCLUDE else {})
+    item["required"] = [name for name in shown if name not in optional]
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own if name != "id"}
     sortable = representation.queryable.sortable
     return {
-        "": returned(shown),
+        "": item,
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
         "Input": sent | {"properties": own, "required": whole.get("required", [])},
         "Replacement": sent | {"properties": _without(own, "id"), "required": whole.get("required", [])},

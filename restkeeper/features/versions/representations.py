@@ -84,7 +84,7 @@ class OlderRepresentation(Representation):
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         made = self._older.restore(sent, id=id, now=now, limits=limits)
         members = exactjson.cut(made.body)
-        of_server = {name: exactjson.stored(members[name]) for name in READ_ONLY}
+        of_server = {name: exactjson.stored(members[name]) for name in self._older.revision.of_server}
         return self._to_newest(made, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits))
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -137,7 +137,8 @@ class OlderRepresentation(Representation):
         Before, callers saw it as `shown`, with what is `removed` beside it, and it was stored as `current` if that is
         of a later revision. Raises ValidationFailed, also for new values that would be read back as other ones.
         """
-        own = {name: text for name, text in exactjson.cut(made.body).items() if name not in READ_ONLY}
+        of_server = self._older.revision.of_server
+        own = {name: text for name, text in exactjson.cut(made.body).items() if name not in of_server}
         try:
             members, removed = self._chain.up(own, removed, current)
             record = store({name: exactjson.stored(text) for name, text in members.items()})
@@ -213,7 +214,7 @@ class ReducedRepresentation(Representation):
         self.changed_at = rfc3339(max(seconds_of(each.sunset) for each in gone))
         self.fingerprint = "-".join([whole.fingerprint, *sorted(self._gone)])
         fields = fields_of(whole.schema())
-        left = {name: fields[name] for name in self.names if name not in READ_ONLY}
+        left = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
         self.schema = schema_with(whole.schema, left)
         before = whole.queryable
         queried = {name: field for name, field in before.fields.items() if root_of(name) not in self._gone}

@@ -76,8 +76,10 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
     components.schema("NewWebhook", new, lazy=True)
     components.schema("WebhookDelivery", returned(texts["delivery"]), lazy=True)
-    hidden = {name for each in service.representations.values() for name in each.revision.hidden}
+    revisions = [each.revision for each in service.representations.values()]
+    hidden = {name for each in revisions for name in each.hidden}
     reference = texts["schemas"]["ItemReference"]
+    reference["properties"] |= {name: {} for each in revisions for name in hidden.difference(each.of_server)}
     required = [name for name in reference["required"] if name not in hidden]
     if any(each.ids == "integer" for each in service.resources):
         reference["properties"]["id"]["type"] = ["string", "integer"]

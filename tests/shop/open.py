@@ -1,0 +1,92 @@
+"""Collections whose items have fields that no schema names."""
+
+from typing import Any
+
+from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
+
+from restkeeper import Application, Config, Index, ItemSchema, JsonObject, Resource, Text, Unit, Whole
+from tests.shop import create_app as create_shop
+
+Item = dict[str, Any]
+TIMES = ("created_at", "updated_at", "version")
+
+
+class SizeSchema(Schema):
+    """The size of a thing."""
+
+    width = Whole(required=True)
+
+
+class ThingSchema(ItemSchema):
+    """A thing, of which the service knows a part."""
+
+    class Meta:
+        unknown = INCLUDE
+        exclude = TIMES
+
+    title = Text(1, 200, required=True, metadata={"examples": ["Lamp"]})
+    views = Whole()
+    note = Text(0, 200, allow_none=True)
+    stock = Whole(load_default=0)
+    first_name = Text(0, 50, data_key="firstName")
+    more = JsonObject()
+    size = fields.Nested(SizeSchema)
+    own_version = Text(0, 20, data_key="version")
+
+    @validates_schema
+    def refuse(self, data: Item, **_: Any) -> None:
+        """Functions of the schema see all that is sent."""
+        if "forbidden" in data:
+            raise ValidationError({"forbidden": ["must be left out"]})
+
+
+class BookSchema(ItemSchema):
+    """A book of several editions, without times and version of the server."""
+
+    class Meta:
+        exclude = TIMES
+
+    title = Text(0, 200, required=True)
+    edition = Text(0, 20, required=True, data_key="version")
+    changed = Whole(load_default=0, data_key="updated_at")
+
+
+class NoteSchema(ItemSchema):
+    """A note with times, and with more than the service knows."""
+
+    class Meta:
+        unknown = INCLUDE
+
+    text = Text(0, 200, load_default="")
+
+
+class ProfileSchema(ItemSchema):
+    """The one profile."""
+
+    class Meta:
+        unknown = INCLUDE
+
+    name = Text(0, 50)
+
+
+THINGS = Resource("things", "thing", ThingSchema, (Index("views"), Index("version")), ("title", "note"), ids="client")
+BOOKS = Resource("books", "book", BookSchema, (Index("version", unique=True), Index("updated_at")), ("version",))
+NOTES = Resource("notes", "note", NoteSchema)
+PROFILE = Resource("profile", "profile", ProfileSchema, singleton=True)
+
+
+@THINGS.action("view")
+def view(thing: Item, store: Unit) -> Item:
+    """Count it."""
+    return thing | {"views": thing.get("views", 0) + 1, "seen": True}
+
+
+@BOOKS.before("create")
+def complete(book: Item, before: None) -> Item:
+    """Each book has an edition."""
+    return book | {"version": book["version"] or "first"}
+
+
+def create_app(config: Config | None = None, **options: Any) -> Application:
+    """The service with these collections."""
+    return create_shop(config, [THINGS, BOOKS, NOTES, PROFILE], **options)

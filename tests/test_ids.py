@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.live import Gunicorn, send
 from tests.shop import create_app as create_shop
+from tests.shop.open import create_app as create_open
 from tests.shop.posts import POSTS
 from tests.shop.posts import create_app as create_posts
 from tests.shop.tags import create_app
@@ -181,7 +183,7 @@ def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, p
 
 
 def test_ids_and_references_are_declared_soundly() -> None:
-    with pytest.raises(ValueError, match="tags: ids='uuid': must be 'server' or 'client' or 'integer'"):
+    with pytest.raises(ValueError, match="tags: ids='uuid': must be 'server' or 'client' or 'integer' or "):
         Resource("tags", "tag", ItemSchema, ids="uuid")
     for made, ids, write in ((Reference, "integer", "IntegerReference"), (IntegerReference, "server", "Reference")):
         schema = ItemSchema.from_dict({"to": made("things", required=True)})
@@ -261,7 +263,7 @@ def test_a_walk_follows_integers(posts: FlaskClient) -> None:
         path = next((each.split(">")[0].strip(" <") for each in page.headers["Link"].split(",") if "next" in each), "")
     assert found == [*range(12, 0, -1)]
     assert posts.get("/posts?count=id&id[lt]=2").json == [{"value": 1, "count": 1}]
-    for wrong in ("x", "-1", "1.5", "9007199254740992"):
+    for wrong in ("x", "-1", "1.5", "9223372036854775808"):
         assert posts.get(f"/posts?id={wrong}").status_code == 400
 
 
@@ -366,3 +368,130 @@ def test_stored_ids_stay_as_they_are(tmp_path: Path) -> None:
     texts = replace(POSTS, ids="server")
     with pytest.raises(StoreUnavailable, match="posts: ids='server': stored items have other ids, which never change"):
         create_shop(config, [texts])
+
+
+LARGEST = 2**63 - 1
+
+
+@pytest.fixture
+def entries() -> FlaskClient:
+    """A client of the service with entries."""
+    return create_open(Config()).test_client()
+
+
+def test_callers_give_integers(entries: FlaskClient) -> None:
+    """A POST may have an id, a PUT creates; without one the greatest is continued, also in arrays and batches."""
+    create = partial(entries.post, "/entries")
+    assert [create(json=each).json["id"] for each in ({}, {"id": 7}, {}, {"id": 3}, {"id": 0}, {})] == [
+        1,
+        7,
+        8,
+        3,
+        0,
+        9,
+    ]
+    assert ids(create(json=[{}, {"id": 20}, {"text": "x"}, {"id": 15}])) == [21, 20, 22, 15]
+    assert entries.put("/entries/40", json={"text": "y"}).text == '{"id":40,"text":"y"}'
+    assert entries.put("/entries/40", json={"text": "z"}).json == {"id": 40, "text": "z"}
+    assert entries.delete("/entries/40").status_code == 200 and create(json={}).json["id"] == 41
+    operations = [{"method": "POST", "path": "/entries", "body": each} for each in ({"id": 50}, {}, {})]
+    operations.append({"method": "PUT", "path": "/entries/60", "body": {}})
+    results = entries.post("/api/v1/batch", json={"operations": operations}).json["results"]
+    assert [each["body"]["id"] for each in results] == [50, 51, 52, 60]
+    assert entries.post("/entries/7/copy").status_code == 200
+    assert [each["id"] for each in entries.get("/entries?id[gte]=60").json] == [60, 107, 108]
+    assert entries.get("/entries/107").json == {"id": 107, "text": "copy", "read": 107}
+
+
+def test_the_integers_that_callers_give(entries: FlaskClient) -> None:
+    """From 0 to 2**63 - 1, in one form, each once; the greatest one ends the series."""
+    big = 1234567890123456789
+    for sent in ({"id": -1}, {"id": "1"}, {"id": 1.5}, {"id": True}, {"id": None}):
+        assert pointers(entries.post("/entries", json=sent)) == ["#/id"]
+    for path in ("-1", "01", "x", "1.0", "9223372036854775808"):
+        assert entries.get(f"/entries/{path}").status_code == 404
+        assert pointers(entries.put(f"/entries/{path}", json={})) == ["#/id"]
+    assert pointers(entries.put("/entries/5", json={"id": 6})) == ["#/id"]
+    for id in (big, 10**16, 10**16 - 1, 2**53 + 1, 9):
+        made = entries.post("/entries", json={"id": id})
+        assert (made.json, made.headers["Location"]) == ({"id": id}, f"/entries/{id}")
+        assert entries.get(made.headers["Location"]).json == {"id": id}
+    assert ids(entries.get("/entries")) == [9, 2**53 + 1, 10**16 - 1, 10**16, big]
+    assert ids(entries.get(f"/entries?id[gt]={10**16 - 1}&id[ne]={big}")) == [10**16]
+    assert entries.get(f"/entries?count=id&id={big}").json == [{"value": big, "count": 1}]
+    taken = entries.post("/entries", json=[{"id": 9}, {}, {"id": 8, "code": "a"}, {"id": 7, "code": "a"}])
+    assert (taken.status_code, pointers(taken)) == (409, ["#/0/id", "#/3/code"])
+    assert entries.put(f"/entries/{LARGEST}", json={}).json == {"id": LARGEST}
+    ended = entries.post("/entries", json={})
+    assert (ended.status_code, ended.json["detail"]) == (409, "entries: all ids have been given")
+    assert entries.post("/entries", json=[{"id": 1}, {}]).status_code == 409
+    assert entries.post("/entries", json={"id": 2}).status_code == entries.put("/entries/4", json={}).status_code == 200
+
+
+def test_references_to_integers_that_callers_give(entries: FlaskClient) -> None:
+    for id in (0, LARGEST):
+        entries.post("/entries", json={"id": id})
+        made = entries.post("/remarks", json={"entry": id})
+        assert made.json["entry"] == id and ids(entries.get(f"/remarks?entry={id}")) == [made.json["id"]]
+        assert entries.get(f"/entries/{id}?embed=remarks").json["remarks"] == [made.json]
+        assert entries.get(f"/entries/{id}/remarks").json == [made.json]
+        assert entries.delete(f"/entries/{id}").status_code == 200
+    assert entries.get("/remarks").json == []
+    assert entries.post("/remarks", json={}).json == {"id": 3}
+
+
+def test_many_give_integers_at_once(tmp_path: Path) -> None:
+    """With and without ids, one by one, in arrays and by PUT, by several processes: each id is given once."""
+    with Gunicorn(tmp_path, app="tests.shop.open:create_app()", workers=2, RATE_LIMIT="off") as server:
+
+        def create(number: int) -> list[int]:
+            match number % 4:
+                case 0:
+                    return [each["id"] for each in server.post("/entries", [{}, {"id": 1000 + number}, {}]).json()]
+                case 1:
+                    given = server.post("/entries", {"id": number // 8})  # others may have it
+                    return [given.json()["id"]] if given.status == 200 else []
+                case 2:
+                    given = send(server.port, "PUT", f"/entries/{2000 + number}", {}, ANY)
+                    return [given.json()["id"]] if given.status == 200 else []
+            return [server.post("/entries", {}).json()["id"]]
+
+        with ThreadPoolExecutor(8) as pool:
+            given = [id for made in pool.map(create, range(60)) for id in made]
+        assert len(given) == len(set(given))
+        assert sorted(given) == [each["id"] for each in server.get("/entries?limit=100").json()]
+
+
+def test_integers_of_callers_are_imported(tmp_path: Path) -> None:
+    """And the export is the same; stored integers stay when callers can give them."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
+    app = create_open(config)
+    run, client, file = app.test_cli_runner().invoke, app.test_client(), tmp_path / "entries.json"
+    items = [{"id": 0, "b": 1}, {"a": 1, "id": 12}, {"id": 10**18}]
+    file.write_text(json.dumps(items))
+    assert run(args=["import", "entries", str(file)]).exit_code == 0
+    assert client.get("/entries").text == json.dumps(items, separators=(",", ":"))
+    assert client.post("/entries", json={}).json["id"] == 10**18 + 1
+    file.write_text("[{}]")
+    result = run(args=["import", "entries", str(file)])
+    assert result.exit_code == 1 and "element 1: #/id: must be from 0 to 9223372036854775807" in result.output
+
+
+def test_integers_can_become_those_of_callers(tmp_path: Path) -> None:
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
+    create_posts(config).test_client().post("/posts", json=[{}, {}])
+    client = create_shop(config, [replace(POSTS, ids="client-integer")]).test_client()
+    assert (client.get("/posts/2").json["id"], client.post("/posts", json={}).json["id"]) == (2, 3)
+
+
+def test_the_document_says_who_gives_integers(entries: FlaskClient) -> None:
+    document = entries.get("/openapi.json").json
+    schemas = document["components"]["schemas"]
+    bounds = {"type": "integer", "minimum": 0, "maximum": LARGEST, "format": "int64"}
+    for part in (
+        *(schemas[name]["properties"]["id"] for name in ("Entry", "EntryInput")),
+        schemas["RemarkInput"]["properties"]["entry"],
+    ):
+        assert {**bounds, "type": part["type"]}.items() <= part.items()
+    assert document["components"]["parameters"]["EntryId"]["schema"] == bounds
+    assert schemas["EntryInput"]["required"] == [] and "id" not in schemas["EntryReplacement"]["properties"]

@@ -37,7 +37,7 @@ from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.unit import use_ids
 from restkeeper.resources.writes import deadline_of, until_current
-from restkeeper.schemas.item import READ_ONLY
+from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
@@ -118,9 +118,9 @@ class _Import:
                 value = read()
                 if not isinstance(value, dict):
                     raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-                id = id_at(digest, number) if self._stored.resource.ids != "integer" else "0"
+                id = id_at(digest, number) if self._stored.resource.ids not in INTEGERS else "-1"
                 record = self._shown.restore(value, id=id, now=self._now, limits=limits)
-                self._last = max(self._last, record.id) if self._stored.resource.ids == "integer" else ""
+                self._last = max(self._last, record.id) if self._stored.resource.ids in INTEGERS else ""
                 made = [name for name in READ_ONLY if name not in value]
                 pickle.dump((number, made, tuple(record)), spool)
                 self.good += 1

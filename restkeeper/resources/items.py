@@ -1,8 +1,8 @@
 """The items of one collection, as requests read them: one item, and pages of the list."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
@@ -214,7 +214,8 @@ class Items:
         if not few or len(groups) > MAX_VALUES:
             detail = f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
             raise InvalidQuery(f"count {detail}", errors=[{"parameter": "count", "detail": detail}])
-        if make := {Kind.BOOLEAN: bool, Kind.SERIAL: int}.get(self.stored.revision.fields[query.sort[0].field].kind):
+        makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: self.resource.shown}
+        if make := makes.get(self.stored.revision.fields[query.sort[0].field].kind):
             groups = [(None if value is None else make(value), count) for value, count in groups]
         return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
 

@@ -12,6 +12,7 @@ from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
 from restkeeper.schemas.fields import IntegerReference, Reference, Refers
+from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, root_of
@@ -44,7 +45,7 @@ class References:
                 if field.to not in representations or representations[field.to].resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
                     raise ValueError(f"{name}.{path}: Reference({field.to!r}): must be one of {known}")
-                kind = IntegerReference if representations[field.to].resource.ids == "integer" else Reference
+                kind = IntegerReference if representations[field.to].resource.ids in INTEGERS else Reference
                 if not isinstance(field, kind):
                     raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
                 if field.on_delete == "null" and not (field.allow_none and field in own):

@@ -14,7 +14,7 @@ from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, V
 from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
-from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
+from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Collection, Page, Query, Record
@@ -29,8 +29,6 @@ _ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none 
 _TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
 _ID = re.compile(rb'\A{"id":"[^"]*",?')
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
-_SERVER_FIELDS = ServerFieldsSchema()
-_WITH_INTEGERS = ServerFieldsSchema.from_dict({"id": IntegerId(1, LARGEST_ID)})()
 
 JsonObject = dict[str, Any]
 
@@ -142,7 +140,8 @@ class StoredRepresentation(Representation):
         self.queryable = Queryable(own.fields, own.names)
         self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
         self._schema = own.loading
-        self._server_fields = _WITH_INTEGERS if resource.ids == "integer" else _SERVER_FIELDS
+        id: dict[str, Any] = {"id": IntegerId(*INTEGERS[resource.ids])} if resource.ids in INTEGERS else {}
+        self._server_fields = ServerFieldsSchema.from_dict(id)()
         self._is_exact = all(map(is_exact, own.definitions.values()))
         self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
         self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
@@ -166,7 +165,7 @@ class StoredRepresentation(Representation):
     @property
     def is_put_creating(self) -> bool:
         """Whether a PUT creates the item if there is none."""
-        return self.resource.ids == "client" or (self.resource.singleton and self.initial is None)
+        return self.resource.ids in GIVEN or (self.resource.singleton and self.initial is None)
 
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
@@ -178,17 +177,20 @@ class StoredRepresentation(Representation):
             return self.initial
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        given = {"id": sent["id"]} if self.resource.ids == "client" and "id" in sent else {}
+        given = {"id": sent["id"]} if self.resource.ids in GIVEN and "id" in sent else {}
         own = [name for name in self._read_only if name in sent and name not in given]
         faults = [fault([name], "is set by the server") for name in own]
         faults += listed(faults_in(self._server_fields.validate(given))) if given else ()
         text, more = self._load(sent)
         require_none(faults + more)
-        return self._record(text, **{"id": id, **given}, created_at=now, now=now, version=1, limits=limits)
+        id = self.resource.key(self._server_fields.load(given)["id"]) if given else id
+        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        of_server: JsonObject = {"id": self.resource.shown(id), "updated_at": now, "version": 1}
-        of_server |= {name: sent[name] for name in self.revision.of_server if name in sent}
+        of_server: JsonObject = {name: sent[name] for name in self.revision.of_server if name in sent}
+        if "id" not in of_server:
+            of_server["id"] = self.resource.shown(id)
+        of_server = {"updated_at": now, "version": 1, **of_server}
         faults: list[JsonObject] = []
         try:
             of_server = self._server_fields.load(of_server)

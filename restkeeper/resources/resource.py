@@ -27,7 +27,7 @@ from restkeeper.resources.evolution import (
     was_open,
 )
 from restkeeper.schemas.fields import IntegerReference, Refers, Time, default_of, scopes_of
-from restkeeper.schemas.item import LARGEST_ID, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
+from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import (
     COMPUTED,
     ISO,
@@ -38,7 +38,7 @@ from restkeeper.schemas.prepared import (
     prepared,
     refusals,
 )
-from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of
+from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of, serial
 from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.web.queries import MOST_NAMES
@@ -47,8 +47,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
-_IDS = ("server", "client", "integer")
-_INTEGER_ID = re.compile(r"[1-9][0-9]{0,15}")
+_INTEGER_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _OF_SINGLETON = ("GET", "PUT", "PATCH")
@@ -206,9 +205,9 @@ class Resource:
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
     revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
     number of items of its pages. With ids="client" callers give the ids: a PUT creates an item if there is none, and a
-    POST can have an `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. `methods` are those that
-    requests can use, ("GET",) for a collection that they only read: actions, functions of the service and imports write
-    it all the same.
+    POST can have an `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer"
+    callers can give integers, and the others continue after the greatest. `methods` are those that requests can use,
+    ("GET",) for a collection that they only read: actions, functions of the service and imports write it all the same.
 
     A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
     Until it is stored, it has their defaults.
@@ -310,8 +309,8 @@ class Resource:
         for name, kind in _PARTS.items():
             if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
                 raise ValueError(f"{self.name}: {name}={value!r}: must be a {kind.__name__}")
-        if self.ids not in _IDS:
-            raise ValueError(f"{self.name}: ids={self.ids!r}: must be {' or '.join(map(repr, _IDS))}")
+        if self.ids not in IDS:
+            raise ValueError(f"{self.name}: ids={self.ids!r}: must be {' or '.join(map(repr, IDS))}")
         if not issubclass(self.schema, ItemSchema):
             raise ValueError(f"{self.name}: schema={self.schema.__name__}: must be a subclass of ItemSchema")
         if wrong := [each for each in self.indexes if not isinstance(each, Index)]:
@@ -381,14 +380,14 @@ class Resource:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
 
     def key(self, id: Any) -> str:
-        """The id of an item as the store has it: of integers, texts of one length. It is empty for what can be none."""
-        if self.ids != "integer":
+        """The id of an item as the store has it. It is empty for what can be none."""
+        if self.ids not in INTEGERS:
             return str(id)
-        return str(id).zfill(16) if _INTEGER_ID.fullmatch(str(id)) else ""
+        return serial(int(id)) if _INTEGER_ID.fullmatch(str(id)) else ""
 
     def shown(self, key: str) -> str | int:
         """The id of an item as callers know it."""
-        return int(key) if self.ids == "integer" else key
+        return int(key.removeprefix("A")) if self.ids in INTEGERS else key
 
     @cached_property
     def order(self) -> tuple[Sort, ...]:
@@ -419,9 +418,9 @@ class Resource:
     def revisions(self) -> Mapping[int, Revision]:
         """The revisions by number, from the oldest to the newest. Raises ValueError for steps that do not fit."""
         schema = self.schema
-        if self.ids == "integer":
+        if self.ids in INTEGERS:
             about = {"description": "Given by the server: each is greater than all before."}
-            id: dict[str, Any] = {"id": IntegerId(1, LARGEST_ID, dump_only=True, metadata=about)}
+            id: dict[str, Any] = {"id": IntegerId(*INTEGERS[self.ids], dump_only=True, metadata=about)}
             schema = cast(type[ItemSchema], schema.from_dict(id, name=schema.__name__))
         try:
             newest = Revision.of(self.revision, schema_without(schema, READ_ONLY) if self.singleton else schema)
@@ -484,7 +483,7 @@ class Resource:
             return f"{name}: a newer program stored items of revision {revision}; this one has revision {self.revision}"
         if revision < self.oldest:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
-        if schema.fields.startswith('{"id":') is not (self.ids == "integer"):
+        if schema.fields.startswith('{"id":') is (self.ids not in INTEGERS):
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
         own = self.revisions[revision]
         found = differences(schema.fields, own.described, is_open=own.is_open)

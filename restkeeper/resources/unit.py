@@ -1,8 +1,9 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, cast
 from weakref import ref
 
@@ -13,13 +14,13 @@ from restkeeper.errors import Conflict, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.item import LARGEST_ID
+from restkeeper.schemas.item import GIVEN, INTEGERS
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
 from restkeeper.storage.interface import Collection, Record
 from restkeeper.web import exactjson
 
-LAST_IDS = Collection("_ids", {})  # of the collections with ids="integer": the version is the last id
+LAST_IDS = Collection("_ids", {})  # of the collections with integers: the version is the greatest id
 # Of what functions of the service change in one transaction, and of what follows a deletion: others wait for it.
 MOST_CHANGES = 1000
 MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
@@ -73,13 +74,13 @@ class Unit:
     def create(self, collection: str, item: JsonObject) -> JsonObject:
         """Create an item; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
-        given = {"id": item["id"]} if stored.resource.ids == "client" and "id" in item else {}
+        given = {"id": item["id"]} if stored.resource.ids in GIVEN and "id" in item else {}
         with as_conflict(collection):
-            (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id)
+            (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
             record = stored.restore(without_server_fields(stored, item) | given, id=id, now=now, limits=self._limits)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
-        use_ids(stored.resource, record.id, record.id, self._transaction)
+        use_ids(stored.resource, id, record.id, self._transaction)
         return item_of(stored, self.apply(stored, None, record, now, self._limits))
 
     def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
@@ -134,20 +135,25 @@ class Unit:
 
 
 def last_id(resource: Resource, store: Store | Transaction) -> int:
-    """The last id that an item of a collection with ids="integer" was given."""
+    """The greatest id that an item of a collection with integers was given."""
     try:
         return store.read(LAST_IDS.name, resource.name).version
     except RecordNotFound:
         return 0
 
 
-def next_ids(resource: Resource, store: Store | Transaction, new_id: Callable[[], str], count: int = 1) -> list[str]:
-    """The ids of new items; integers are to be used by `use_ids`."""
-    if resource.ids != "integer":
-        return [new_id() for _ in range(count)]
-    if (last := last_id(resource, store)) + count > LARGEST_ID:
+def next_ids(
+    resource: Resource, store: Store | Transaction, new_id: Callable[[], str], items: Sequence[JsonObject] = ({},)
+) -> list[str]:
+    """The ids of new items; integers are to be used by `use_ids`, and those that items have are empty texts here."""
+    if resource.ids not in INTEGERS:
+        return [new_id() for _ in items]
+    given = [each["id"] for each in items if "id" in each] if resource.ids in GIVEN else []
+    last = max([last_id(resource, store), *(id for id in given if type(id) is int)])
+    if len(given) < len(items) and last + len(items) - len(given) > INTEGERS[resource.ids][1]:
         raise Conflict(f"{resource.name}: all ids have been given")
-    return [resource.key(last + number) for number in range(1, count + 1)]
+    series = count(last + 1)
+    return ["" if given and "id" in each else resource.key(next(series)) for each in items]
 
 
 def use_ids(resource: Resource, first: str, last: str, transaction: Transaction) -> None:
@@ -155,12 +161,15 @@ def use_ids(resource: Resource, first: str, last: str, transaction: Transaction)
 
     Without a `first` id, such as for an import, earlier ones may have been given.
     """
-    if resource.ids != "integer" or ((before := last_id(resource, transaction)) >= int(last) and not first):
+    if resource.ids not in INTEGERS:
         return
-    if before < int(first or last):
+    before, greatest = last_id(resource, transaction), int(resource.shown(last))
+    if before >= greatest and not first:
+        return
+    if before < int(resource.shown(first or last)):
         with suppress(DuplicateValue), transaction.savepoint():  # that others give the first one at the same time
             write = transaction.update if before else transaction.insert
-            return write(LAST_IDS.name, Record(resource.name, int(last), "", "", b"{}"))
+            return write(LAST_IDS.name, Record(resource.name, greatest, "", "", b"{}"))
     raise RecordChanged("others have this id")
 
 

@@ -17,6 +17,7 @@ from restkeeper.resources.representation import ItemLimits, JsonObject, Represen
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import as_conflict, item_of, next_ids, run_before, use_ids, without_server_fields
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
+from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -71,7 +72,7 @@ class Writes:
         self._limits = ItemLimits(*config.item_limits)
         self._body_limits = config.body_limits
         self._locks = ItemLocks(items.clock)
-        self._serial = self.name if self.resource.ids == "integer" else None  # the lock of new items
+        self._serial = self.name if self.resource.ids in INTEGERS else None  # the lock of new items
 
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
@@ -131,13 +132,13 @@ class Writes:
         self, sent: JsonObject, owner: str | None = None, transaction: Transaction | None = None
     ) -> Prepared:
         """Create an item, of the `owner` that an admin names."""
-        (id,) = next_ids(self.resource, transaction or self.store, self.hooks.new_id)
-        record = self._new(sent, owner, id)
-        return Prepared(self.items.represent(record), partial(self._insert, [record]), after={"": record})
+        ids = next_ids(self.resource, transaction or self.store, self.hooks.new_id, [sent])
+        record = self._new(sent, owner, ids[0])
+        return Prepared(self.items.represent(record), partial(self._insert, [record], ids), after={"": record})
 
     def _prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
         """Create items, all or none."""
-        ids = next_ids(self.resource, self.store, self.hooks.new_id, len(sent))
+        ids = next_ids(self.resource, self.store, self.hooks.new_id, sent)
         records, faults = list[Record](), list[JsonObject]()
         for number, each in in_turns(enumerate(sent), self.clock):
             try:
@@ -150,7 +151,8 @@ class Writes:
         require_none(faults)
         body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
         reply = Reply(body, content_type=JSON, headers={"Cache-Control": self.items.caching})
-        return Prepared(reply, partial(self._insert, records), after={f"{n}/": each for n, each in enumerate(records)})
+        work = partial(self._insert, records, ids)
+        return Prepared(reply, work, after={f"{n}/": each for n, each in enumerate(records)})
 
     def prepare_change(
         self,
@@ -167,11 +169,13 @@ class Writes:
         except (NotFound, RecordNotFound):
             if change != self.replace or not self.stored.is_put_creating:
                 raise
-            own = {} if self.resource.singleton else {"id": id}
             require_match(None, must_say=self._must_say)
-            require_none([fault(["id"], "is another one in the path")] if own and sent.get("id", id) != id else [])
+            if not self.resource.singleton:
+                known = self.resource.shown(key) if (key := self.resource.key(id)) else id
+                sent = sent if "id" in sent else {"id": known, **sent}
+                require_none([fault(["id"], "is another one in the path")] if sent["id"] != known else [])
             with nullcontext() if transaction else self._alone(deadline):
-                return self.prepare_create({**sent, **own})._replace(creates=True)
+                return self.prepare_create(sent)._replace(creates=True)
         with nullcontext() if transaction else self._alone(deadline, len(before.body)):
             after = change(before, sent, now=self._now(), limits=self._limits)
         return self._prepare_update(before, after)
@@ -265,8 +269,9 @@ class Writes:
         record = record._replace(owner=self.access.owner_of_new(owner))
         return self._run_before(None, record) or record
 
-    def _insert(self, records: Sequence[Record], transaction: Transaction) -> None:
-        use_ids(self.resource, records[0].id, records[-1].id, transaction)
+    def _insert(self, records: Sequence[Record], made: Sequence[str], transaction: Transaction) -> None:
+        """Store new items, of which some have ids that were `made` for them."""
+        use_ids(self.resource, next(filter(None, made), ""), max(each.id for each in records), transaction)
         for each in in_turns(records, self.clock):
             self.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
@@ -344,7 +349,7 @@ class Writes:
         except DuplicateValue as error:
             if prepared.creates:
                 with suppress(NotFound):
-                    self.access.require_sight(self.items.find(prepared.after[""].id))
+                    self.access.require_sight(self.items.find(str(self.resource.shown(prepared.after[""].id))))
                     raise RecordChanged("the item was created meanwhile") from None
             taken = self._taken(prepared) or [self.representation.name_of(each) for each in error.fields]
             raise DuplicateValue(*taken) from None
@@ -360,7 +365,8 @@ class Writes:
             for around, record in prepared.after.items():
                 item = exactjson.stored(record.body)
                 for index in unique:
-                    if isinstance(value := item.get(index.field), list | None):
+                    value = record.id if index.field == "id" else item.get(index.field)
+                    if isinstance(value, list | None):
                         continue
                     key = index.field, value.lower() if index.fold else value
                     query = Query(filters=(Filter(index.field, Op.EQ, value), *own))

@@ -202,9 +202,11 @@ class Reference(Refers, Text):
 
 
 class IntegerReference(Refers, Whole):
-    """The id of an item of a collection with ids="integer"."""
+    """The id of an item of a collection with ids="integer"; with "client-integer", from 0 to 2**63 - 1."""
 
-    bounds = 1, 2**53 - 1
+    def __init__(self, to: str, low: int = 1, high: int = 2**53 - 1, **options: Any) -> None:
+        self.bounds = low, high
+        super().__init__(to, **options)
 
 
 @dataclass(frozen=True)

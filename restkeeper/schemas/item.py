@@ -8,7 +8,9 @@ from restkeeper.schemas.fields import Pattern, Text, Time, Whole
 
 ID_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"  # as ServerFieldsSchema has it; a service may have imported other ids than UUIDs
 GIVEN_ID = r"^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,64}$"  # without "." and "..", which are no ids in a path
-LARGEST_ID = 2**53 - 1  # that every JSON reader preserves
+IDS = ("server", "client", "integer", "client-integer")  # who gives the ids of a collection, and what they are
+GIVEN = ("client", "client-integer")
+INTEGERS = {"integer": (1, 2**53 - 1), "client-integer": (0, 2**63 - 1)}  # every JSON reader preserves those of ours
 READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
@@ -54,7 +56,7 @@ def absent_in(fingerprint: str) -> set[str]:
 
 
 class IntegerId(Whole):
-    """The id of an item of a collection with ids="integer"."""
+    """The id of an item of a collection with ids="integer" or "client-integer"."""
 
 
 class ServerFieldsSchema(Schema):

@@ -34,11 +34,16 @@ class Kind(Enum):
     TEXT = "text"  # by code point
     TIME = "time"  # as TEXT: every time has one canonical form
     INTEGER = "integer"  # of 64 bits
-    SERIAL = "serial"  # as TEXT: an integer id, whose texts all have one length
+    SERIAL = "serial"  # as TEXT: an integer id, as `serial` returns it
     NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
     LIST = "list"  # of texts; EQ and IN compare its elements
     JSON = "json"  # of any kind; EQ, NE and IN compare it with a text, with numbers, and with a boolean and its text
+
+
+def serial(number: int) -> str:
+    """An integer of 64 bits, from 0, as a text: texts have the order of the numbers."""
+    return f"{number:016}" if number < 10**16 else f"A{number:019}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
-from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of
+from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of, serial
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "count", "embed")
 NEWER = ("or", "count", "embed")  # of these, those that a field may be called
@@ -42,7 +42,7 @@ MOST_CHOICES = 50  # values that a fault lists
 NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
 TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the text "null"
 
-_OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**53 - 1)
+_OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**63 - 1)
 FILTER = re.compile(r"(\w+(?:\.[\w-]+)*)(?:\[(\w+)\])?", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _TERM = re.compile(r"""([^=,"]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)(?:,|$)""", re.DOTALL)
@@ -302,7 +302,7 @@ def value_of(text: str, field: Field) -> Any:
         case Kind.INTEGER:
             return _INTEGER(text)
         case Kind.SERIAL:
-            return f"{_SERIAL(text):016}"
+            return serial(_SERIAL(text))
         case Kind.NUMBER:
             if not _NUMBER.fullmatch(text):
                 raise ValueError("must be a number")

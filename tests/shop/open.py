@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
 
-from restkeeper import Application, Config, Index, ItemSchema, JsonObject, Resource, Text, Unit, Whole
+from restkeeper import Application, Config, Index, IntegerReference, ItemSchema, JsonObject, Resource, Text, Unit, Whole
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -60,6 +60,22 @@ class NoteSchema(ItemSchema):
     text = Text(0, 200, load_default="")
 
 
+class EntrySchema(ItemSchema):
+    """A row of a file with integer ids."""
+
+    class Meta:
+        unknown = INCLUDE
+        exclude = TIMES
+
+    code = Text(0, 20)
+
+
+class RemarkSchema(EntrySchema):
+    """A remark on an entry."""
+
+    entry = IntegerReference("entries", 0, 2**63 - 1, on_delete="cascade", allow_none=True)
+
+
 class ProfileSchema(ItemSchema):
     """The one profile."""
 
@@ -72,7 +88,17 @@ class ProfileSchema(ItemSchema):
 THINGS = Resource("things", "thing", ThingSchema, (Index("views"), Index("version")), ("title", "note"), ids="client")
 BOOKS = Resource("books", "book", BookSchema, (Index("version", unique=True), Index("updated_at")), ("version",))
 NOTES = Resource("notes", "note", NoteSchema)
+ENTRIES = Resource("entries", "entry", EntrySchema, (Index("code", unique=True),), ids="client-integer")
+REMARKS = Resource("remarks", "remark", RemarkSchema, ids="client-integer")
 PROFILE = Resource("profile", "profile", ProfileSchema, singleton=True)
+
+
+@ENTRIES.action("copy")
+def copy(entry: Item, store: Unit) -> None:
+    """Copy it twice: with an id that is given, and with the next one."""
+    for more in ({"id": entry["id"] + 100}, {}):
+        made = store.create("entries", {"text": "copy", **more})
+        store.change("entries", made["id"], lambda found: {**found, "read": store.read("entries", found["id"])["id"]})
 
 
 @THINGS.action("view")
@@ -89,4 +115,4 @@ def complete(book: Item, before: None) -> Item:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [THINGS, BOOKS, NOTES, PROFILE], **options)
+    return create_shop(config, [THINGS, BOOKS, NOTES, ENTRIES, REMARKS, PROFILE], **options)

@@ -15,6 +15,7 @@ from restkeeper.features.events.types import (
 from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
+from restkeeper.schemas.item import INTEGERS
 from restkeeper.service import Service, mount
 from restkeeper.storage.outbox import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
@@ -81,7 +82,7 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     reference = texts["schemas"]["ItemReference"]
     reference["properties"] |= {name: {} for each in revisions for name in hidden.difference(each.of_server)}
     required = [name for name in reference["required"] if name not in hidden]
-    if any(each.ids == "integer" for each in service.resources):
+    if any(each.ids in INTEGERS for each in service.resources):
         reference["properties"]["id"]["type"] = ["string", "integer"]
     components.schema("ItemReference", reference | {"required": required}, lazy=True)
     examples["NewWebhook"] = examples["WebhookInput"]

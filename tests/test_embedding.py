@@ -17,6 +17,7 @@ from restkeeper.storage.sqlite.connection import SqliteConnection
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.recorder import next_of
 from tests.shop import create_app as create_shop
+from tests.shop.open import create_app as create_open
 from tests.shop.related import THINGS, create_app
 
 pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi")
@@ -415,3 +416,63 @@ def test_a_reference_inside_what_can_be_null() -> None:
     schema = {"$ref": "#/components/schemas/RoomEmbedded", "components": document["components"]}
     for each in shown:
         Draft202012Validator(schema).validate(each)
+
+
+class TestBeside:
+    """What an item refers to, under another name than the reference."""
+
+    @pytest.fixture
+    def client(self) -> FlaskClient:
+        client = create_open(Config()).test_client()
+        for id, like in (("a", []), ("b", ["a"]), ("c", ["b", "a"])):
+            client.put(f"/words/{id}", json={"likeIds": like})
+        client.post("/entries", json={"id": 0, "text": "x"})
+        for sent in ({"wordId": "a", "entry_id": 0, "word": 5}, {"wordId": "b", "entry_id": None}, {"wordId": "c"}):
+            client.post("/pairs", json=sent)
+        return client
+
+    def test_the_id_stays(self, client: FlaskClient) -> None:
+        """The item is beside it, or null; it has the place of an unknown field of this name."""
+        a, b, _ = client.get("/words").json
+        pairs = client.get("/pairs?embed=word,entry").json
+        entry = {"id": 0, "text": "x"}
+        assert pairs[0] == {"id": 1, "wordId": "a", "entry_id": 0, "word": a, "entry": entry}
+        assert pairs[1] == {"id": 2, "wordId": "b", "entry_id": None, "word": b, "entry": None}
+        assert pairs[2]["entry"] is None and "entry_id" not in pairs[2]
+        assert client.get("/pairs/1?embed=entry&fields=id").json == {"id": 1, "entry": entry}
+        assert client.get("/pairs/1?_expand=word&_fields=1").status_code == 400
+        assert client.get("/pairs/1?embed=wordId").json["detail"].startswith("embed cannot be 'wordId'; there are: wo")
+        assert client.get("/words/c?embed=like").json == {"id": "c", "likeIds": ["b", "a"], "like": [b, a]}
+
+    def test_the_list_of_those_that_refer_has_its_own_limit(self, client: FlaskClient) -> None:
+        for _ in range(12):
+            client.post("/pairs", json={"wordId": "a"})
+        found = client.get("/words/a?embed=pairs").json
+        assert [each["id"] for each in found["pairs"]] == [*range(15, 3, -1)]
+        assert client.get(found["pairs_next"]).json[0]["id"] == 1
+        assert len(client.get("/words/b?embed=words").json["words"]) == 1
+
+    def test_the_document_has_it(self, client: FlaskClient) -> None:
+        document = client.get("/openapi.json").json
+        schemas = document["components"]["schemas"]
+        for path, name in (("/pairs?embed=word,entry", "PairEmbedded"), ("/words?embed=like,pairs", "WordEmbedded")):
+            for item in client.get(path).json:
+                Draft202012Validator({**schemas[name], "components": document["components"]}).validate(item)
+        assert schemas["WordEmbedded"]["properties"]["pairs"]["maxItems"] == 12
+        assert schemas["PairEmbedded"]["additionalProperties"] is True
+        assert schemas["PairEmbedded"]["properties"]["wordId"]["type"] == "string"
+        assert "at most 10 or 12 with" in document["components"]["parameters"]["WordEmbed"]["description"]
+
+    @pytest.mark.parametrize(
+        ("field", "path"),
+        [
+            (Reference("words", embed_as="x", required=True), "x"),
+            (Reference("words", embed_as="a b", required=True), "x"),
+            (fields.Nested(Schema.from_dict({"y": Reference("words", embed_as="z")}), required=True), "x.y"),
+        ],
+    )
+    def test_names_that_cannot_be(self, field: Any, path: str) -> None:
+        with pytest.raises(ValueError, match=f"links.{path}: embed_as=.*: must be a name that no field has"):
+            Resource("links", "link", ItemSchema.from_dict({"x": field}))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="links: embed_limit=0: must be a whole number from 1"):
+            Resource("links", "link", ItemSchema, embed_limit=0)

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from restkeeper.errors import InvalidQuery, NotConvertible
 from restkeeper.resources.changes import omitted_by
+from restkeeper.schemas.fields import Refers
 from restkeeper.storage.interface import Query, Related, Sort
 from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
@@ -23,19 +24,20 @@ if TYPE_CHECKING:
     from restkeeper.resources.items import Items  # which uses this module
 
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
-MOST_REFERRING = 10  # items that refer to one item, embedded in it
 
 
 class Relation(NamedTuple):
     """A reference, followed to the items `to`; or where it `is_back`, from the items that refer to others.
 
-    `field` is that of the reference as callers know it, `path` as it is stored.
+    `field` is that of the reference as callers know it, `path` as it is stored. What it refers to is embedded in its
+    place, or under the name `beside`.
     """
 
     to: "Items"
     field: str
     path: str
     is_back: bool = False
+    beside: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -54,24 +56,29 @@ def relations_of(items: "Items", others: Iterable["Items"]) -> dict[str, Relatio
     back = [
         Relation(each, field, path, is_back=True)
         for each in by_name.values()
-        for field, path, to in _references(each)
-        if to == items.name and not items.resource.singleton  # which does not show its id
+        for field, path, reference in _references(each)
+        if reference.to == items.name and not items.resource.singleton  # which does not show its id
     ]
+    to = [
+        Relation(by_name[reference.to], field, path, beside=reference.embed_as)
+        for field, path, reference in _references(items)
+    ]
+    taken = {*items.representation.names, *(each.beside for each in to)}
     counts, found = Counter(each.to.name for each in back), {}
     for each in back:
         name = each.to.name
-        is_free = counts[name] == 1 and not {name, next_of(name)}.intersection(items.representation.names)
+        is_free = counts[name] == 1 and taken.isdisjoint({name, next_of(name)})
         found[name if is_free else f"{name}.{each.field}"] = each
-    return found | {field: Relation(by_name[to], field, path) for field, path, to in _references(items)}
+    return found | {each.beside or each.field: each for each in to}
 
 
-def _references(items: "Items") -> Iterator[tuple[str, str, str]]:
-    """The references of some items: the field as callers know it and as it is stored, and what it refers to."""
+def _references(items: "Items") -> Iterator[tuple[str, str, Refers]]:
+    """The references of some items: the field as callers know it and as it is stored, and its definition."""
     declared = items.stored.revision.references
     for field in items.representation.queryable.fields if declared else ():
         path = items.representation.query(Query(sort=(Sort(field),))).sort[0].field
         if path in declared:
-            yield field, path, declared[path].to
+            yield field, path, declared[path]
 
 
 def next_of(name: str) -> str:
@@ -124,26 +131,33 @@ def embed(
     tree: dict[str, Any] = {}  # the names on the paths of references, and at the end of each the number of a part
     for number, (name, each) in enumerate(parts.items()):
         *around, last = name.split(".")
-        if not each.is_back:
+        if not (each.is_back or each.beside):
             reduce(lambda inner, step: inner.setdefault(step, {}), around, tree)[last] = number
+    numbers = {name: number for number, name in enumerate(parts)}
     opened, ids, shown = _Ids(), list[str | int](), list[dict[str, Any]]()
     for members in map(exactjson.cut, bodies):
         ids.append(exactjson.stored(members.get("id", b"null")))
         chosen = {name: text for name, text in members.items() if not fields or name in fields or name in tree}
-        shown.append(opened.open(chosen, tree))
-    found = _find(items, list(parts.values()), ids, opened.counts)
+        besides = {name: members.get(each.field, Raw(b"null")) for name, each in parts.items() if each.beside}
+        opened_besides = {name: opened.open(text, numbers[name]) for name, text in besides.items()}
+        shown.append(opened.open(chosen, tree) | opened_besides)
+    relations = list(parts.values())
+    found = _find(items, relations, ids, opened.counts)
     version = "/".join(request.path.split("/")[:3]) if request.path.startswith("/api/") else ""
     prefix = address_of(version)
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, id), [])
-            query = urlencode({each.field: id, "sort": "-id", "offset": MOST_REFERRING})
-            item[name] = [orjson.Fragment(body) for body in referring[:MOST_REFERRING] if body]
-            item[next_of(name)] = f"{prefix}/{each.to.name}?{query}" if len(referring) > MOST_REFERRING else None
+            most = each.to.resource.embed_limit
+            query = urlencode({each.field: id, "sort": "-id", "offset": most})
+            item[name] = [orjson.Fragment(body) for body in referring[:most] if body]
+            item[next_of(name)] = f"{prefix}/{each.to.name}?{query}" if len(referring) > most else None
 
     def write(value: Raw | _Id) -> Any:
-        body = bytes(value) if isinstance(value, Raw) else found.get(value, [b""])[0]
-        return orjson.Fragment(body) if body else value[1]
+        if isinstance(value, Raw):
+            return orjson.Fragment(bytes(value))
+        body = found.get(value, [b""])[0]
+        return orjson.Fragment(body) if body else None if relations[value.part].beside else value.id
 
     return [orjson.dumps(item, default=write) for item in shown]
 
@@ -153,9 +167,9 @@ def _find(
 ) -> dict[tuple[int, str | int], list[bytes]]:
     """The representations that each part finds by each id; an empty text for one that is NotConvertible."""
     wanted = []
-    for number, (to, _, path, is_back) in enumerate(parts):
+    for number, (to, _, path, is_back, _) in enumerate(parts):
         values = ids if is_back else [to.resource.key(id) for part, id in counts if part == number]
-        most = MOST_REFERRING + 1 if is_back else 1
+        most = to.resource.embed_limit + 1 if is_back else 1
         wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner()))
     found: dict[tuple[int, str | int], list[bytes]] = {}
     stored, shown, most = 0, 0, items.config.page_bytes

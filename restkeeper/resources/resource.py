@@ -204,10 +204,11 @@ class Resource:
     but admins. With `events`, every change of an item is an event. `upgrades` has the steps that lead to each revision
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
     revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
-    number of items of its pages. With ids="client" callers give the ids: a PUT creates an item if there is none, and a
-    POST can have an `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer"
-    callers can give integers, and the others continue after the greatest. `methods` are those that requests can use,
-    ("GET",) for a collection that they only read: actions, functions of the service and imports write it all the same.
+    number of items of its pages, and `embed_limit` of those that are embedded in one that they refer to. With
+    ids="client" callers give the ids: a PUT creates an item if there is none, and a POST can have an `id`; with
+    ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer" callers can give integers, and
+    the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a collection that
+    they only read: actions, functions of the service and imports write it all the same.
 
     A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
     Until it is stored, it has their defaults.
@@ -223,6 +224,7 @@ class Resource:
     upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=_nothing)
     sort: str = ""
     page_limit: int | None = None
+    embed_limit: int = 10
     ids: str = "server"
     methods: Sequence[str] = METHODS
     singleton: bool = False
@@ -333,8 +335,10 @@ class Resource:
         for key in self.order:
             if key.field not in sortable:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
-        if self.page_limit is not None and not (type(self.page_limit) is int and self.page_limit > 0):
-            raise ValueError(f"{self.name}: page_limit={self.page_limit!r}: must be a whole number from 1")
+        limits = {"page_limit": self.page_limit, "embed_limit": self.embed_limit}
+        for name, value in limits.items():
+            if (type(value) is not int or value < 1) and (value, name) != (None, "page_limit"):
+                raise ValueError(f"{self.name}: {name}={value!r}: must be a whole number from 1")
         possible = _OF_SINGLETON if self.singleton else METHODS
         if self.methods is METHODS:
             vars(self)["methods"] = possible
@@ -372,6 +376,10 @@ class Resource:
         if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
             raise ValueError(f"{self.name}.{reason}")
         found = [field for _, field in references_in(made)]
+        for path, reference in revision.references.items():
+            if (name := reference.embed_as) and (name in revision.names or "." in path or not _NAME.fullmatch(name)):
+                why = "must be a name that no field has, of a reference that is in no other field"
+                raise ValueError(f"{self.name}.{path}: embed_as={name!r}: {why}")
         for path, each, _ in all_fields_in(made):
             if isinstance(each, Refers) and each not in found:
                 raise ValueError(f"{self.name}.{path}: Reference: can be inside Nested and List(…) of these only")

@@ -181,17 +181,19 @@ class Time(Guarded, fields.String):
 class Refers(fields.Field[Any]):
     """Base of references: the id of an item of the collection `to`, which exists.
 
-    When that is deleted: "restrict" refuses it, "cascade" deletes this item too, "null" sets the field to null.
+    When that is deleted: "restrict" refuses it, "cascade" deletes this item too, "null" sets the field to null. It is
+    embedded in place of the id, or as a member `embed_as` beside it.
     """
 
     bounds = 1, 64
 
-    def __init__(self, to: str, *, on_delete: str = "restrict", **options: Any) -> None:
+    def __init__(self, to: str, *, on_delete: str = "restrict", embed_as: str = "", **options: Any) -> None:
         if on_delete not in ("restrict", "cascade", "null"):
             name = type(self).__name__
             raise ValueError(f"{name}({to!r}, on_delete={on_delete!r}): must be 'restrict', 'cascade' or 'null'")
         self.to = to
         self.on_delete = on_delete
+        self.embed_as = embed_as
         about = {"description": f"The id of an item of {to}.", "x-references": to}
         metadata = {**about, **options.pop("metadata", {})}
         super().__init__(*self.bounds, metadata=metadata, **options)  # type: ignore[call-arg] # of Text, or of Whole

@@ -4,7 +4,19 @@ from typing import Any
 
 from marshmallow import INCLUDE, Schema, ValidationError, fields, validates_schema
 
-from restkeeper import Application, Config, Index, IntegerReference, ItemSchema, JsonObject, Resource, Text, Unit, Whole
+from restkeeper import (
+    Application,
+    Config,
+    Index,
+    IntegerReference,
+    ItemSchema,
+    JsonObject,
+    Reference,
+    Resource,
+    Text,
+    Unit,
+    Whole,
+)
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -76,6 +88,26 @@ class RemarkSchema(EntrySchema):
     entry = IntegerReference("entries", 0, 2**63 - 1, on_delete="cascade", allow_none=True)
 
 
+class WordSchema(ItemSchema):
+    """A word, with what is like it."""
+
+    class Meta:
+        exclude = TIMES
+
+    likeIds = fields.List(Reference("words", embed_as="like"), load_default=list)  # noqa: N815 - as clients name it
+
+
+class PairSchema(ItemSchema):
+    """A word and an entry."""
+
+    class Meta:
+        unknown = INCLUDE
+        exclude = TIMES
+
+    wordId = Reference("words", embed_as="word", required=True)  # noqa: N815
+    entry_id = IntegerReference("entries", 0, 2**63 - 1, embed_as="entry", on_delete="null", allow_none=True)
+
+
 class ProfileSchema(ItemSchema):
     """The one profile."""
 
@@ -88,6 +120,9 @@ class ProfileSchema(ItemSchema):
 THINGS = Resource("things", "thing", ThingSchema, (Index("views"), Index("version")), ("title", "note"), ids="client")
 BOOKS = Resource("books", "book", BookSchema, (Index("version", unique=True), Index("updated_at")), ("version",))
 NOTES = Resource("notes", "note", NoteSchema)
+# Words and their pairs: see test_embedding.
+WORDS = Resource("words", "word", WordSchema, ids="client")
+PAIRS = Resource("pairs", "pair", PairSchema, ids="client-integer", embed_limit=12)
 ENTRIES = Resource("entries", "entry", EntrySchema, (Index("code", unique=True),), ids="client-integer")
 REMARKS = Resource("remarks", "remark", RemarkSchema, ids="client-integer")
 PROFILE = Resource("profile", "profile", ProfileSchema, singleton=True)
@@ -115,4 +150,4 @@ def complete(book: Item, before: None) -> Item:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [THINGS, BOOKS, NOTES, ENTRIES, REMARKS, PROFILE], **options)
+    return create_shop(config, [THINGS, BOOKS, NOTES, ENTRIES, REMARKS, WORDS, PAIRS, PROFILE], **options)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from marshmallow import INCLUDE
 
 from restkeeper.features.openapi.spec import Spec
-from restkeeper.resources.embedding import MOST_REFERRING, next_of
+from restkeeper.resources.embedding import next_of
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
@@ -50,8 +50,11 @@ def add_relations(spec: Spec, items: Items) -> None:
     for name, each in items.relations.items():
         of = spec.schema(each.to.resource.kind)
         if each.is_back:
-            shown[name] = {"type": "array", "items": of, "maxItems": MOST_REFERRING}
+            shown[name] = {"type": "array", "items": of, "maxItems": each.to.resource.embed_limit}
             shown[next_of(name)] = {"type": ["string", "null"], "description": spec.common["collection"]["Next"]}
+        elif each.beside:
+            part, one = shown[each.field], {"anyOf": [of, {"type": "null"}]}
+            shown[name] = part | {"items": one} if "items" in part else one
         else:
             root, *path = name.split(".")
             shown[root] = _embedded(known, shown[root], path, of)
@@ -126,7 +129,8 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     """The parameters of this collection except its filters, by component name."""
     resource, representation = items.resource, items.representation
     searched = list(dict.fromkeys(map(representation.name_of, resource.search)))
-    texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched))
+    most = " or ".join(map(str, sorted({each.to.resource.embed_limit for each in items.relations.values()})))
+    texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched), most=most)
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
     if representation.fingerprint == resource.fingerprint and resource.sort:
         sort["default"] = resource.sort.split(",")

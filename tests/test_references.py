@@ -349,3 +349,38 @@ def test_wrong_declarations() -> None:
     ):
         with pytest.raises(ValueError, match="can be inside Nested and List"):
             Resource("a", "a", ItemSchema.from_dict({"x": field}, name="ASchema"))  # type: ignore[arg-type]
+
+
+@pytest.mark.needs("keys", "ownership")
+def test_a_request_chooses_what_goes_with_an_item() -> None:
+    """Where the reference would be null; the caller may delete these items, too."""
+    from_thing = Reference("things", on_delete="null", allow_none=True, load_default=None)
+    notes = [
+        Resource(name, name[:-1], ItemSchema.from_dict({"thing": from_thing}), ownership=ownership)  # type: ignore[arg-type]
+        for name, ownership in (("notes", Ownership.NONE), ("marks", Ownership.CHANGES))
+    ]
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    app = create_shop(config, [Resource("things", "thing", ItemSchema), *notes])
+    chosen: set[str] = set()
+    app.extensions["restkeeper"].hooks.dependents = lambda: chosen
+    client = app.test_client()
+    one, other, reader = (
+        key(client, *scopes, "things:write", "marks:write")
+        for scopes in (["notes:write"], ["notes:write"], ["notes:read"])
+    )
+
+    def deleted(chosen_ones: set[str], caller: dict[str, str]) -> tuple[int, list[int]]:
+        chosen.clear()
+        chosen.update(chosen_ones)
+        thing = client.post("/things", json={}, headers=ADMIN).json["id"]
+        for name in ("notes", "marks"):
+            assert client.post(f"/{name}", json={"thing": thing}, headers=one).status_code == 200
+        status = client.delete(f"/things/{thing}", headers=caller).status_code
+        left = [len(client.get(f"/{name}?thing[is]=null", headers=ADMIN).json) for name in ("notes", "marks")]
+        return status, left
+
+    assert deleted(set(), reader) == (200, [1, 1])
+    assert deleted({"notes"}, reader) == (403, [1, 1])
+    assert deleted({"notes"}, other) == (200, [1, 2])
+    assert deleted({"marks"}, other) == (403, [1, 2])
+    assert deleted({"marks", "notes", "things"}, one) == (200, [1, 2])

@@ -4,7 +4,7 @@ The defaults of the hooks are those of a service without features. While items o
 have another form, no unique value is taken twice, and no list leaves out an item without saying so.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -83,9 +83,11 @@ class Hooks:
 
     `before_change` and `on_change` are called with every change, in its transaction. `idempotency` returns the record
     of the current request, given the JSON value of its body and whether the response holds a `secret`. `access` returns
-    what callers may do with a collection's items. `before_read` are called before items are read, with how callers
-    know these. `represent` returns how the callers of a version of the API know the items of a collection.
-    `unit` returns the `Unit` of a transaction. `new_id` returns the id of a new item, in the order of their creation.
+    what callers may do with a collection's items. `before_read` are called before items are read, with how callers know
+    these. `represent` returns how the callers of a version of the API know the items of a collection. `unit` returns
+    the `Unit` of a transaction. `dependents` are the collections whose items the current request deletes with the item
+    that they refer to, although on_delete is "null". `new_id` returns the id of a new item, in the order of their
+    creation.
     """
 
     before_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Hooks:
     before_read: list[Callable[[Representation], None]] = field(default_factory=list)
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
     unit: Callable[[Transaction], Any] = lambda transaction: None
+    dependents: Callable[[], Collection[str]] = lambda: ()
     new_id: Callable[[], str] = uuid7
 
     def apply(self, transaction: Transaction, change: Change) -> None:

@@ -17,6 +17,7 @@ from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, root_of
 from restkeeper.web import exactjson
+from restkeeper.web.auth import caller, lacking
 
 
 class StillReferenced(Conflict):
@@ -79,7 +80,8 @@ class References:
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
 
-        Raises StillReferenced, Conflict as `Unit.apply`, and Unavailable as `require_found`.
+        Raises StillReferenced, Conflict as `Unit.apply`, Unavailable as `require_found`, and Forbidden for what the
+        request, but not its caller, may delete.
         """
         if change.after is not None or change.representation.name not in self._to:
             return
@@ -96,9 +98,12 @@ class References:
             require_found(stored, root_of(path), transaction)
             own = change.representation.resource.shown(change.record.id)
             query = Query(filters=(Filter(path, Op.EQ, own),))
+            is_chosen = on_delete == "null" and stored.name in self._hooks.dependents()
             ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_CHANGES + 1)
             if ids and on_delete == "restrict":
                 raise StillReferenced(f"{path} of {stored.name} refers to it")
+            if ids and is_chosen and not caller().may(scope := f"{stored.name}:write"):
+                raise lacking(scope)
             for id in sorted(ids):  # in one order, so that deletions do not wait for each other
                 try:
                     before = transaction.read(stored.name, id)
@@ -107,12 +112,14 @@ class References:
                 if own not in (found for _, found in _found(exactjson.stored(before.body), path)):
                     continue
                 now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
+                if is_chosen:
+                    self._hooks.access(stored.resource).require_change(before)
                 with as_conflict(stored.name):
-                    if on_delete == "null":
+                    if on_delete == "null" and not is_chosen:
                         cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                         after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
                     left = unit.apply(stored, before, after, now, NO_LIMITS)
-                if on_delete == "null" and item_of(stored, left)[path] is not None:
+                if on_delete == "null" and not is_chosen and item_of(stored, left).get(path) is not None:
                     raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import INCLUDE, fields
 
-from restkeeper import Add, Config, ItemSchema, Resource, Text, Whole
+from restkeeper import Add, Config, Deprecation, ItemSchema, Rename, Resource, Text, Version, Versions, Whole
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.errors import StoreUnavailable
 from tests.shop import create_app as create_shop
-from tests.shop.open import BOOKS, THINGS, TIMES, BookSchema, ThingSchema, create_app
+from tests.shop.open import BOOKS, THINGS, TIMES, BookSchema, NewBookSchema, ThingSchema, create_app
 from tests.test_openapi import fits
 
 pytestmark = pytest.mark.needs("batch", "events", "openapi")
@@ -262,3 +263,29 @@ def test_fingerprints_have_what_matters() -> None:
     assert len({*found}) == len(found)
     assert [each.partition("x")[2] for each in found] == ["", "", "", "", "123", "123", ""]
     assert StoredRepresentation(BOOKS).revision.of_server == ("id",)
+
+
+@pytest.mark.needs("versions")
+def test_older_versions_have_a_version_of_their_own(tmp_path: Path) -> None:
+    """Also in items of the older revision, in what is imported, and without fields whose sunset is over."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
+    one = create_shop(config, [BOOKS]).test_client().post("/books", json={"title": "a", "version": "x"}).json
+    books = Resource("books", "book", NewBookSchema, upgrades={2: [Rename("title", "name"), Add("stock")]})
+    versions = Versions(
+        Version("v1", revisions={"books": 1}),
+        Version("v2"),
+        unversioned="v2",
+        deprecations=[
+            Deprecation(field="books.updated_at", version="v1", since=date(2020, 1, 1), sunset=date(2021, 1, 1))
+        ],
+    )
+    app = create_shop(config, [books], versions=versions)
+    client = app.test_client()
+    path = f"books/{one['id']}"
+    renamed = {"id": one["id"], "name": "a", "version": "x", "updated_at": 0, "stock": 0}
+    assert client.get(f"/api/v2/{path}").json == renamed == client.get("/books").json[0]
+    assert client.get(f"/api/v1/{path}").json == {name: one[name] for name in ("id", "title", "version")}
+    made = client.post("/api/v2/books", json={"name": "b", "version": "2", "updated_at": 7}).json
+    assert made == {"id": made["id"], "name": "b", "version": "2", "updated_at": 7, "stock": 0}
+    assert client.patch(f"/api/v1/books/{made['id']}", json={"title": "c"}).json["version"] == "2"
+    assert client.get(f"/api/v2/books/{made['id']}").json == {**made, "name": "c"}

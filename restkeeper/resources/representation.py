@@ -357,12 +357,12 @@ class StoredRepresentation(Representation):
             values = self._schema.dump(self._schema.load(known))
         except ValidationError as error:
             return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
+        if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
+            return b"", faults
         if is_open:  # in the order in which it was sent
             values = {name: value for name, value in own.items() if name not in self.revision.definitions} | values
             values |= {"id": (stored or sent)["id"]} if "id" in sent and "id" in self._read_only else {}
             values = {name: values[name] for name in (*sent, *values) if name in values}
-        if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
-            return b"", faults
         try:
             text = exactjson.dumps(values)
         except exactjson.EncodeError:

@@ -63,6 +63,18 @@ class BookSchema(ItemSchema):
     changed = Whole(load_default=0, data_key="updated_at")
 
 
+class NewBookSchema(ItemSchema):
+    """A book in a later revision."""
+
+    class Meta:
+        exclude = TIMES
+
+    name = Text(0, 200, required=True)
+    edition = Text(0, 20, required=True, data_key="version")
+    changed = Whole(load_default=0, data_key="updated_at")
+    stock = Whole(load_default=0)
+
+
 class NoteSchema(ItemSchema):
     """A note with times, and with more than the service knows."""
 

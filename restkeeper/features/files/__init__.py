@@ -1,0 +1,1 @@
+"""A JSON file as a service: its arrays are collections, its objects singletons."""

@@ -1,0 +1,123 @@
+"""The JSON Schema that the values of a file have, found value by value in bounded memory."""
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+from marshmallow import ValidationError
+
+from restkeeper.features.files.declaring import FORMATS, JsonSchema
+from restkeeper.web.exactjson import LARGEST_INTEGER
+
+MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
+MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON
+LONGEST_NAME = 100  # characters
+DEEPEST = 10  # levels
+FEWEST, MOST_CHOICES, LONGEST_CHOICE = 20, 8, 40  # of values; of texts among them; of the characters of one
+
+_FIELDS = {name: make() for name, make in FORMATS.items()}
+_TYPES = {str: "string", bool: "boolean", Decimal: "number", dict: "object", list: "array", type(None): "null"}
+
+
+class Shape:
+    """What the values so far have in common.
+
+    `depth` is the number of levels around them, `left` how many shapes there can still be inside.
+    """
+
+    def __init__(self, depth: int = 0, left: list[int] | None = None) -> None:
+        self._depth = depth
+        self._left = [MOST_SHAPES] if left is None else left
+        self._types = Counter[str]()
+        self._choices: Counter[str] | None = Counter()
+        self._formats = list(_FIELDS)
+        self._members: dict[str, Shape] | None = {}
+        self._elements: Shape | None = None
+
+    def add(self, value: Any) -> None:
+        """Take a value of `exactjson.loads` into account."""
+        kind = _TYPES.get(type(value)) or ("integer" if abs(value) <= LARGEST_INTEGER else "number")
+        self._types[kind] += 1
+        if kind == "string":
+            self._add_text(value)
+        elif kind == "object":
+            self._add_members(value)
+        elif kind == "array" and value and (elements := self._elements or self._inside()):
+            self._elements = elements
+            for each in value:
+                elements.add(each)
+
+    @property
+    def ids(self) -> str:
+        """The ids of a collection's items: "integer", or else "client", for texts."""
+        id = (self._members or {}).get("id")
+        return "integer" if id and "integer" in id._types else "client"
+
+    def schema(self) -> JsonSchema:
+        """The schema that all values have; without a type if they have several, or null only.
+
+        A member is required if each object has it. A text is one of few values if there are at least FEWEST, 2 to
+        MOST_CHOICES different ones, each of at most LONGEST_CHOICE characters and there twice; it has a format if each
+        has it.
+        """
+        kinds = [kind for kind in self._types if kind != "null"]
+        if set(kinds) == {"integer", "number"}:
+            kinds = ["number"]
+        if len(kinds) != 1:
+            return {}
+        found: JsonSchema = {"type": [*kinds, "null"] if self._types["null"] else kinds[0]}
+        if kinds == ["string"]:
+            found |= self._of_texts()
+        elif kinds == ["object"] and self._members:
+            every = self._types["object"]
+            required = [name for name, each in self._members.items() if each._types.total() == every]
+            found["properties"] = {name: each.schema() for name, each in self._members.items()}
+            found |= {"required": required} if required else {}
+        elif kinds == ["array"] and self._elements:
+            found["items"] = self._elements.schema()
+            found["items"].pop("enum", None)  # a new tag is no fault
+        return found
+
+    def _of_texts(self) -> JsonSchema:
+        if self._formats:
+            return {"format": self._formats[0]}
+        chosen = self._choices
+        if not chosen or len(chosen) < 2 or self._types["string"] < FEWEST or min(chosen.values()) < 2:
+            return {}
+        return {"enum": [*sorted(chosen), *[None] * bool(self._types["null"])]}
+
+    def _add_text(self, text: str) -> None:
+        if self._formats:
+            self._formats = [each for each in self._formats if _is_stored(_FIELDS[each], text)]
+        if self._choices is not None:
+            self._choices[text] += 1
+            if len(self._choices) > MOST_CHOICES or not 0 < len(text) <= LONGEST_CHOICE:
+                self._choices = None
+
+    def _add_members(self, value: dict[str, Any]) -> None:
+        for name, each in value.items():
+            if self._members is None:
+                return
+            if (member := self._members.get(name)) is None and len(name) <= LONGEST_NAME:
+                member = None if len(self._members) == MOST_NAMES else self._inside()
+                if member is None:
+                    self._members = None
+                    return
+                self._members[name] = member
+            if member:
+                member.add(each)
+
+    def _inside(self) -> "Shape | None":
+        """A shape of values inside these; None beyond the bounds."""
+        if self._depth == DEEPEST or not self._left[0]:
+            return None
+        self._left[0] -= 1
+        return Shape(self._depth + 1, self._left)
+
+
+def _is_stored(field: Any, text: str) -> bool:
+    """Whether a field accepts a text, and stores it as it is."""
+    try:
+        return bool(field._serialize(field.deserialize(text), None, None) == text)
+    except ValidationError:
+        return False

@@ -1,0 +1,253 @@
+"""A file's values become JSON Schema, and that becomes fields that accept just what it says."""
+
+from decimal import Decimal
+from typing import Any
+
+import marshmallow
+import pytest
+
+from restkeeper.features.files.declaring import inlined, schema_of, singular_of
+from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
+from restkeeper.schemas.prepared import prepared
+from restkeeper.web import exactjson
+
+
+def inferred(*values: str) -> Any:
+    """The schema of some values, each as JSON text."""
+    shape = Shape()
+    for value in values:
+        shape.add(exactjson.loads(value))
+    return shape.schema()
+
+
+@pytest.mark.parametrize(
+    ("values", "schema"),
+    [
+        (['"a"', '"b"'], {"type": "string"}),
+        (["1", "-5"], {"type": "integer"}),
+        (["1", "2.50"], {"type": "number"}),
+        (["true"], {"type": "boolean"}),
+        (["null"], {}),
+        (["null", "1"], {"type": ["integer", "null"]}),
+        (["1", '"1"'], {}),
+        (["true", "1"], {}),
+        (["[]"], {"type": "array"}),
+        (["[1]", "[null, 2.5]"], {"type": "array", "items": {"type": ["number", "null"]}}),
+        (["{}"], {"type": "object"}),
+        (['"ada@example.org"'], {"type": "string", "format": "email"}),
+        (['"https://example.org/a?b=1"'], {"type": "string", "format": "uri"}),
+        (['"2026-01-31"', "null"], {"type": ["string", "null"], "format": "date"}),
+        (['"2026-01-31T12:00:00Z"', '"2026-01-31T12:00:00.5+02:00"'], {"type": "string", "format": "date-time"}),
+        (['"2026-01-31T12:00:00Z"', '"2026-01-31"'], {"type": "string"}),
+        (['"20260131"'], {"type": "string"}),
+        (['"01912d68-783e-7a03-8467-5661c1243ad4"'], {"type": "string", "format": "uuid"}),
+        (['"01912D68783E7A0384675661C1243AD4"'], {"type": "string"}),
+    ],
+)
+def test_the_schema_of_values(values: list[str], schema: Any) -> None:
+    """Types, null, and formats that every text has, in the form in which it is stored."""
+    assert inferred(*values) == schema
+
+
+def test_a_number_that_no_store_holds_is_no_integer() -> None:
+    """Beyond 64 bits."""
+    shape = Shape()
+    shape.add(2**63)
+    assert shape.schema() == {"type": "number"}
+
+
+def test_objects_have_their_members() -> None:
+    """Those that all have are required, also inside arrays."""
+    assert inferred('{"a": 1, "tags": [{"b": "x"}, {"b": null, "c": 1}]}', '{"a": 2}') == {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer"},
+            "tags": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"b": {"type": ["string", "null"]}, "c": {"type": "integer"}},
+                    "required": ["b"],
+                },
+            },
+        },
+        "required": ["a"],
+    }
+
+
+def test_few_values_are_an_enum() -> None:
+    """Only if there are many items, and each value several times."""
+    many = ['"open"'] * 10 + ['"done"'] * 10
+    assert inferred(*many) == {"type": "string", "enum": ["done", "open"]}
+    assert inferred("null", *many) == {"type": ["string", "null"], "enum": ["done", "open", None]}
+    assert (
+        inferred(*many[:10] * 2)
+        == inferred(*many[1:])
+        == inferred(*many, '"new"')
+        == inferred(*many, f'"{"a" * 41}"')
+        == {"type": "string"}
+    )
+    assert inferred(f"[{', '.join(many)}]") == {"type": "array", "items": {"type": "string"}}
+
+
+def test_what_is_counted_is_bounded() -> None:
+    """An object of any names, and what is too deep or too much, is any JSON."""
+    assert inferred(*(f'{{"a{n}": 1}}' for n in range(MOST_NAMES + 1))) == {"type": "object"}
+    assert inferred(exactjson.dumps({"a" * 101: 1}).decode()) == {"type": "object"}
+    schema, depth = inferred("[" * 50 + "]" * 50), 0
+    while schema := schema.get("items"):
+        depth += 1
+    assert depth == DEEPEST
+    wide = {f"a{n}": {f"b{m}": 1 for m in range(100)} for n in range(100)}
+    text = exactjson.dumps(inferred(exactjson.dumps(wide).decode()))
+    assert text.count(b'"b') <= MOST_SHAPES
+
+
+def test_ids_are_integers_or_texts() -> None:
+    """As the items of a collection have them."""
+    one, other = Shape(), Shape()
+    one.add({"id": 0})
+    other.add({"id": "a1"})
+    assert (one.ids, other.ids, Shape().ids) == ("integer", "client", "client")
+
+
+def faults(schema: Any, value: str, **options: Any) -> Any:
+    """What is wrong with an item, by pointer; or the item as it is stored."""
+    made = prepared(schema_of("posts", schema, options.get("references", {}), options.get("strict", False), []))
+    try:
+        return made.dump(made.load(exactjson.loads(value)))
+    except marshmallow.ValidationError as error:
+        return {each["pointer"]: each["detail"] for each in exactjson.faults_in(error.messages)}
+
+
+def one(part: Any, *required: str) -> Any:
+    """The schema of an object with one member."""
+    return {"type": "object", "properties": {"a": part}, "required": list(required)}
+
+
+@pytest.mark.parametrize(
+    ("part", "good", "bad"),
+    [
+        ({"type": "string"}, ['"x"', f'"{"x" * 20_000}"'], ["1", "null"]),
+        ({"type": "string", "minLength": 2, "maxLength": 3}, ['"xx"'], ['"x"', '"xxxx"']),
+        ({"type": "string", "pattern": "b.?$"}, ['"ab"'], ['"ba  "']),
+        ({"type": "string", "enum": ["x", "y"]}, ['"x"'], ['"z"', "null"]),
+        ({"enum": ["x", None]}, ['"x"', "null"], ['"z"', "1"]),
+        ({"const": "x"}, ['"x"'], ['"z"']),
+        ({"enum": [1, 2]}, ["1"], ["3"]),
+        ({"type": "integer", "minimum": 1, "maximum": 3}, ["1", "3"], ["0", "4", "1.5", '"1"', "true"]),
+        ({"type": "integer", "minimum": 1, "exclusiveMinimum": True}, ["2"], ["1"]),
+        ({"type": "number", "exclusiveMinimum": 0}, ["0.1", "5", "1.10"], ["0", '"1"', "true"]),
+        ({"type": "boolean"}, ["true"], ["1", '"true"', "null"]),
+        ({"type": ["boolean", "null"]}, ["null"], ["0"]),
+        ({"type": "boolean", "nullable": True}, ["null"], ["0"]),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, ["null", "1"], ['"x"']),
+        (
+            {"type": "array", "items": {"type": "integer"}, "maxItems": 2, "minItems": 1},
+            ["[1]"],
+            ["[]", "[1,2,3]", "{}"],
+        ),
+        ({"type": "array"}, ["[]", '[null,{"a": 1.10}]'], ["{}"]),
+        ({"type": "object"}, ['{"b": 1.10}'], ["[]", "1"]),
+        ({"type": ["string", "integer"]}, ["1", '"1"', "{}"], []),
+        ({"format": "date-time", "type": "string"}, ['"2026-01-31T12:00:00Z"'], ['"2026-13-31T12:00:00Z"', '"x"']),
+        ({"format": "date", "type": "string"}, ['"2026-01-31"'], ['"x"']),
+        ({"format": "email", "type": "string"}, ['"a@b.org"'], ['"x"']),
+        ({"format": "uri", "type": "string"}, ['"https://a.org"'], ['"x"']),
+        ({"format": "uuid", "type": "string"}, ['"01912d68-783e-7a03-8467-5661c1243ad4"'], ['"x"']),
+        ({}, ["null", "1", "{}", '[{"b": 1.10}]'], []),
+    ],
+)
+def test_fields_accept_what_the_schema_says(part: Any, good: list[str], bad: list[str]) -> None:
+    """And store it as it is sent."""
+    for value in good:
+        assert exactjson.dumps(faults(one(part), f'{{"a": {value}}}')) == f'{{"a":{value}}}'.replace(": ", ":").encode()
+    for value in bad:
+        assert [each[:3] for each in faults(one(part), f'{{"a": {value}}}')] == ["#/a"]
+
+
+def test_faults_have_their_place() -> None:
+    """Also inside objects and arrays; what is not named there is stored in the order in which it is sent."""
+    inner = {"type": "object", "properties": {"b-c": {"type": "integer"}, "d": {"type": "string"}}, "required": ["d"]}
+    schema = one({"type": "array", "items": inner}, "a")
+    assert faults(schema, '{"a": [{"d": "x"}, {"b-c": "1"}]}') == {
+        "#/a/1/b-c": "must be a whole number",
+        "#/a/1/d": "is required",
+    }
+    assert faults(schema, "{}") == {"#/a": "is required"}
+    sent = '{"a":[{"z":null,"d":"x","b-c":1}]}'
+    assert exactjson.dumps(faults(schema, sent)).decode() == sent
+    assert faults(schema, sent, strict=True) == {"#/a/0/z": "is not a field here"}
+
+
+def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
+    """Or all schemas are."""
+    assert faults(one({}) | {"additionalProperties": False}, '{"b": 1}') == {"#/b": "is not a field of this collection"}
+    assert faults(one({}), '{"b": 1}', strict=True) == {"#/b": "is not a field of this collection"}
+
+
+def test_what_fields_cannot_check_is_named() -> None:
+    """And accepted."""
+    notes: list[str] = []
+    parts = {"a": {"oneOf": [{}, {}]}, "b-c": {"type": "string"}, "d": {"type": ["string", "integer"]}}
+    schema_of("posts", {"properties": parts}, {}, False, notes)
+    assert sorted(notes) == [
+        "posts.a: oneOf: not checked",
+        "posts.b-c: has other characters than ASCII letters, digits and _: any JSON is accepted",
+        "posts.d: string or integer: not checked",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [
+        ({"type": "text"}, "posts.a: type: 'text' is none of string, integer, number"),
+        ({"$ref": "#/$defs/none"}, "posts.a: $ref: '#/$defs/none' is not in this document"),
+        ({"$ref": "other.json"}, "posts.a: $ref: 'other.json' is not in this document"),
+        ({"type": "string", "pattern": "("}, "posts.a: the schema is not understood: "),
+        ({"type": "string", "maxLength": "x"}, "posts.a: the schema is not understood: "),
+        ({"type": "integer", "default": "x"}, "posts.a: the schema is not understood: "),
+        ([], "the schema is not understood: "),
+    ],
+)
+def test_what_is_no_schema_is_refused(part: Any, error: str) -> None:
+    """With its place."""
+    with pytest.raises(ValueError) as refused:
+        schema_of("posts", one(part), {}, False, [])
+    assert error in str(refused.value)
+
+
+def test_references_within_the_document_are_resolved() -> None:
+    """And allOf; what is inside itself is any JSON."""
+    notes: list[str] = []
+    base = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    node = {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {"next": {"$ref": "#/$defs/node"}}}]}
+    made = inlined({"$ref": "#/$defs/node"}, {"$defs": {"base": base, "node": node}}, "nodes", notes)
+    assert made == {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "next": {}},
+        "required": ["id"],
+    }
+    assert notes == ["nodes.next: is inside itself: any JSON is accepted"]
+
+
+def test_a_schema_that_grows_without_end_is_bounded() -> None:
+    """Ten levels of ten references each."""
+    levels = {f"a{n}": {"properties": {f"b{m}": {"$ref": f"#/a{n + 1}"} for m in range(10)}} for n in range(10)}
+    notes: list[str] = []
+    inlined({"$ref": "#/a0"}, {**levels, "a10": {}}, "posts", notes)
+    assert len(notes) == 1 and "the schema is too large" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "words", ["posts post", "categories category", "boxes box", "classes class", "status status", "data data"]
+)
+def test_the_name_of_one_item(words: str) -> None:
+    """In English."""
+    plural, singular = words.split()
+    assert singular_of(plural) == singular
+
+
+def test_exact_numbers_stay_as_they_are() -> None:
+    """None is rounded."""
+    assert faults(one({"type": "number"}), '{"a": 1.10}') == {"a": Decimal("1.10")}

@@ -6,7 +6,7 @@ from typing import Any
 import marshmallow
 import pytest
 
-from restkeeper.features.files.declaring import inlined, schema_of, singular_of
+from restkeeper.features.files.declaring import class_of, inlined, singular_of
 from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
 from restkeeper.schemas.prepared import prepared
 from restkeeper.web import exactjson
@@ -44,7 +44,7 @@ def inferred(*values: str) -> Any:
         (['"01912D68783E7A0384675661C1243AD4"'], {"type": "string"}),
     ],
 )
-def test_the_schema_of_values(values: list[str], schema: Any) -> None:
+def test_the_class_of_values(values: list[str], schema: Any) -> None:
     """Types, null, and formats that every text has, in the form in which it is stored."""
     assert inferred(*values) == schema
 
@@ -113,7 +113,7 @@ def test_ids_are_integers_or_texts() -> None:
 
 def faults(schema: Any, value: str, **options: Any) -> Any:
     """What is wrong with an item, by pointer; or the item as it is stored."""
-    made = prepared(schema_of("posts", schema, options.get("references", {}), options.get("strict", False), []))
+    made = prepared(class_of("posts", schema, {}, **options).made())
     try:
         return made.dump(made.load(exactjson.loads(value)))
     except marshmallow.ValidationError as error:
@@ -190,7 +190,7 @@ def test_what_fields_cannot_check_is_named() -> None:
     """And accepted."""
     notes: list[str] = []
     parts = {"a": {"oneOf": [{}, {}]}, "b-c": {"type": "string"}, "d": {"type": ["string", "integer"]}}
-    schema_of("posts", {"properties": parts}, {}, False, notes)
+    class_of("posts", {"properties": parts}, {}, notes=notes)
     assert sorted(notes) == [
         "posts.a: oneOf: not checked",
         "posts.b-c: has other characters than ASCII letters, digits and _: any JSON is accepted",
@@ -213,7 +213,7 @@ def test_what_fields_cannot_check_is_named() -> None:
 def test_what_is_no_schema_is_refused(part: Any, error: str) -> None:
     """With its place."""
     with pytest.raises(ValueError) as refused:
-        schema_of("posts", one(part), {}, False, [])
+        class_of("posts", one(part), {})
     assert error in str(refused.value)
 
 

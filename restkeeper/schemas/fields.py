@@ -71,7 +71,8 @@ class Email(Text):
     _PATTERN = r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+$"  # WHATWG's
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(3, 254, validate=(Pattern(self._PATTERN, error=self._ERROR),), **options)
+        options["validate"] = (Pattern(self._PATTERN, error=self._ERROR), *options.get("validate", ()))
+        super().__init__(3, 254, **options)
 
 
 class Url(Text):
@@ -101,7 +102,8 @@ class Whole(Guarded, fields.Integer):
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be a whole number"}
 
     def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Any) -> None:
-        super().__init__(validate=validate.Range(low, high, error="must be from {min} to {max}"), **options)
+        limits = validate.Range(low, high, error="must be from {min} to {max}")
+        super().__init__(validate=(limits, *options.pop("validate", ())), **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> int:
         if isinstance(value, Decimal) and value == value.to_integral_value():
@@ -144,7 +146,7 @@ class ListOf(Guarded, fields.List[Any]):
     def __init__(self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Any) -> None:
         words = f"must have {low} to {high} items" if low else f"must have at most {high} items"
         self._length = validate.Length(low or None, high, error=words)
-        super().__init__(inner, validate=self._length, **options)
+        super().__init__(inner, validate=(self._length, *options.pop("validate", ())), **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> list[Any]:
         if isinstance(value, list):

@@ -3,122 +3,86 @@
 What fields cannot check is accepted, and a sentence says so: `notes` gets one for each such place.
 """
 
+import keyword
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from marshmallow import EXCLUDE, INCLUDE, RAISE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate
 
+from restkeeper.features.files.fields import AnyText, AsSent, FileItem, Formatted, Members, Number, Search, TrueOrFalse
 from restkeeper.resources.resource import METHODS, Resource
-from restkeeper.schemas.fields import (
-    TEXT_ERRORS,
-    Email,
-    IntegerReference,
-    JsonObject,
-    ListOf,
-    Reference,
-    Text,
-    Time,
-    Url,
-    Whole,
-)
-from restkeeper.schemas.item import ItemSchema
+from restkeeper.schemas.fields import Email, IntegerReference, JsonObject, ListOf, Reference, Text, Url, Whole
+from restkeeper.schemas.item import READ_ONLY
+from restkeeper.schemas.prepared import fields_of
 
 JsonSchema = dict[str, Any]
-Field = fields.Field[Any]
 
 MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an item has its own
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
-_NAME = re.compile(r"(?!Meta$)[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
+OURS = (Email, IntegerReference, JsonObject, ListOf, Reference, Text, Url, Whole)
+THEIRS = (AnyText, AsSent, FileItem, Formatted, Members, Number, Search, TrueOrFalse)
+_NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
+_TAKEN = {"Meta", "others", "require_known", "Decimal", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
+FORMATS: dict[Any, tuple[str, tuple[Any, ...]]] = {name: ("Formatted", (name,)) for name in Formatted.CHECKS} | {
+    "email": ("Email", ()),
+    "uri": ("Url", ()),
+}
+_SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
 _UNCHECKED = (
     "oneOf anyOf not if patternProperties propertyNames dependentRequired dependentSchemas multipleOf uniqueItems"
     " contains prefixItems minProperties maxProperties"
 ).split()
 
 
-class AnyText(fields.String):
-    """A text of any length that an item can have; lists can be sorted by it."""
+class Call(NamedTuple):
+    """A call that makes a field or a validator; its text is the same in Python."""
 
-    default_error_messages = TEXT_ERRORS
+    name: str
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = {}
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(validate=lambda _: None, **options)  # a text that has only Length is too long to sort by
+    def made(self) -> Any:
+        """What it returns. Raises what the function raises."""
+        options = {name: _made(value) for name, value in self.options.items()}
+        return attrgetter(self.name)(_NAMES)(*map(_made, self.args), **options)
 
-
-class Number(fields.Decimal):
-    """An exact number."""
-
-    default_error_messages = {**TEXT_ERRORS, "invalid": "must be a number"}
-
-    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> Decimal:
-        if type(value) not in (int, Decimal):
-            raise self.make_error("invalid")
-        return Decimal(value)
+    def __repr__(self) -> str:
+        options = (f"{name}={value!r}" for name, value in self.options.items())
+        return f"{self.name}({', '.join([*map(repr, self.args), *options])})"
 
 
-class TrueOrFalse(fields.Boolean):
-    """true or false, and nothing that stands for them."""
+class Class(NamedTuple):
+    """The class of a schema; its text is its name."""
 
-    default_error_messages = {**TEXT_ERRORS, "invalid": "must be true or false"}
+    name: str
+    base: str
+    about: str
+    fields: Mapping[str, Call]
+    others: frozenset[str] | None = None
 
-    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self.make_error("invalid")
-        return value
+    def made(self) -> type[Schema]:
+        """The class."""
+        base: type[Schema] = getattr(_NAMES, self.base)
+        made = base.from_dict({name: call.made() for name, call in self.fields.items()}, name=self.name)
+        made.__doc__ = self.about
+        if issubclass(made, FileItem):
+            made.others = self.others
+        return made
 
-
-class AsSent(fields.Nested):
-    """An object that a schema accepts, stored as it was sent: also what the schema does not name."""
-
-    default_error_messages = {**TEXT_ERRORS, "type": "must be an object"}
-
-    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, *_: Any, **kwargs: Any) -> Any:
-        super()._deserialize(value, attr, data)
-        return value
-
-    def _serialize(self, nested_obj: Any, *_: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        return nested_obj
+    def __repr__(self) -> str:
+        return self.name
 
 
-class Members(Schema):
-    """Base of the schemas of objects inside an item."""
-
-    error_messages = {"unknown": "is not a field here", "type": "must be an object"}
-
-
-class FileItem(ItemSchema):
-    """Base of the items of a file: they have what the file has, and nothing of the server's but the id."""
-
-    others: frozenset[str] | None = None  # the names that an item can have besides its fields; None for any name
-
-    class Meta:
-        unknown = INCLUDE
-        exclude = ("created_at", "updated_at", "version")
-
-    @validates_schema
-    def require_known(self, data: Mapping[str, Any], **_: Any) -> None:
-        """Raises ValidationError for names that an item cannot have."""
-        if self.others is not None and (unknown := data.keys() - self.fields.keys() - self.others):
-            raise ValidationError({name: [self.error_messages["unknown"]] for name in sorted(unknown)})
-
-
-def _time(**options: Any) -> Field:
-    options["metadata"] = {"format": "date-time", **options.get("metadata", {})}
-    check: Any = Time().deserialize  # a Time itself would be stored in UTC
-    return Text(1, 64, validate=(check,), **options)
-
-
-# The formats that are checked, and the fields that do it.
-FORMATS: Mapping[str, Callable[..., Field]] = {
-    "date-time": _time,
-    "date": fields.Date,
-    "uuid": fields.UUID,
-    "email": Email,
-    "uri": Url,
-}
+def _made(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_made(each) for each in value]
+    return value.made() if isinstance(value, Call | Class) else value
 
 
 def singular_of(name: str) -> str:
@@ -145,8 +109,9 @@ def resource_of(
     The fields of `references` refer to items of these collections. Unknown fields are stored as they are sent, unless
     `strict`. Raises ValueError for what is no JSON Schema, with the place.
     """
-    declared = schema_of(name, schema, references or {}, strict, [] if notes is None else notes)
-    inner = {each: getattr(field, "inner", field) for each, field in declared().fields.items() if each != "id"}
+    found = class_of(name, schema, references or {}, strict=strict, notes=notes)
+    declared = cast(type[FileItem], found.made())
+    inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
     return Resource(
         name=name,
         singular=singular_of(name),
@@ -158,104 +123,105 @@ def resource_of(
     )
 
 
-def schema_of(
-    name: str, schema: JsonSchema, references: Mapping[str, str], strict: bool, notes: list[str]
-) -> type[FileItem]:
+def class_of(
+    name: str,
+    schema: JsonSchema,
+    references: Mapping[str, str],
+    *,
+    strict: bool = False,
+    notes: list[str] | None = None,
+) -> Class:
     """The schema of the items of a collection: see `resource_of`."""
+    notes = [] if notes is None else notes
     schema = inlined(schema, schema, name, notes)
     kind = singular_of(name).title().replace("_", "")
-    members = {each: part for each, part in schema.get("properties", {}).items() if each != "id"}
-    others = frozenset(each for each in members if not _NAME.fullmatch(each))
-    for each in sorted(others):
+    members = schema.get("properties", {})
+    fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
+    for each in [each for each in members if each not in fit and each != "id"]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
-    fit = {each: part for each, part in members.items() if each not in others}
-    maker = _Maker(kind, strict, notes)
-    made = maker.members(name, fit, schema.get("required", []))
+    made = _Maker(strict, notes).members(kind, name, schema | {"properties": fit})
     for each, to in references.items():
-        refers = IntegerReference if isinstance(made[each], Whole) else Reference
-        target = re.sub(r"_?[iI]d$", "", each)
-        beside = {"embed_as": target} if target and target not in members else {}
-        made[each] = refers(to, on_delete="null", allow_none=True, required=made[each].required, **beside)
-    found = cast(type[FileItem], FileItem.from_dict(made, name=f"{kind}Schema"))
-    found.__doc__ = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
-    found.others = others if strict or schema.get("additionalProperties") is False else None
-    return found
+        refers = "IntegerReference" if made[each].name == "Whole" else "Reference"
+        beside = {"embed_as": target} if (target := re.sub(r"_?[iI]d$", "", each)) not in {"", *members} else {}
+        kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
+        made[each] = Call(refers, (to,), {"on_delete": "null", "allow_none": True, **kept, **beside})
+    is_closed = strict or schema.get("additionalProperties") is False
+    about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
+    return Class(f"{kind}Schema", "FileItem", about, made, frozenset(members) if is_closed else None)
 
 
 class _Maker:
-    """Makes fields from JSON Schemas without references, for the item `kind`."""
+    """Makes fields from JSON Schemas without references."""
 
-    def __init__(self, kind: str, strict: bool, notes: list[str]) -> None:
-        self._kind = kind
+    def __init__(self, strict: bool, notes: list[str]) -> None:
         self._strict = strict
         self._notes = notes
 
-    def members(self, path: str, parts: Mapping[str, JsonSchema], required: Iterable[str]) -> dict[str, Field]:
+    def members(self, kind: str, path: str, part: JsonSchema) -> dict[str, Call]:
         """The fields of an object. Those that only a server sets are not required."""
-        needed = {name for name in required if not parts.get(name, {}).get("readOnly")}
-        return {name: self.field(f"{path}.{name}", part, name in needed) for name, part in parts.items()}
+        made = {}
+        for name, each in part["properties"].items():
+            options = {"required": True} if name in part.get("required", ()) and not each.get("readOnly") else {}
+            attribute = name
+            if name in _TAKEN or keyword.iskeyword(name) or not name.isidentifier():
+                attribute, options["data_key"] = "own_" + re.sub(r"\W", "_", name), name
+            made[attribute] = self.field(
+                kind + re.sub("[^A-Za-z0-9]", "", name.title()), f"{path}.{name}", each, options
+            )
+        return made
 
-    def field(self, path: str, part: JsonSchema, required: bool = False) -> Field:
+    def field(self, kind: str, path: str, part: JsonSchema, options: dict[str, Any]) -> Call:
         """The field of a value. Raises ValueError for what is no JSON Schema."""
         if unchecked := [key for key in _UNCHECKED if key in part]:
             self._notes.append(f"{path}: {', '.join(unchecked)}: not checked")
-        kinds = types_of(part)
-        options: dict[str, Any] = {"required": required, "allow_none": not kinds or "null" in kinds}
-        options["metadata"] = {key: part[key] for key in ("description", "examples") if key in part}
+        kinds = [each for each in types_of(part) if each != "null"]
+        if not kinds or "null" in types_of(part):
+            options["allow_none"] = True
+        if about := {key: part[key] for key in ("description", "examples") if key in part}:
+            options["metadata"] = about
+        if len(kinds) > 1:
+            self._notes.append(f"{path}: {' or '.join(kinds)}: not checked")
         try:
-            made = self._typed(path, part, [kind for kind in kinds if kind != "null"], options)
-            made.validators = [*made.validators, *_checks(part)]
-            if "default" in part and not required:
-                made.load_default = made.deserialize(part["default"])
+            if checks := list(_checks(part)):
+                options["validate"] = checks
+            call = self._typed(kind, path, part, kinds, options)
+            made = call.made()
+            if "default" in part and "required" not in options:
+                options["load_default"] = made.deserialize(part["default"])
         except (AttributeError, TypeError, ValidationError, re.error) as error:
             raise ValueError(f"{path}: the schema is not understood: {error}") from None
-        return made
+        return call
 
-    def _typed(self, path: str, part: JsonSchema, kinds: list[str], options: dict[str, Any]) -> Field:
+    def _typed(self, kind: str, path: str, part: JsonSchema, kinds: list[str], options: dict[str, Any]) -> Call:
         match kinds:
             case ["string"]:
-                low, high = part.get("minLength", 0), part.get("maxLength", MOST)
-                if "enum" in part or "const" in part:
-                    return fields.String(error_messages=TEXT_ERRORS, **options)
-                if make := FORMATS.get(part.get("format", "")):
-                    return make(**options)
-                return Text(low, high, **options) if low or high < MOST else AnyText(**options)
+                low, high, form = part.get("minLength", 0), part.get("maxLength", MOST), part.get("format")
+                if "enum" in part or "const" in part or not (low or high < MOST or form in FORMATS):
+                    return Call("AnyText", (), options)
+                return Call(*FORMATS.get(form, ("Text", (low, high))), options)
             case ["array"]:
-                inner = self.field(f"{path}[]", part.get("items") or {})
-                return ListOf(inner, part.get("maxItems", MOST), low=part.get("minItems", 0), **options)
+                inner = self.field(kind, f"{path}[]", part.get("items") or {}, {})
+                return Call("ListOf", (inner, part.get("maxItems", MOST)), {"low": part.get("minItems", 0), **options})
             case ["object"] if part.get("properties"):
-                inside = self.members(path, part["properties"], part.get("required", ()))
-                is_closed = self._strict or part.get("additionalProperties") is False
-                name = self._kind + re.sub(r"^\w+|[^\w.]", "", path, flags=re.ASCII)
-                schema = Members.from_dict(inside, name=f"{name}Schema")
-                return AsSent(schema, unknown=RAISE if is_closed else EXCLUDE, **options)
-            case [("integer" | "number" | "boolean" | "object") as kind]:
-                simple: dict[str, Callable[..., Field]] = {"integer": Whole, "number": Number, "boolean": TrueOrFalse}
-                return simple.get(kind, JsonObject)(**options)
-        if kinds:
-            self._notes.append(f"{path}: {' or '.join(kinds)}: not checked")
-        return fields.Raw(**options)
+                unknown = RAISE if self._strict or part.get("additionalProperties") is False else EXCLUDE
+                inside = Class(f"{kind}Schema", "Members", f"What {path} has.", self.members(kind, path, part))
+                return Call("AsSent", (inside,), {"unknown": unknown, **options})
+            case [("integer" | "number" | "boolean" | "object") as simple]:
+                return Call(_SIMPLE[simple], (), options)
+        return Call("fields.Raw", (), options)
 
 
-def _checks(part: JsonSchema) -> Iterator[Callable[[Any], Any]]:
-    """The validators of a value, besides those of its length. Raises re.error."""
+def _checks(part: JsonSchema) -> Iterator[Call]:
+    """The validators of a value, besides those of its length."""
     if "enum" in part or "const" in part:
         choices = [each for each in part.get("enum", [part.get("const")]) if each is not None]
-        yield validate.OneOf(choices, error="must be one of: {choices}")
+        yield Call("validate.OneOf", (choices,), {"error": "must be one of: {choices}"})
     if "pattern" in part:
-        yield _Search(part["pattern"])
+        yield Call("Search", (part["pattern"],))
     for low, high, is_in in (("minimum", "maximum", True), ("exclusiveMinimum", "exclusiveMaximum", False)):
         if low in part or high in part:
-            yield validate.Range(part.get(low), part.get(high), min_inclusive=is_in, max_inclusive=is_in)
-
-
-class _Search(validate.Regexp):
-    """A regular expression that is found anywhere in a text, as in JSON Schema."""
-
-    def __call__(self, value: str) -> str:  # type: ignore[override]
-        if not re.search(pattern := str(self.regex.pattern), value):
-            raise ValidationError(f"must match {pattern}")
-        return value
+            limits = {"min": part.get(low), "max": part.get(high)}
+            yield Call("validate.Range", (), {**limits, "min_inclusive": is_in, "max_inclusive": is_in})
 
 
 def types_of(part: JsonSchema) -> list[str]:

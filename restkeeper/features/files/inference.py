@@ -6,7 +6,7 @@ from typing import Any
 
 from marshmallow import ValidationError
 
-from restkeeper.features.files.declaring import FORMATS, JsonSchema
+from restkeeper.features.files.declaring import FORMATS, Call, JsonSchema
 from restkeeper.web.exactjson import LARGEST_INTEGER
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
@@ -15,7 +15,7 @@ LONGEST_NAME = 100  # characters
 DEEPEST = 10  # levels
 FEWEST, MOST_CHOICES, LONGEST_CHOICE = 20, 8, 40  # of values; of texts among them; of the characters of one
 
-_FIELDS = {name: make() for name, make in FORMATS.items()}
+_FIELDS = {name: Call(*form).made() for name, form in FORMATS.items()}
 _TYPES = {str: "string", bool: "boolean", Decimal: "number", dict: "object", list: "array", type(None): "null"}
 
 
@@ -88,7 +88,7 @@ class Shape:
 
     def _add_text(self, text: str) -> None:
         if self._formats:
-            self._formats = [each for each in self._formats if _is_stored(_FIELDS[each], text)]
+            self._formats = [each for each in self._formats if _accepts(_FIELDS[each], text)]
         if self._choices is not None:
             self._choices[text] += 1
             if len(self._choices) > MOST_CHOICES or not 0 < len(text) <= LONGEST_CHOICE:
@@ -115,9 +115,9 @@ class Shape:
         return Shape(self._depth + 1, self._left)
 
 
-def _is_stored(field: Any, text: str) -> bool:
-    """Whether a field accepts a text, and stores it as it is."""
+def _accepts(field: Any, text: str) -> bool:
     try:
-        return bool(field._serialize(field.deserialize(text), None, None) == text)
+        field.deserialize(text)
     except ValidationError:
         return False
+    return True

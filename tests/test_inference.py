@@ -6,7 +6,7 @@ from typing import Any
 import marshmallow
 import pytest
 
-from restkeeper.features.files.declaring import class_of, inlined, singular_of
+from restkeeper.features.files.declaring import inlined, resource_of, singular_of
 from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
 from restkeeper.schemas.prepared import prepared
 from restkeeper.web import exactjson
@@ -42,6 +42,7 @@ def inferred(*values: str) -> Any:
         (['"20260131"'], {"type": "string"}),
         (['"01912d68-783e-7a03-8467-5661c1243ad4"'], {"type": "string", "format": "uuid"}),
         (['"01912D68783E7A0384675661C1243AD4"'], {"type": "string"}),
+        (['"2026-02-31"', '"2026-13-01"'], {"type": "string"}),
     ],
 )
 def test_the_class_of_values(values: list[str], schema: Any) -> None:
@@ -103,17 +104,9 @@ def test_what_is_counted_is_bounded() -> None:
     assert text.count(b'"b') <= MOST_SHAPES
 
 
-def test_ids_are_integers_or_texts() -> None:
-    """As the items of a collection have them."""
-    one, other = Shape(), Shape()
-    one.add({"id": 0})
-    other.add({"id": "a1"})
-    assert (one.ids, other.ids, Shape().ids) == ("integer", "client", "client")
-
-
 def faults(schema: Any, value: str, **options: Any) -> Any:
     """What is wrong with an item, by pointer; or the item as it is stored."""
-    made = prepared(class_of("posts", schema, {}, **options).made())
+    made = prepared(resource_of("posts", schema, **options).schema)
     try:
         return made.dump(made.load(exactjson.loads(value)))
     except marshmallow.ValidationError as error:
@@ -190,7 +183,7 @@ def test_what_fields_cannot_check_is_named() -> None:
     """And accepted."""
     notes: list[str] = []
     parts = {"a": {"oneOf": [{}, {}]}, "b-c": {"type": "string"}, "d": {"type": ["string", "integer"]}}
-    class_of("posts", {"properties": parts}, {}, notes=notes)
+    resource_of("posts", {"properties": parts}, notes=notes)
     assert sorted(notes) == [
         "posts.a: oneOf: not checked",
         "posts.b-c: has other characters than ASCII letters, digits and _: any JSON is accepted",
@@ -213,7 +206,7 @@ def test_what_fields_cannot_check_is_named() -> None:
 def test_what_is_no_schema_is_refused(part: Any, error: str) -> None:
     """With its place."""
     with pytest.raises(ValueError) as refused:
-        class_of("posts", one(part), {})
+        resource_of("posts", one(part))
     assert error in str(refused.value)
 
 

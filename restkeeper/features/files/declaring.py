@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate
+from marshmallow import RAISE, Schema, ValidationError, fields, validate
 
-from restkeeper.features.files.fields import AnyText, AsSent, FileItem, Formatted, Members, Number, Search, TrueOrFalse
+from restkeeper.features.files.fields import AnyList, AnyText, AsSent, FileItem, Members, Number, Search, TrueOrFalse
 from restkeeper.resources.resource import METHODS, Resource
-from restkeeper.schemas.fields import Email, IntegerReference, JsonObject, ListOf, Reference, Text, Url, Whole
+from restkeeper.schemas.fields import Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 
@@ -24,14 +24,17 @@ JsonSchema = dict[str, Any]
 MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an item has its own
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
-OURS = (Email, IntegerReference, JsonObject, ListOf, Reference, Text, Url, Whole)
-THEIRS = (AnyText, AsSent, FileItem, Formatted, Members, Number, Search, TrueOrFalse)
+OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
+THEIRS = (AnyList, AnyText, AsSent, FileItem, Members, Number, Search, TrueOrFalse)
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
-_TAKEN = {"Meta", "others", "require_known", "Decimal", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
-FORMATS: dict[Any, tuple[str, tuple[Any, ...]]] = {name: ("Formatted", (name,)) for name in Formatted.CHECKS} | {
-    "email": ("Email", ()),
-    "uri": ("Url", ()),
+_TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
+_DATE = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)"  # RFC 3339
+_PATTERNS = {
+    "date": (_DATE, "must be a date like 2026-01-31"),
+    "date-time": (f"{_DATE}[Tt ]{_TIME}", "must be a time like 2026-01-31T12:00:00Z"),
+    "uuid": ("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "must be a UUID"),
 }
 _SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
 _UNCHECKED = (
@@ -52,9 +55,12 @@ class Call(NamedTuple):
         options = {name: _made(value) for name, value in self.options.items()}
         return attrgetter(self.name)(_NAMES)(*map(_made, self.args), **options)
 
-    def __repr__(self) -> str:
-        options = (f"{name}={value!r}" for name, value in self.options.items())
-        return f"{self.name}({', '.join([*map(repr, self.args), *options])})"
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.parts())})"
+
+    def parts(self) -> list[str]:
+        """The texts of its arguments."""
+        return [*map(_text, self.args), *(f"{name}={_text(value)}" for name, value in self.options.items())]
 
 
 class Class(NamedTuple):
@@ -72,17 +78,35 @@ class Class(NamedTuple):
         made = base.from_dict({name: call.made() for name, call in self.fields.items()}, name=self.name)
         made.__doc__ = self.about
         if issubclass(made, FileItem):
-            made.others = self.others
+            made.others, made.declared_as = self.others, self  # type: ignore[attr-defined]
         return made
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name
+
+
+FORMATS = {"email": Call("Email"), "uri": Call("Url")} | {
+    name: Call("Text", (1, 64), {"validate": [Call("Pattern", (f"^{pattern}$",), {"error": words})]})
+    for name, (pattern, words) in _PATTERNS.items()
+}
 
 
 def _made(value: Any) -> Any:
     if isinstance(value, list):
         return [_made(each) for each in value]
     return value.made() if isinstance(value, Call | Class) else value
+
+
+def _text(value: Any) -> str:
+    """A value in Python, with double quotation marks as far as they need no escape."""
+    match value:
+        case list():
+            return f"[{', '.join(map(_text, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_text(key)}: {_text(each)}' for key, each in value.items())}}}"
+        case str() if '"' not in value and "'" not in value:
+            return f'"{repr(value)[1:-1]}"'
+    return str(value) if isinstance(value, Call | Class) else repr(value)
 
 
 def singular_of(name: str) -> str:
@@ -109,45 +133,29 @@ def resource_of(
     The fields of `references` refer to items of these collections. Unknown fields are stored as they are sent, unless
     `strict`. Raises ValueError for what is no JSON Schema, with the place.
     """
-    found = class_of(name, schema, references or {}, strict=strict, notes=notes)
-    declared = cast(type[FileItem], found.made())
-    inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
-    return Resource(
-        name=name,
-        singular=singular_of(name),
-        schema=declared,
-        search=() if singleton else tuple(each for each, field in inner.items() if isinstance(field, fields.String)),
-        ids="server" if singleton else ids,
-        singleton=singleton,
-        methods=methods,
-    )
-
-
-def class_of(
-    name: str,
-    schema: JsonSchema,
-    references: Mapping[str, str],
-    *,
-    strict: bool = False,
-    notes: list[str] | None = None,
-) -> Class:
-    """The schema of the items of a collection: see `resource_of`."""
     notes = [] if notes is None else notes
     schema = inlined(schema, schema, name, notes)
-    kind = singular_of(name).title().replace("_", "")
+    singular = singular_of(name)
+    kind = singular.title().replace("_", "")
     members = schema.get("properties", {})
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
     for each in [each for each in members if each not in fit and each != "id"]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
     made = _Maker(strict, notes).members(kind, name, schema | {"properties": fit})
-    for each, to in references.items():
+    for each, to in (references or {}).items():
         refers = "IntegerReference" if made[each].name == "Whole" else "Reference"
-        beside = {"embed_as": target} if (target := re.sub(r"_?[iI]d$", "", each)) not in {"", *members} else {}
         kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
-        made[each] = Call(refers, (to,), {"on_delete": "null", "allow_none": True, **kept, **beside})
-    is_closed = strict or schema.get("additionalProperties") is False
+        made[each] = Call(refers, (to,), {"on_delete": "null", "allow_none": True, **kept})
     about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
-    return Class(f"{kind}Schema", "FileItem", about, made, frozenset(members) if is_closed else None)
+    is_closed = strict or schema.get("additionalProperties") is False
+    declared = Class(
+        f"{kind}Schema", "FileItem", about, made, frozenset(members.keys() - fit.keys()) if is_closed else None
+    ).made()
+    inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
+    searched = tuple(each for each, field in inner.items() if isinstance(field, fields.String) and not singleton)
+    ids = "server" if singleton else ids
+    schema_class = cast(type[FileItem], declared)
+    return Resource(name, singular, schema_class, search=searched, ids=ids, singleton=singleton, methods=methods)
 
 
 class _Maker:
@@ -198,14 +206,20 @@ class _Maker:
                 low, high, form = part.get("minLength", 0), part.get("maxLength", MOST), part.get("format")
                 if "enum" in part or "const" in part or not (low or high < MOST or form in FORMATS):
                     return Call("AnyText", (), options)
-                return Call(*FORMATS.get(form, ("Text", (low, high))), options)
+                call = FORMATS.get(str(form), Call("Text", (low, high)))
+                checks = [*call.options.get("validate", ()), *options.pop("validate", ())]
+                about = {"metadata": {"format": form, **options.pop("metadata", {})}} if form in _PATTERNS else {}
+                return Call(call.name, call.args, ({"validate": checks} if checks else {}) | about | options)
             case ["array"]:
                 inner = self.field(kind, f"{path}[]", part.get("items") or {}, {})
-                return Call("ListOf", (inner, part.get("maxItems", MOST)), {"low": part.get("minItems", 0), **options})
+                low, high = part.get("minItems", 0), part.get("maxItems", MOST)
+                if not low and high == MOST:
+                    return Call("AnyList", (inner,), options)
+                return Call("ListOf", (inner, high), options | ({"low": low} if low else {}))
             case ["object"] if part.get("properties"):
-                unknown = RAISE if self._strict or part.get("additionalProperties") is False else EXCLUDE
+                closed = {"unknown": RAISE} if self._strict or part.get("additionalProperties") is False else {}
                 inside = Class(f"{kind}Schema", "Members", f"What {path} has.", self.members(kind, path, part))
-                return Call("AsSent", (inside,), {"unknown": unknown, **options})
+                return Call("AsSent", (inside,), closed | options)
             case [("integer" | "number" | "boolean" | "object") as simple]:
                 return Call(_SIMPLE[simple], (), options)
         return Call("fields.Raw", (), options)
@@ -255,7 +269,7 @@ def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSche
         if (ref := part.get("$ref")) in above:
             notes.append(f"{path}: is inside itself: any JSON is accepted")
         elif ref:
-            inner.append(walk(_target(document, ref, path), path, (*above, ref)))
+            inner.append(walk(target(document, ref, path), path, (*above, ref)))
         is_nullable = part.get("nullable") is True
         for key in ("anyOf", "oneOf"):
             others = [each for each in own.get(key, ()) if each != {"type": "null"}]
@@ -286,7 +300,7 @@ def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSche
         raise ValueError(f"{path}: the schema is not understood: {error}") from None
 
 
-def _target(document: Any, ref: str, path: str) -> Any:
+def target(document: Any, ref: str, path: str) -> Any:
     """What a reference within its document refers to (RFC 6901). Raises ValueError."""
     file, _, pointer = ref.partition("#")
     found = document

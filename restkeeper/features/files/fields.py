@@ -1,15 +1,13 @@
 """Fields that store a value as it was sent, and the base of items that have what their file has."""
 
 import re
-from collections.abc import Callable, Mapping
-from datetime import date
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
-from marshmallow import INCLUDE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import EXCLUDE, INCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
-from restkeeper.schemas.fields import Text, Time
+from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 
 
@@ -19,36 +17,26 @@ class AnyText(fields.String):
     default_error_messages = Text.default_error_messages
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(validate=options.pop("validate", _accept), **options)
+        super().__init__(**{"validate": _accept, **options})
 
 
 def _accept(value: Any) -> None:
     """A validator: lists cannot be sorted by a text that has none."""
 
 
-class Formatted(Text):
-    """A text in a format of JSON Schema."""
+class AnyList(fields.List[Any]):
+    """An array as long as an item can be."""
 
-    CHECKS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
-        "date": (r"\d{4}-\d\d-\d\d", date.fromisoformat, "a date like 2026-01-31"),
-        "date-time": (r"\d{4}-.*", Time().deserialize, "a time like 2026-01-31T12:00:00Z"),
-        "uuid": (r"\w{8}(-\w{4}){3}-\w{12}", UUID, "a UUID like 01912d68-783e-7a03-8467-5661c1243ad4"),
-    }
+    default_error_messages = {**Text.default_error_messages, "invalid": "must be an array"}
 
-    def __init__(self, format: str, **options: Any) -> None:
-        self._check = self.CHECKS[format]
-        super().__init__(1, 64, metadata={"format": format, **options.pop("metadata", {})}, **options)
 
-    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> Any:
-        text = super()._deserialize(value, attr, data, **kwargs)
-        pattern, parse, words = self._check
-        try:
-            if re.fullmatch(pattern, text, re.ASCII):
-                parse(text)
-                return text
-        except (ValidationError, ValueError):
-            pass
-        raise ValidationError(f"must be {words}")
+class Search(validate.Regexp):
+    """A regular expression that is found anywhere in a text."""
+
+    def __call__(self, value: str) -> str:  # type: ignore[override]
+        if not re.search(pattern := str(self.regex.pattern), value):
+            raise ValidationError(f"must match {pattern}")
+        return value
 
 
 class Number(fields.Decimal):
@@ -73,19 +61,13 @@ class TrueOrFalse(fields.Boolean):
         return value
 
 
-class Search(validate.Regexp):
-    """A regular expression that is found anywhere in a text."""
-
-    def __call__(self, value: str) -> str:  # type: ignore[override]
-        if not re.search(pattern := str(self.regex.pattern), value):
-            raise ValidationError(f"must match {pattern}")
-        return value
-
-
 class AsSent(fields.Nested):
-    """An object that a schema accepts; it also stores what the schema does not name."""
+    """An object that a schema accepts; it also stores what the schema does not name, unless `unknown` refuses it."""
 
-    default_error_messages = {**Text.default_error_messages, "type": "must be an object"}
+    default_error_messages = Text.default_error_messages
+
+    def __init__(self, nested: type[Schema], **options: Any) -> None:
+        super().__init__(nested, **{"unknown": EXCLUDE, **options})
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, *_: Any, **kwargs: Any) -> Any:
         super()._deserialize(value, attr, data)

@@ -6,7 +6,7 @@ from typing import Any
 
 from marshmallow import ValidationError
 
-from restkeeper.features.files.declaring import FORMATS, Call, JsonSchema
+from restkeeper.features.files.declaring import FORMATS, JsonSchema
 from restkeeper.web.exactjson import LARGEST_INTEGER
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
@@ -15,7 +15,7 @@ LONGEST_NAME = 100  # characters
 DEEPEST = 10  # levels
 FEWEST, MOST_CHOICES, LONGEST_CHOICE = 20, 8, 40  # of values; of texts among them; of the characters of one
 
-_FIELDS = {name: Call(*form).made() for name, form in FORMATS.items()}
+_FIELDS = {name: call.made() for name, call in FORMATS.items()}
 _TYPES = {str: "string", bool: "boolean", Decimal: "number", dict: "object", list: "array", type(None): "null"}
 
 
@@ -46,12 +46,6 @@ class Shape:
             self._elements = elements
             for each in value:
                 elements.add(each)
-
-    @property
-    def ids(self) -> str:
-        """The ids of a collection's items: "integer", or else "client", for texts."""
-        id = (self._members or {}).get("id")
-        return "integer" if id and "integer" in id._types else "client"
 
     def schema(self) -> JsonSchema:
         """The schema that all values have; without a type if they have several, or null only.

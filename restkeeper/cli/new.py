@@ -1,6 +1,7 @@
 """`restkeeper new`: a new service, as a copy of the one in this project."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 
@@ -25,6 +26,13 @@ def new(name: Path, engine: Path | None) -> None:
 
     It has the collections products and users, tests, and for a deployment a Procfile and the settings of gunicorn.
     """
+    write_service(name, engine)
+    start = "make run" if engine else "restkeeper serve"  # make installs the engine, from the wheel
+    click.echo(f"{name} is a service now. Next: cd {quote(str(name))} && {start}")
+
+
+def write_service(name: Path, engine: Path | None, change: Callable[[Path], None] = lambda _: None) -> None:
+    """Write a service to a new folder, which `change` then changes. Raises ClickException, and leaves nothing then."""
     if engine and engine.suffix != ".whl":
         raise click.ClickException(f"{engine} is no wheel; `pip wheel --no-deps -w dist .` in a checkout makes one")
     if name.exists():
@@ -49,8 +57,7 @@ def new(name: Path, engine: Path | None) -> None:
             required = f"./wheels/{engine.name}{{}}"  # relative to the folder that pip is called in
         lines = f"{required.format('')}\n# For PostgreSQL: {required.format('[postgresql]')}\n"
         (name / "requirements.txt").write_text(lines, encoding="utf-8")
+        change(name)
     except BaseException:
         shutil.rmtree(name, ignore_errors=True)  # so that it can be tried again
         raise
-    start = "make run" if engine else "restkeeper serve"  # make installs the engine, from the wheel
-    click.echo(f"{name} is a service now. Next: cd {quote(str(name))} && {start}")

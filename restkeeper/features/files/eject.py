@@ -1,0 +1,117 @@
+"""The service that a file has become: a module for each of its schemas and collections, and its data as samples."""
+
+import dataclasses
+import inspect
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from restkeeper.features.files import fields
+from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class
+from restkeeper.resources.resource import Resource
+from restkeeper.web import exactjson
+
+_FIELDS = "file_fields"  # the module of the service that has THEIRS
+_TESTS = '''"""The service returns its samples as they are."""
+
+import json
+from pathlib import Path
+from urllib.request import urlopen
+
+from restkeeper import Space
+
+SAMPLES = Path(__file__).parent.parent / "storage" / "samples"
+
+
+def test_the_samples_are_served(api: Space) -> None:
+    """Each collection has the items of its file, in their order."""
+    samples = {file.stem: list(map(json.loads, file.open(encoding="utf-8"))) for file in SAMPLES.glob("*.ndjson")}
+    api.seed(samples)
+    for name, items in samples.items():
+        with urlopen(f"{api.url}/{name}") as response:
+            served = json.load(response)
+        assert (served if isinstance(served, list) else [served]) == items
+'''
+
+
+def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Sequence[bytes]]) -> None:
+    """Replace the collections of a new service, in `folder`, by those of a file, with the texts of their items.
+
+    The resources are in an order in which they can be imported: each after those that it refers to.
+    """
+    upgrades = (folder / "storage/upgrades.py").read_text(encoding="utf-8").partition("\n\nfrom ")[0]
+    for each in ("resources/[a-z]*.py", "schemas/[a-z]*.py", "storage/samples/*"):
+        for file in folder.glob(each):
+            file.unlink()
+    own = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
+    written = {f"schemas/{_FIELDS}.py": own, "tests/test_service.py": _TESTS, "storage/upgrades.py": f"{upgrades}\n"}
+    for resource in resources:
+        module = resource.singular + "_" * keyword.iskeyword(resource.singular)
+        written[f"schemas/{module}.py"] = _schema(resource)
+        written[f"resources/{resource.name}.py"] = _declaration(resource, module)
+        items = (exactjson.dumps(exactjson.loads(bytes(each))) + b"\n" for each in texts[resource.name])
+        (folder / f"storage/samples/{resource.name}.ndjson").write_bytes(b"".join(items))
+    makefile = (folder / "Makefile").read_text(encoding="utf-8")
+    samples = " ".join(f"storage/samples/{each.name}.ndjson" for each in resources)
+    written["Makefile"] = makefile.replace("storage/samples/*.ndjson", samples)
+    for name, text in written.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _declaration(resource: Resource, module: str) -> str:
+    """The module of a collection."""
+    default, single = (Resource("a", "a", resource.schema, singleton=each) for each in (False, resource.singleton))
+    options = {each.name: getattr(resource, each.name) for each in dataclasses.fields(Resource) if each.compare}
+    for name, value in list(options.items())[3:]:
+        if value in (getattr(default, name), *([single.methods] if name == "methods" else [])):
+            del options[name]
+    options["schema"] = Class(resource.schema.__name__, "", "", {})
+    lines = "".join(f"    {part},\n" for part in Call("Resource", (), options).parts())
+    about = f'"""{"A single item" if resource.singleton else "The collection"}: {resource.name}."""'
+    imported = f"from restkeeper import Resource\nfrom schemas.{module} import {resource.schema.__name__}"
+    return f"{about}\n\n{imported}\n\nRESOURCE = Resource(\n{lines})\n"
+
+
+def _schema(resource: Resource) -> str:
+    """The module of a collection's schemas: what these need is imported."""
+    whole: Class = resource.schema.declared_as  # type: ignore[attr-defined]
+    body = "".join(f"\n\n{_class(each)}" for each in _classes(whole))
+
+    def names(known: Sequence[str]) -> list[str]:
+        return sorted(name for name in known if re.search(rf"(?<![.\w]){name}\b", body))
+
+    groups = [
+        [("decimal", names(["Decimal"]))],
+        [("marshmallow", names(["fields", "validate"]))],
+        [
+            ("restkeeper", names([each.__name__ for each in OURS])),
+            (f"schemas.{_FIELDS}", names([each.__name__ for each in THEIRS])),
+        ],
+    ]
+    imports = (
+        "".join(f"from {module} import {', '.join(found)}\n" for module, found in each if found) for each in groups
+    )
+    return f'"""The schema of the items of {resource.name}."""\n\n' + "\n".join(filter(None, imports)) + body
+
+
+def _classes(node: Class | Call) -> Iterator[Class]:
+    """The classes that the text of a class needs, each after those that it needs itself."""
+    for each in node.fields.values() if isinstance(node, Class) else node.args:
+        if isinstance(each, Call | Class):
+            yield from _classes(each)
+    if isinstance(node, Class):
+        yield node
+
+
+def _class(schema: Class) -> str:
+    about = re.sub(r'["\\]', "'", schema.about)
+    lines = [f"class {schema.name}({schema.base}):", f'    """{about}"""\n']
+    if schema.others is not None:
+        lines.append(f"    others = frozenset({sorted(schema.others) or ''})")
+    for name, call in schema.fields.items():
+        line = f"    {name} = {call}"
+        if len(line) > 120:
+            line = f"    {name} = {call.name}(\n" + "".join(f"        {part},\n" for part in call.parts()) + "    )"
+        lines.append(line)
+    return "\n".join(lines).strip() + "\n"

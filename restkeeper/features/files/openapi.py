@@ -1,0 +1,100 @@
+"""The collections that an OpenAPI document describes, by paths such as `/things` and `/things/{id}`."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import orjson
+
+from restkeeper.features.files.declaring import JsonSchema, inlined, target, types_of
+from restkeeper.resources import RESERVED
+from restkeeper.resources.resource import METHODS
+from restkeeper.web import exactjson
+
+_OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+_THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
+
+
+class Described(NamedTuple):
+    """What a document says of a collection."""
+
+    schema: JsonSchema
+    ids: str
+    methods: tuple[str, ...]
+
+
+def load(file: Path) -> Any:
+    """The value of a JSON or YAML file. Raises ValueError, also InvalidJson."""
+    if file.suffix == ".json":
+        return exactjson.loads(file.read_bytes())
+    try:
+        value = msgspec.yaml.decode(file.read_bytes())
+        return exactjson.loads(exactjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+    except ImportError:
+        raise ValueError(f"{file}: to read YAML, pip install 'restkeeper[yaml]'") from None
+    except (msgspec.DecodeError, TypeError) as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
+    """The collections of a document, by name; `notes` gets a sentence for each operation that is not served.
+
+    Raises ValueError for a document that has none, or is none of OpenAPI 3.
+    """
+    if not str(document.get("openapi")).startswith("3"):
+        raise ValueError("is no document of OpenAPI 3")
+    paths: dict[str, Any] = document.get("paths", {})
+    found: dict[str, Described] = {}
+    served: set[tuple[str, str]] = set()
+    for path, many in paths.items():
+        named = _THINGS.fullmatch(path)
+        one = next((each for each in paths if re.fullmatch(rf"{re.escape(path)}/{{[^/]+}}", each)), "")
+        if named and one and named[2] not in {*RESERVED, *found}:
+            found[named[2]] = _described(document, named[2], many, paths[one], notes)
+            served |= {
+                (path, "get"),
+                (path, "post"),
+                *((one, method.lower()) for method in METHODS if method != "POST"),
+            }
+            if named[1]:
+                notes.append(f"{path}: is at /{named[2]}")
+    for path, item in paths.items():
+        left = [method.upper() for method in _OPERATIONS if method in item and (path, method) not in served]
+        notes.extend([f"{', '.join(left)} {path}: not served"] * bool(left))
+    if not found:
+        raise ValueError("describes no collection: paths such as /things and /things/{id}, with their schemas")
+    return found
+
+
+def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) -> Described:
+    """A collection by the operations of its two paths."""
+    sent = _schema(document, many.get("post", {}).get("requestBody", {}))
+    answers = [(one, "get"), (many, "post"), (one, "put"), (one, "patch")]
+    shown = next(filter(None, (_schema(document, _success(item.get(method, {}))) for item, method in answers)), None)
+    listed = inlined(_schema(document, _success(many.get("get", {}))) or {}, document, name, [])
+    shown = shown or listed.get("items") or {}
+    schema = inlined({"allOf": [shown, sent or {}]}, document, name, notes)
+    if sent:  # what only answers have is nothing that must be sent
+        schema |= {"required": inlined(sent, document, name, []).get("required", [])}
+    if listed and "array" not in types_of(listed):
+        notes.append(f"{name}: a list is an array of items here, and none in the document")
+    id = schema.get("properties", {}).get("id")
+    if id is None:
+        notes.append(f"{name}: items have an id here, and none in the document")
+    is_integer = "integer" in types_of(inlined(id or {}, document, name, []))
+    methods = {method for method in METHODS if method.lower() in (many if method == "POST" else one)} | {"GET"}
+    return Described(schema, "client-integer" if is_integer else "client", tuple(filter(methods.__contains__, METHODS)))
+
+
+def _success(operation: Any) -> Any:
+    """The first successful response of an operation."""
+    return next((each for status, each in operation.get("responses", {}).items() if status.startswith("2")), {})
+
+
+def _schema(document: Any, content: Any) -> JsonSchema | None:
+    """The schema of a request's body, or of a response, in JSON."""
+    if "$ref" in content:
+        content = target(document, content["$ref"], "paths")
+    types = content.get("content", {})
+    return next((each.get("schema") for name, each in types.items() if "json" in name), None)

@@ -6,6 +6,7 @@ from typing import Any
 import marshmallow
 import pytest
 
+from restkeeper import Config, create_app
 from restkeeper.features.files.declaring import inlined, resource_of, singular_of
 from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
 from restkeeper.schemas.prepared import prepared
@@ -244,3 +245,20 @@ def test_the_name_of_one_item(words: str) -> None:
 def test_exact_numbers_stay_as_they_are() -> None:
     """None is rounded."""
     assert faults(one({"type": "number"}), '{"a": 1.10}') == {"a": Decimal("1.10")}
+
+
+def test_a_service_validates_by_the_schema() -> None:
+    """What it does not name is stored, also inside objects; a fault has its place, and filters know the members."""
+    author = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    posts = resource_of("posts", {"properties": {"author": author, "version": {"type": "integer"}}})
+    client = create_app(Config(), [posts]).test_client()
+    wrong = client.put("/posts/1", json={"author": {"age": "1"}})
+    assert (wrong.status_code, wrong.json["errors"]) == (
+        422,
+        [{"pointer": "#/author/age", "detail": "must be a whole number"}],
+    )
+    sent = {"author": {"age": 1, "at": "x"}, "z": 1.10, "version": 7, "id": "1"}
+    assert client.put("/posts/1", json=sent).json == sent
+    assert client.get("/posts?author.age[gte]=1&version=7").json == [sent]
+    document = client.get("/openapi.json").json["components"]["schemas"]
+    assert document["PostAuthor"]["additionalProperties"] is document["Post"]["additionalProperties"] is True

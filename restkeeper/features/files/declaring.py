@@ -11,9 +11,19 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
-from marshmallow import RAISE, Schema, ValidationError, fields, validate
+from marshmallow import Schema, ValidationError, fields, validate
 
-from restkeeper.features.files.fields import AnyList, AnyText, AsSent, FileItem, Members, Number, Search, TrueOrFalse
+from restkeeper.features.files.fields import (
+    AnyList,
+    AnyText,
+    AsSent,
+    ClosedMembers,
+    FileItem,
+    Members,
+    Number,
+    Search,
+    TrueOrFalse,
+)
 from restkeeper.resources.resource import METHODS, Resource
 from restkeeper.schemas.fields import Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole
 from restkeeper.schemas.item import READ_ONLY
@@ -25,7 +35,7 @@ MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an i
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
-THEIRS = (AnyList, AnyText, AsSent, FileItem, Members, Number, Search, TrueOrFalse)
+THEIRS = (AnyList, AnyText, AsSent, ClosedMembers, FileItem, Members, Number, Search, TrueOrFalse)
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
 _TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
@@ -217,9 +227,10 @@ class _Maker:
                     return Call("AnyList", (inner,), options)
                 return Call("ListOf", (inner, high), options | ({"low": low} if low else {}))
             case ["object"] if part.get("properties"):
-                closed = {"unknown": RAISE} if self._strict or part.get("additionalProperties") is False else {}
-                inside = Class(f"{kind}Schema", "Members", f"What {path} has.", self.members(kind, path, part))
-                return Call("AsSent", (inside,), closed | options)
+                is_closed = self._strict or part.get("additionalProperties") is False
+                base = "ClosedMembers" if is_closed else "Members"
+                inside = Class(f"{kind}Schema", base, f"What {path} has.", self.members(kind, path, part))
+                return Call("AsSent", (inside,), options)
             case [("integer" | "number" | "boolean" | "object") as simple]:
                 return Call(_SIMPLE[simple], (), options)
         return Call("fields.Raw", (), options)

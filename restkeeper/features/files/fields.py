@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from marshmallow import EXCLUDE, INCLUDE, Schema, ValidationError, fields, validate, validates_schema
+from marshmallow import EXCLUDE, INCLUDE, RAISE, Schema, ValidationError, fields, validate, validates_schema
 
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
@@ -62,12 +62,9 @@ class TrueOrFalse(fields.Boolean):
 
 
 class AsSent(fields.Nested):
-    """An object that a schema accepts; it also stores what the schema does not name, unless `unknown` refuses it."""
+    """An object that a schema accepts, with what the schema ignores."""
 
     default_error_messages = Text.default_error_messages
-
-    def __init__(self, nested: type[Schema], **options: Any) -> None:
-        super().__init__(nested, **{"unknown": EXCLUDE, **options})
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, *_: Any, **kwargs: Any) -> Any:
         super()._deserialize(value, attr, data)
@@ -78,9 +75,19 @@ class AsSent(fields.Nested):
 
 
 class Members(Schema):
-    """Base of the schemas of objects inside an item."""
+    """Base of the schemas of objects inside an item. They have other members, too."""
 
     error_messages = {"unknown": "is not a field here", "type": "must be an object"}
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class ClosedMembers(Members):
+    """Base of the schemas of objects that have no other members."""
+
+    class Meta:
+        unknown = RAISE
 
 
 class FileItem(ItemSchema):

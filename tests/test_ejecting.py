@@ -139,6 +139,7 @@ def test_the_collections_of_an_openapi_document() -> None:
     ("document", "error"),
     [
         ({"swagger": "2.0"}, "is no document of OpenAPI 3"),
+        ({"openapi": "3.1.0", "paths": {"/a": [], "/a/{id}": []}}, "is no document of OpenAPI 3: "),
         ({"openapi": "3.1.0", "paths": {"/things": {}}}, "describes no collection"),
     ],
 )
@@ -157,3 +158,7 @@ def test_yaml_is_read_as_json(tmp_path: Path) -> None:
     file.write_text("a: [")
     with pytest.raises(ValueError, match="api.yaml: "):
         load(file)
+    other = tmp_path / "db.json"
+    for text, value in (('{"a": [], "openapi": "3.1"}', {"a": [], "openapi": "3.1"}), ('{"a": []}', None), ("[", None)):
+        other.write_text(text)
+        assert load(other) == value

@@ -12,6 +12,7 @@ from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import METHODS
 from restkeeper.web import exactjson
 
+YAML = (".yaml", ".yml")
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
 
@@ -24,17 +25,25 @@ class Described(NamedTuple):
     methods: tuple[str, ...]
 
 
+class _Head(msgspec.Struct):
+    openapi: Any = None
+
+
 def load(file: Path) -> Any:
-    """The value of a JSON or YAML file. Raises ValueError, also InvalidJson."""
-    if file.suffix == ".json":
-        return exactjson.loads(file.read_bytes())
+    """The value of an OpenAPI document, in YAML or JSON; None for another JSON file. Raises ValueError and OSError."""
+    data = file.read_bytes()
     try:
-        value = msgspec.yaml.decode(file.read_bytes())
-        return exactjson.loads(exactjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+        if file.suffix.lower() in YAML:
+            value = msgspec.yaml.decode(data)
+            return exactjson.loads(exactjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+        head = msgspec.json.decode(data, type=_Head)
     except ImportError:
-        raise ValueError(f"{file}: to read YAML, pip install 'restkeeper[yaml]'") from None
-    except (msgspec.DecodeError, TypeError) as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise ValueError(f"{file.name}: YAML needs another package: pip install 'restkeeper[yaml]'") from None
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        if file.suffix.lower() in YAML:
+            raise ValueError(f"{file.name}: {error}") from None
+        return None  # no object
+    return exactjson.loads(data) if isinstance(head.openapi, str) else None
 
 
 def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
@@ -42,8 +51,18 @@ def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
 
     Raises ValueError for a document that has none, or is none of OpenAPI 3.
     """
-    if not str(document.get("openapi")).startswith("3"):
+    if not isinstance(document, dict) or not str(document.get("openapi")).startswith("3"):
         raise ValueError("is no document of OpenAPI 3")
+    try:
+        found = _found(document, notes)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"is no document of OpenAPI 3: {error}") from None
+    if not found:
+        raise ValueError("describes no collection: paths such as /things and /things/{id}, with their schemas")
+    return found
+
+
+def _found(document: Any, notes: list[str]) -> dict[str, Described]:
     paths: dict[str, Any] = document.get("paths", {})
     found: dict[str, Described] = {}
     served: set[tuple[str, str]] = set()
@@ -62,8 +81,6 @@ def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
     for path, item in paths.items():
         left = [method.upper() for method in _OPERATIONS if method in item and (path, method) not in served]
         notes.extend([f"{', '.join(left)} {path}: not served"] * bool(left))
-    if not found:
-        raise ValueError("describes no collection: paths such as /things and /things/{id}, with their schemas")
     return found
 
 

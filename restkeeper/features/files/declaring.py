@@ -243,10 +243,15 @@ def _checks(part: JsonSchema) -> Iterator[Call]:
         yield Call("validate.OneOf", (choices,), {"error": "must be one of: {choices}"})
     if "pattern" in part:
         yield Call("Search", (part["pattern"],))
-    for low, high, is_in in (("minimum", "maximum", True), ("exclusiveMinimum", "exclusiveMaximum", False)):
-        if low in part or high in part:
-            limits = {"min": part.get(low), "max": part.get(high)}
-            yield Call("validate.Range", (), {**limits, "min_inclusive": is_in, "max_inclusive": is_in})
+    for low, high, more, less in (
+        ("minimum", "maximum", "at least", "at most"),
+        ("exclusiveMinimum", "exclusiveMaximum", "more than", "less than"),
+    ):
+        limits = {"min": part.get(low), "max": part.get(high)}
+        words = [f"{words} {{{name}}}" for words, name in ((more, "min"), (less, "max")) if limits[name] is not None]
+        if words:
+            is_in = {"min_inclusive": False, "max_inclusive": False} if more == "more than" else {}
+            yield Call("validate.Range", (), {**limits, **is_in, "error": f"must be {' and '.join(words)}"})
 
 
 def types_of(part: JsonSchema) -> list[str]:

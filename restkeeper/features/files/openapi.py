@@ -1,6 +1,8 @@
 """The collections that an OpenAPI document describes, by paths such as `/things` and `/things/{id}`."""
 
+import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +12,10 @@ import orjson
 from restkeeper.features.files.declaring import JsonSchema, inlined, target, types_of
 from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import METHODS
-from restkeeper.web import exactjson
 
 YAML = (".yaml", ".yml")
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+_SERVED = ("", "/api/v1")  # the paths that collections are below
 _THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
 
 
@@ -34,8 +36,7 @@ def load(file: Path) -> Any:
     data = file.read_bytes()
     try:
         if file.suffix.lower() in YAML:
-            value = msgspec.yaml.decode(data)
-            return exactjson.loads(exactjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+            data = orjson.dumps(msgspec.yaml.decode(data), option=orjson.OPT_NON_STR_KEYS)
         head = msgspec.json.decode(data, type=_Head)
     except ImportError:
         raise ValueError(f"{file.name}: YAML needs another package: pip install 'restkeeper[yaml]'") from None
@@ -43,7 +44,8 @@ def load(file: Path) -> Any:
         if file.suffix.lower() in YAML:
             raise ValueError(f"{file.name}: {error}") from None
         return None  # no object
-    return exactjson.loads(data) if isinstance(head.openapi, str) else None
+    is_document = file.suffix.lower() in YAML or isinstance(head.openapi, str)
+    return json.loads(data, parse_float=Decimal) if is_document else None
 
 
 def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
@@ -69,28 +71,28 @@ def _found(document: Any, notes: list[str]) -> dict[str, Described]:
     for path, many in paths.items():
         named = _THINGS.fullmatch(path)
         one = next((each for each in paths if re.fullmatch(rf"{re.escape(path)}/{{[^/]+}}", each)), "")
-        if named and one and named[2] not in {*RESERVED, *found}:
+        if not named or not one or named[2] in RESERVED:
+            continue
+        if named[2] not in found:
             found[named[2]] = _described(document, named[2], many, paths[one], notes)
-            served |= {
-                (path, "get"),
-                (path, "post"),
-                *((one, method.lower()) for method in METHODS if method != "POST"),
-            }
-            if named[1]:
-                notes.append(f"{path}: is at /{named[2]}")
+        elif named[1] not in _SERVED:
+            continue
+        notes.extend([f"{path}: is at /{named[2]}"] * (named[1] not in _SERVED))
+        served |= {(path, "get"), (path, "post"), *((one, method.lower()) for method in METHODS if method != "POST")}
     for path, item in paths.items():
         left = [method.upper() for method in _OPERATIONS if method in item and (path, method) not in served]
-        notes.extend([f"{', '.join(left)} {path}: not served"] * bool(left))
+        if left and path.strip("/") not in {"", *RESERVED}:
+            notes.append(f"{', '.join(left)} {path}: not served")
     return found
 
 
 def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) -> Described:
     """A collection by the operations of its two paths."""
     sent = _schema(document, many.get("post", {}).get("requestBody", {}))
-    answers = [(one, "get"), (many, "post"), (one, "put"), (one, "patch")]
-    shown = next(filter(None, (_schema(document, _success(item.get(method, {}))) for item, method in answers)), None)
     listed = inlined(_schema(document, _success(many.get("get", {}))) or {}, document, name, [])
-    shown = shown or listed.get("items") or {}
+    answers = [_success(item.get(method, {})) for item, method in ((one, "get"), (many, "post"), (one, "put"))]
+    whole = [inlined(_schema(document, each) or {}, document, name, []) for each in answers] + [listed.get("items", {})]
+    shown = next((each for each in whole if "properties" in each), {})
     schema = inlined({"allOf": [shown, sent or {}]}, document, name, notes)
     if sent:  # what only answers have is nothing that must be sent
         schema |= {"required": inlined(sent, document, name, []).get("required", [])}

@@ -19,14 +19,14 @@ from tests.live import ROOT
 
 DB: dict[str, Any] = {
     "posts": [
-        {"id": "2", "title": "Other", "views": 1.50, "class": "x", "author": {"zip-code": "1", "at": {"x": 1}}},
-        {"id": "9007199254740993", "version": 3, "title": "One", "tags": ["a"], "Meta": None, "first-name": "Ada"},
+        {"id": 2, "title": "Other", "views": 1.50, "class": "x", "author": {"zip-code": "1", "at": {"x": 1}}},
+        {"id": 9007199254740993, "version": 3, "title": "One", "tags": ["a"], "Meta": None, "first-name": "Ada"},
     ],
     "comments": [
-        {"id": "a1", "postId": "2", "body": "x" * 20_000, "made": "2026-01-31T12:00:00Z"},
+        {"id": "a1", "postId": 2, "body": "x" * 20_000, "made": "2026-01-31T12:00:00Z"},
         {
             "id": "b",
-            "postId": "9007199254740993",
+            "postId": 9007199254740993,
             "body": "y",
             "fields": {"text": True},
             "made": "2026-01-31T12:00:00Z",

@@ -153,9 +153,10 @@ def resource_of(
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
     made = _Maker(strict, notes).members(kind, name, schema | {"properties": fit})
     for each, to in (references or {}).items():
-        refers = "IntegerReference" if made[each].name == "Whole" else "Reference"
+        refers, bounds = ("IntegerReference", (0, 2**63 - 1)) if made[each].name == "Whole" else ("Reference", ())
         kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
-        made[each] = Call(refers, (to,), {"on_delete": "null", "allow_none": True, **kept})
+        options = {"on_delete": "null", "allow_none": True, **kept}
+        made[each] = Call(refers, (to, *bounds), options)
     about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
     is_closed = strict or schema.get("additionalProperties") is False
     declared = Class(

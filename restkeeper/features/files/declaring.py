@@ -214,12 +214,12 @@ class _Maker:
     def _typed(self, kind: str, path: str, part: JsonSchema, kinds: list[str], options: dict[str, Any]) -> Call:
         match kinds:
             case ["string"]:
-                low, high, form = part.get("minLength", 0), part.get("maxLength", MOST), part.get("format")
-                if "enum" in part or "const" in part or not (low or high < MOST or form in FORMATS):
+                low, high, named = part.get("minLength", 0), part.get("maxLength", MOST), str(part.get("format"))
+                if "enum" in part or "const" in part or not (low or high < MOST or named in FORMATS):
                     return Call("AnyText", (), options)
-                call = FORMATS.get(str(form), Call("Text", (low, high)))
+                call = FORMATS.get(named, Call("Text", (low, high)))
                 checks = [*call.options.get("validate", ()), *options.pop("validate", ())]
-                about = {"metadata": {"format": form, **options.pop("metadata", {})}} if form in _PATTERNS else {}
+                about = {"metadata": {"format": named, **options.pop("metadata", {})}} if named in _PATTERNS else {}
                 return Call(call.name, call.args, ({"validate": checks} if checks else {}) | about | options)
             case ["array"]:
                 inner = self.field(kind, f"{path}[]", part.get("items") or {}, {})

@@ -180,6 +180,13 @@ def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
     assert faults(one({}), '{"b": 1}', strict=True) == {"#/b": "is not a field of this collection"}
 
 
+def test_a_default_is_of_new_items() -> None:
+    """Also of a text that has bounds."""
+    parts = {"a": {"type": "string", "maxLength": 9, "default": "x"}, "b": {"type": "number", "default": 1.5}}
+    made = resource_of("posts", {"properties": exactjson.loads(exactjson.dumps(parts))}).schema()
+    assert made.load({}) == {"a": "x", "b": Decimal("1.5")}
+
+
 def test_what_fields_cannot_check_is_named() -> None:
     """And accepted."""
     notes: list[str] = []
@@ -249,7 +256,8 @@ def test_exact_numbers_stay_as_they_are() -> None:
 
 def test_a_service_validates_by_the_schema() -> None:
     """What it does not name is stored, also inside objects; a fault has its place, and filters know the members."""
-    author = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    age = {"type": "integer", "minimum": Decimal("0.5"), "examples": [Decimal("1.0")]}
+    author = {"type": "object", "properties": {"age": age}, "required": ["age"]}
     posts = resource_of("posts", {"properties": {"author": author, "version": {"type": "integer"}}})
     client = create_app(Config(), [posts]).test_client()
     wrong = client.put("/posts/1", json={"author": {"age": "1"}})

@@ -5,6 +5,7 @@ What fields cannot check is accepted, and a sentence says so: `notes` gets one f
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import SimpleNamespace
@@ -13,17 +14,7 @@ from urllib.parse import unquote
 
 from marshmallow import Schema, ValidationError, fields, validate
 
-from restkeeper.features.files.fields import (
-    AnyList,
-    AnyText,
-    AsSent,
-    ClosedMembers,
-    FileItem,
-    Members,
-    Number,
-    Search,
-    TrueOrFalse,
-)
+from restkeeper.features.files import fields as own
 from restkeeper.resources.resource import METHODS, Resource
 from restkeeper.schemas.fields import Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole
 from restkeeper.schemas.item import READ_ONLY
@@ -35,7 +26,7 @@ MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an i
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
-THEIRS = (AnyList, AnyText, AsSent, ClosedMembers, FileItem, Members, Number, Search, TrueOrFalse)
+THEIRS = [each for each in vars(own).values() if isinstance(each, type) and each.__module__ == own.__name__]
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
 _TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
@@ -47,6 +38,7 @@ _PATTERNS = {
     "uuid": ("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "must be a UUID"),
 }
 _SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
+_EXCLUSIVE = {"min_inclusive": False, "max_inclusive": False}
 _UNCHECKED = (
     "oneOf anyOf not if patternProperties propertyNames dependentRequired dependentSchemas multipleOf uniqueItems"
     " contains prefixItems minProperties maxProperties"
@@ -87,7 +79,7 @@ class Class(NamedTuple):
         base: type[Schema] = getattr(_NAMES, self.base)
         made = base.from_dict({name: call.made() for name, call in self.fields.items()}, name=self.name)
         made.__doc__ = self.about
-        if issubclass(made, FileItem):
+        if issubclass(made, own.FileItem):
             made.others, made.declared_as = self.others, self  # type: ignore[attr-defined]
         return made
 
@@ -151,8 +143,8 @@ def resource_of(
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
     for each in [each for each in members if each not in fit and each != "id"]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
-    made = _Maker(strict, notes).members(kind, name, schema | {"properties": fit})
-    for each, to in (references or {}).items():
+    made = _Maker(kind, strict, notes).members(kind, name, schema | {"properties": fit})
+    for each, to in ((each, to) for each, to in (references or {}).items() if each in made):
         refers, bounds = ("IntegerReference", (0, 2**63 - 1)) if made[each].name == "Whole" else ("Reference", ())
         kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
         options = {"on_delete": "null", "allow_none": True, **kept}
@@ -165,14 +157,15 @@ def resource_of(
     inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
     searched = tuple(each for each, field in inner.items() if isinstance(field, fields.String) and not singleton)
     ids = "server" if singleton else ids
-    schema_class = cast(type[FileItem], declared)
+    schema_class = cast(type[own.FileItem], declared)
     return Resource(name, singular, schema_class, search=searched, ids=ids, singleton=singleton, methods=methods)
 
 
 class _Maker:
     """Makes fields from JSON Schemas without references."""
 
-    def __init__(self, strict: bool, notes: list[str]) -> None:
+    def __init__(self, kind: str, strict: bool, notes: list[str]) -> None:
+        self._kinds = Counter([kind])
         self._strict = strict
         self._notes = notes
 
@@ -182,11 +175,10 @@ class _Maker:
         for name, each in part["properties"].items():
             options = {"required": True} if name in part.get("required", ()) and not each.get("readOnly") else {}
             attribute = name
-            if name in _TAKEN or keyword.iskeyword(name) or not name.isidentifier():
-                attribute, options["data_key"] = "own_" + re.sub(r"\W", "_", name), name
-            made[attribute] = self.field(
-                kind + re.sub("[^A-Za-z0-9]", "", name.title()), f"{path}.{name}", each, options
-            )
+            if name in _TAKEN or keyword.iskeyword(name) or not _NAME.fullmatch(name):
+                attribute, options["data_key"] = "own_" + re.sub(r"\W", "_", name, flags=re.ASCII), name
+            inside = kind + re.sub("[^A-Za-z0-9]", "", name.title())
+            made[attribute] = self.field(inside, f"{path}.{name}", each, options)
         return made
 
     def field(self, kind: str, path: str, part: JsonSchema, options: dict[str, Any]) -> Call:
@@ -206,7 +198,8 @@ class _Maker:
             call = self._typed(kind, path, part, kinds, options)
             made = call.made()
             if "default" in part and "required" not in options:
-                options["load_default"] = made.deserialize(part["default"])
+                default = {"load_default": made.deserialize(part["default"])}
+                call = call._replace(options={**call.options, **default})
         except (AttributeError, TypeError, ValidationError, re.error) as error:
             raise ValueError(f"{path}: the schema is not understood: {error}") from None
         return call
@@ -229,9 +222,10 @@ class _Maker:
                 return Call("ListOf", (inner, high), options | ({"low": low} if low else {}))
             case ["object"] if part.get("properties"):
                 is_closed = self._strict or part.get("additionalProperties") is False
-                base = "ClosedMembers" if is_closed else "Members"
-                inside = Class(f"{kind}Schema", base, f"What {path} has.", self.members(kind, path, part))
-                return Call("AsSent", (inside,), options)
+                self._kinds[kind] += 1
+                name = f"{kind}{self._kinds[kind] if self._kinds[kind] > 1 else ''}Schema"
+                base, members = "ClosedMembers" if is_closed else "Members", self.members(kind, path, part)
+                return Call("AsSent", (Class(name, base, f"What {path} has.", members),), options)
             case [("integer" | "number" | "boolean" | "object") as simple]:
                 return Call(_SIMPLE[simple], (), options)
         return Call("fields.Raw", (), options)
@@ -244,15 +238,9 @@ def _checks(part: JsonSchema) -> Iterator[Call]:
         yield Call("validate.OneOf", (choices,), {"error": "must be one of: {choices}"})
     if "pattern" in part:
         yield Call("Search", (part["pattern"],))
-    for low, high, more, less in (
-        ("minimum", "maximum", "at least", "at most"),
-        ("exclusiveMinimum", "exclusiveMaximum", "more than", "less than"),
-    ):
-        limits = {"min": part.get(low), "max": part.get(high)}
-        words = [f"{words} {{{name}}}" for words, name in ((more, "min"), (less, "max")) if limits[name] is not None]
-        if words:
-            is_in = {"min_inclusive": False, "max_inclusive": False} if more == "more than" else {}
-            yield Call("validate.Range", (), {**limits, **is_in, "error": f"must be {' and '.join(words)}"})
+    for low, high, is_in in (("minimum", "maximum", {}), ("exclusiveMinimum", "exclusiveMaximum", _EXCLUSIVE)):
+        if low in part or high in part:
+            yield Call("validate.Range", (part.get(low), part.get(high)), is_in)
 
 
 def types_of(part: JsonSchema) -> list[str]:

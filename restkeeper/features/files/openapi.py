@@ -31,9 +31,8 @@ class _Head(msgspec.Struct):
     openapi: Any = None
 
 
-def load(file: Path) -> Any:
-    """The value of an OpenAPI document, in YAML or JSON; None for another JSON file. Raises ValueError and OSError."""
-    data = file.read_bytes()
+def load(file: Path, data: bytes) -> Any:
+    """The value of an OpenAPI document, in YAML or JSON; None for the data of another JSON file. Raises ValueError."""
     try:
         if file.suffix.lower() in YAML:
             data = orjson.dumps(msgspec.yaml.decode(data), option=orjson.OPT_NON_STR_KEYS)

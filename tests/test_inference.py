@@ -180,6 +180,23 @@ def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
     assert faults(one({}), '{"b": 1}', strict=True) == {"#/b": "is not a field of this collection"}
 
 
+def test_what_a_field_refers_to_is_beside_it() -> None:
+    """Under its name without "Id"; the deletion of that item leaves null."""
+    parts = {"postId": {"type": "integer"}, "user_id": {"type": "string"}, "user": {"type": "string"}}
+    users, posts = resource_of("users", {}), resource_of("posts", {}, ids="client-integer")
+    references = {"postId": "posts", "user_id": "users"}
+    comments = resource_of("comments", {"properties": parts}, references=references)
+    client = create_app(Config(), [users, posts, comments]).test_client()
+    sent = {"id": "a", "postId": 0, "user": "x"}
+    post = client.put("/posts/0", json={"title": "Hello"}).json
+    assert client.put("/comments/a", json=sent).json == sent
+    assert client.get("/comments/a?embed=post").json == {**sent, "post": post}
+    assert client.get("/posts/0?embed=comments").json["comments"] == [sent]
+    assert client.put("/comments/b", json={"user_id": "x"}).json["errors"][0]["pointer"] == "#/user_id"
+    client.delete("/posts/0")
+    assert client.get("/comments/a").json == {**sent, "postId": None}
+
+
 def test_a_default_is_of_new_items() -> None:
     """Also of a text that has bounds."""
     parts = {"a": {"type": "string", "maxLength": 9, "default": "x"}, "b": {"type": "number", "default": 1.5}}

@@ -23,6 +23,7 @@ from restkeeper.schemas.prepared import fields_of
 JsonSchema = dict[str, Any]
 
 MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an item has its own
+EMBED_LIMIT = 1_000  # items that are embedded in one that they refer to
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
@@ -144,10 +145,14 @@ def resource_of(
     for each in [each for each in members if each not in fit and each != "id"]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
     made = _Maker(kind, strict, notes).members(kind, name, schema | {"properties": fit})
+    taken = {*members}
     for each, to in ((each, to) for each, to in (references or {}).items() if each in made):
         refers, bounds = ("IntegerReference", (0, 2**63 - 1)) if made[each].name == "Whole" else ("Reference", ())
         kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
-        options = {"on_delete": "null", "allow_none": True, **kept}
+        beside = re.sub(r"_?[iI]d$", "", each)
+        is_free = beside and beside not in taken
+        taken.add(beside)
+        options = {"on_delete": "null", "allow_none": True, **({"embed_as": beside} if is_free else {}), **kept}
         made[each] = Call(refers, (to, *bounds), options)
     about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
     is_closed = strict or schema.get("additionalProperties") is False
@@ -156,9 +161,16 @@ def resource_of(
     ).made()
     inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
     searched = tuple(each for each, field in inner.items() if isinstance(field, fields.String) and not singleton)
-    ids = "server" if singleton else ids
-    schema_class = cast(type[own.FileItem], declared)
-    return Resource(name, singular, schema_class, search=searched, ids=ids, singleton=singleton, methods=methods)
+    return Resource(
+        name=name,
+        singular=singular,
+        schema=cast(type[own.FileItem], declared),
+        search=searched,
+        ids="server" if singleton else ids,
+        singleton=singleton,
+        methods=methods,
+        embed_limit=EMBED_LIMIT,
+    )
 
 
 class _Maker:

@@ -106,7 +106,13 @@ PETS: dict[str, Any] = {
             "Pet": {
                 "allOf": [
                     {"$ref": "#/components/schemas/NewPet"},
-                    {"properties": {"id": {"type": "integer"}, "born": {"type": "string", "format": "date"}}},
+                    {
+                        "properties": {
+                            "id": {"type": "integer"},
+                            "parent": {"$ref": "#/components/schemas/Pet"},
+                            "born": {"type": "string", "format": "date"},
+                        }
+                    },
                 ],
                 "required": ["id", "born"],
             },
@@ -126,11 +132,13 @@ def test_the_collections_of_an_openapi_document() -> None:
             "name": {"type": "string", "maxLength": 20},
             "tag": {"type": ["string", "null"]},
             "id": {"type": "integer"},
+            "parent": {},
             "born": {"type": "string", "format": "date"},
         },
         "required": ["name"],
     }
     assert notes == [
+        "pets.parent: is inside itself: any JSON is accepted",
         "/v2/pets: is at /pets",
         "POST /v2/pets/{petId}/image: not served",
         "GET, POST /login: not served",

@@ -88,11 +88,11 @@ def _found(document: Any, notes: list[str]) -> dict[str, Described]:
 def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) -> Described:
     """A collection by the operations of its two paths."""
     sent = _schema(document, many.get("post", {}).get("requestBody", {}))
-    listed = inlined(_schema(document, _success(many.get("get", {}))) or {}, document, name, [])
+    listed = inlined(_schema(document, _success(many.get("get", {}))), document, name, [])
     answers = [_success(item.get(method, {})) for item, method in ((one, "get"), (many, "post"), (one, "put"))]
-    whole = [inlined(_schema(document, each) or {}, document, name, []) for each in answers] + [listed.get("items", {})]
-    shown = next((each for each in whole if "properties" in each), {})
-    schema = inlined({"allOf": [shown, sent or {}]}, document, name, notes)
+    whole = [_schema(document, each) for each in answers]
+    found = (each for each in whole if "properties" in inlined(each, document, name, []))
+    schema = inlined({"allOf": [next(found, listed.get("items", {})), sent]}, document, name, notes)
     if sent:  # what only answers have is nothing that must be sent
         schema |= {"required": inlined(sent, document, name, []).get("required", [])}
     if listed and "array" not in types_of(listed):
@@ -110,9 +110,9 @@ def _success(operation: Any) -> Any:
     return next((each for status, each in operation.get("responses", {}).items() if status.startswith("2")), {})
 
 
-def _schema(document: Any, content: Any) -> JsonSchema | None:
-    """The schema of a request's body, or of a response, in JSON."""
+def _schema(document: Any, content: Any) -> JsonSchema:
+    """The schema of a request's body, or of a response, in JSON; an empty one if there is none."""
     if "$ref" in content:
         content = target(document, content["$ref"], "paths")
     types = content.get("content", {})
-    return next((each.get("schema") for name, each in types.items() if "json" in name), None)
+    return next((each["schema"] for name, each in types.items() if "json" in name and "schema" in each), {})

@@ -1,7 +1,6 @@
 """The JSON Schema that the values of a file have, found value by value in bounded memory."""
 
 from collections import Counter
-from collections.abc import Container, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -108,12 +107,6 @@ class Shape:
             return None
         self._left[0] -= 1
         return Shape(self._depth + 1, self._left)
-
-
-def document_of(schemas: Mapping[str, JsonSchema], lists: Container[str]) -> JsonSchema:
-    """The JSON Schema of a whole file, by those of its singletons, and of the items of its `lists`."""
-    properties = {name: {"type": "array", "items": each} if name in lists else each for name, each in schemas.items()}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": properties}
 
 
 def _accepts(field: Any, text: str) -> bool:

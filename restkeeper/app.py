@@ -96,6 +96,7 @@ def create_app(
     name: str = NAME,
     clock: Clock = time,
     serves: bool = True,
+    begin: Callable[[Application, Service], object] = lambda app, service: None,
 ) -> Application:
     """The WSGI application with these collections, on one of these kinds of stores (schemes of URLs).
 
@@ -105,7 +106,7 @@ def create_app(
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
     `clock` gives the time everywhere: a test may have one that it moves. `serves` is false for a command, which
-    answers no requests.
+    answers no requests. `begin` is called with each application that is made and its service, whose store is then open.
 
     With a configuration, raises ConfigError for one that cannot work, StoreUnavailable when the store cannot be opened,
     and Unavailable when the counters cannot. Without one it is a program that starts: it waits some time
@@ -142,7 +143,8 @@ def create_app(
             )
             if serves:
                 service.open_store(wait_seconds)  # a command opens it when it needs it
-            return _application(service, blueprints)
+            begin(app := _application(service, blueprints), service)
+            return app
 
         app = make(clock, START_SECONDS if is_program else 0.0)
         if config.harness and serves:

@@ -167,6 +167,7 @@ class Config:
     )
     page_limit: int = _setting(20, _whole(1, 10_000), "items on a page without `limit`")
     page_limit_max: int = _setting(100, _whole(1, 10_000), "the most items on a page that a client may ask for")
+    page_bytes: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of the items on a page, which has at least one")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
     max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")
     trusted_hosts: tuple[str, ...] = _setting(
@@ -254,7 +255,6 @@ class Config:
     max_nodes: int = 10_000  # values in an item's JSON: objects, arrays and what is in them
     max_depth: int = 32  # levels of nesting in a JSON body
     max_url: int = 8192  # bytes of path and query together
-    page_bytes: int = 1024 * 1024  # of items; a page has at least one
     min_free_space: int = 64 * 1024 * 1024  # bytes that stay free on the store's disk: with less, writes get 507
     failure_limit: str = "20 per minute"  # wrong credentials and refused hosts that an address may send; or "off"
     waits_per_caller: int = 20  # long polls that a caller may have open in each process

@@ -19,7 +19,7 @@ LONGEST_PROBLEM = 500  # characters
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what pyproject.toml says."""
-    parser.addini("restkeeper", "the folder of the service, from the project's root folder", default=".")
+    parser.addini("restkeeper", "the service's folder or JSON file, from the project's root folder", default=".")
     parser.addini("restkeeper_in_process", "import the service, and start no server", type="bool", default=False)
 
 

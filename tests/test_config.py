@@ -72,6 +72,7 @@ RANGES = {
     "web_concurrency": (1, 256),
     "page_limit": (1, 10_000),
     "page_limit_max": (1, 10_000),
+    "page_bytes": (1, 2**31),
     "max_body": (1, 2**31),
     "max_item": (256, 2**31),
     "trusted_proxies": (0, 16),

@@ -250,7 +250,7 @@ def test_the_pages_are_complete() -> None:
         assert re.search(rf"^\| \[?`{kind.name}`[^|]*\| {kind.status} \|", PAGES["problems.md"], re.M), kind.name
     for name in RESERVED:
         assert f"| `{name}` |" in PAGES["lists.md"]
-    assert [name for name in COMMANDS if f"restkeeper {name}" not in ALL] == []
+    assert [name for name in COMMANDS if f"restkeeper {name}" not in ALL.replace("db.json", "FILE")] == []
     parts = ("service.", "keys.", "events.", "webhooks.")
     rules = [rule.rule for rule in create_app(Config()).url_map.iter_rules() if rule.endpoint.startswith(parts)]
     named = [rule.replace("<id>", ":id").replace("<delivery>", ":delivery").partition("/<")[0] for rule in rules]

@@ -7,10 +7,12 @@ before any other import, and `restkeeper new` starts faster.
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -24,6 +26,7 @@ COMMANDS = {
     "new": "restkeeper.cli.new:new",
     "serve": "restkeeper.cli.serve:serve_folder",
     "harness": "restkeeper.cli.serve:serve_harness",
+    "FILE": "restkeeper.cli.serve:serve_file",
     "keys": "restkeeper.cli.keys:keys",
     "import": "restkeeper.cli.importing:import_items",
     "export": "restkeeper.cli.exporting:export_items",
@@ -35,32 +38,45 @@ COMMANDS = {
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
 }
-WITHOUT_SERVICE = {"new", "serve", "harness", "contract", "copy"}  # they need none, or load it themselves
+WITHOUT_SERVICE = {"new", "serve", "harness", "FILE", "contract", "copy"}  # they need none, or load it themselves
 FILE = "app.py"
+SUFFIXES = (".json", ".json5", ".jsonc", ".yaml", ".yml")  # of files that are served: `restkeeper db.json`
+LISTS = {"page_limit": 10_000, "page_limit_max": 10_000, "page_bytes": 16 * 1024 * 1024}  # of a file: has all items
 INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name in COMMANDS if name != "FILE"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return _command(cmd_name) if cmd_name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, or that which serves a file of this name."""
+        if args[0] not in COMMANDS and is_file(args[0]):
+            args = ["FILE", *args]
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Commands)
 @click.version_option(restkeeper.__version__, message="restkeeper %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Create, serve and maintain a service of REST resources: the app.py of the present folder."""
+    """Create, serve and maintain a service of REST resources: the app.py of the present folder.
+
+    `restkeeper db.json` serves a JSON file.
+    """
     if context.invoked_subcommand not in WITHOUT_SERVICE:
         context.obj = ScriptInfo(create_app=lambda: load_application(Path.cwd()))
 
 
 def add_commands(app: Flask) -> None:
     """Add the commands that work with a service to `flask`."""
-    for name in COMMANDS.keys() - {"new", "serve", "harness"}:
+    for name in COMMANDS.keys() - {"new", "serve", "harness", "FILE"}:
         app.cli.add_command(_command(name))
 
 
@@ -68,6 +84,24 @@ def is_running() -> bool:
     """Whether a command loads the application."""
     context = click.get_current_context(silent=True)
     return context is not None and context.find_object(ScriptInfo) is not None
+
+
+def is_file(name: str) -> bool:
+    """Whether this is the name of a file to be served."""
+    return name.lower().endswith(SUFFIXES) or Path(name).is_file()
+
+
+def application_of_file(
+    file: Path, options: Mapping[str, Any] = MappingProxyType({}), *, config: Any = None, serves: bool = False
+) -> Application:
+    """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
+    files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
+    progress = import_module("restkeeper.cli.common").progress_bar
+    config = config and replace(config, **LISTS)
+    made: Application = files.application_of(
+        create, file, files.FileOptions(**options), progress, config=config, serves=serves
+    )
+    return made
 
 
 def load_application(folder: Path, call: Callable[..., Any] | None = None) -> Application:

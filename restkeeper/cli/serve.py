@@ -2,9 +2,13 @@
 
 import errno
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_NB, flock
+from functools import partial
+from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,17 +16,31 @@ from typing import Any
 import click
 from gunicorn.app.base import BaseApplication
 
-from restkeeper.cli.main import load_application, python_path
+from restkeeper.cli.main import LISTS, application_of_file, load_application, main, python_path
 from restkeeper.config import Config, ConfigError
 
 SETTINGS = "restkeeper.server.settings"
 
 
+class _Numbers(click.ParamType):  # type: ignore[type-arg]
+    """One or two numbers, divided by what they are counted in."""
+
+    def __init__(self, pattern: str, unit: float, shown: str) -> None:
+        self.name, self._pattern, self._unit, self._shown = shown, pattern, unit, shown
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The first and the last of them."""
+        if not (found := re.fullmatch(self._pattern, str(value))):
+            self.fail(f"{value!r}: write it as {self._shown}")
+        numbers = [float(each) / self._unit for each in found.groups() if each]
+        return numbers[0], numbers[-1]
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """gunicorn with the engine's settings; no configuration file in the folder is read."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, load: Callable[..., Any], *, is_file: bool = False) -> None:
+        self._load, self._options = load, {"serves": False} if is_file else {}
         super().__init__()
 
     def load_config(self) -> None:
@@ -30,8 +48,13 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
 
-    def load(self) -> Callable[..., Any]:
-        return load_application(self._folder)
+    def load(self) -> Any:
+        return self._load(**self._options)
+
+    def wsgi(self) -> Any:
+        """The application of a worker."""
+        self._options = dict.fromkeys(self._options, True)
+        return super().wsgi()
 
 
 @click.command("serve")
@@ -42,6 +65,65 @@ def serve_folder(folder: Path) -> None:
     Only this machine can reach it, unless AUTH says otherwise. The environment configures it, as in a deployment: HOST,
     PORT, DATABASE_URL, AUTH and the others.
     """
+    _serve(partial(load_application, folder.resolve()))
+
+
+@click.command("FILE")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--port", type=click.IntRange(0, 65535), help="The port, by default PORT or 8000; 0 is any free one.")
+@click.option("--host", help="The address to listen on; another one than this machine's needs AUTH.")
+@click.option("--no-save", is_flag=True, help="Leave the file as it is: changes are in memory.")
+@click.option("--read-only", is_flag=True, help="Only GET.")
+@click.option("--strict", is_flag=True, help="Refuse fields that the file's items do not have.")
+@click.option(
+    "--delay",
+    type=_Numbers(r"(\d{1,5})(?:-(\d{1,5}))?", 1000, "300 or 300-800"),
+    metavar="MS",
+    help="Respond later: 300, or 300-800 milliseconds at random.",
+)
+@click.option(
+    "--fail",
+    type=_Numbers(r"(100|\d{1,2}(?:\.\d+)?)%?", 100, "5%"),
+    metavar="PERCENT",
+    help="So many requests get a 503 at random: 5%.",
+)
+def serve_file(
+    file: Path,
+    port: int | None,
+    host: str | None,
+    no_save: bool,
+    read_only: bool,
+    strict: bool,
+    delay: tuple[float, float] | None,
+    fail: tuple[float, float] | None,
+) -> None:
+    """Serve a JSON FILE: its arrays are collections, its objects single items. See docs/prototyping.md."""
+    file = file.absolute()
+    given = {"PORT": port, "HOST": host}
+    os.environ |= {name: str(value) for name, value in given.items() if value is not None}
+    os.environ |= {"WEB_CONCURRENCY": "1", "RESTKEEPER_FILE": file.name}
+    defaults = {name.upper(): str(value) for name, value in LISTS.items()} | {"LOG_LEVEL": "warning"}
+    os.environ |= defaults | os.environ
+    if no_save or os.environ.get("HARNESS") == "1":
+        os.environ["DATABASE_URL"] = "memory://"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "restkeeper"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{file.stem}-{blake2b(os.fsencode(file.resolve()), digest_size=6).hexdigest()}"
+        lock = os.open(folder / f"{name}.served", os.O_RDWR | os.O_CREAT, 0o600)  # inherited, and never closed
+        try:
+            flock(lock, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"restkeeper: {file.name} is served already, by another program: add --no-save")
+        os.environ["DATABASE_URL"] = f"sqlite:///{folder / name}.db"
+    options: dict[str, Any] = {"saves": not no_save, "read_only": read_only, "strict": strict}
+    options |= {"delay": delay} if delay else {}
+    options |= {"fail": fail[0]} if fail else {}
+    _serve(partial(application_of_file, file, options), is_file=True)
+
+
+def _serve(load: Callable[..., Any], *, is_file: bool = False) -> None:
+    """Serve what `load` returns, until the process is stopped."""
     os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
@@ -51,15 +133,17 @@ def serve_folder(folder: Path) -> None:
         sys.exit(f"restkeeper: {error}")
     if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else the socket is inherited (USR2)
         sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
-    _Gunicorn(folder.resolve()).run()
+    _Gunicorn(load, is_file=is_file).run()
 
 
 @click.command("harness")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=".")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True), default=".")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0, the default: any free port.")
 @click.option("--until-eof", is_flag=True, help="End with standard input, so with the program that started it.")
 def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
-    """Serve the test harness of the service in FOLDER, by default the present folder: see docs/testing.md.
+    """Serve the test harness of the service in FOLDER, by default the present folder, or of a JSON file.
+
+    See docs/testing.md.
 
     It prints one line with its addresses, in JSON, and ends with Ctrl-C or SIGTERM. Nothing of it stays.
     """
@@ -70,6 +154,8 @@ def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
     os.environ |= {"PORT": str(port), "HARNESS": "1", "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1"}
     defaults = {"HOST": "127.0.0.1", "RATE_LIMIT": "off", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}
     os.environ |= defaults | os.environ
+    if folder.is_file():
+        main.main([str(folder)])
     serve_folder.callback(folder)  # type: ignore[misc]
 
 

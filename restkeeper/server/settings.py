@@ -219,7 +219,8 @@ def _end_with_parent(server: Any, lifeline: int) -> None:
 def _welcome(addresses: list[str], collections: list[str]) -> None:
     """Print the collections and addresses; for `restkeeper serve` also the next steps; of a harness just addresses."""
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
-    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, stored in {_location.name}"]
+    source = f"of {os.environ['RESTKEEPER_FILE']}" if "RESTKEEPER_FILE" in os.environ else f"stored in {_location.name}"
+    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, {source}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
         lines += [f"\n  docs        {addresses[0]}/docs"] if _found["docs"] else []
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from restkeeper.app import create_app
-from restkeeper.cli.main import load_application, python_path
+from restkeeper.cli.main import application_of_file, is_file, load_application, python_path
 from restkeeper.config import Config, misspelt_settings
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space
@@ -45,11 +45,11 @@ class _Handler(WSGIRequestHandler):
 class LiveServer:
     """A service for tests, with a new store in memory. A context manager; `url` is its address.
 
-    It is that of a folder under gunicorn, on a free port of this machine; or, in a thread of this process, one with
-    these `resources`. With `in_process` there is no server, and what is in the folder is imported here. `settings` are
-    environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open and has no rate
-    limits. It ends with the process that started it, also if that is killed. Raises ValueError for a misspelt setting;
-    if the server does not start, entering raises RuntimeError with its output.
+    It is that of a folder, or of a JSON file, under gunicorn, on a free port of this machine; or, in a thread of this
+    process, one with these `resources`. With `in_process` there is no server, and what is in the folder is imported
+    here. `settings` are environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open
+    and has no rate limits. It ends with the process that started it, also if that is killed. Raises ValueError for a
+    misspelt setting; if the server does not start, entering raises RuntimeError with its output.
     """
 
     url = ""  # before its start
@@ -66,6 +66,7 @@ class LiveServer:
         if wrong := misspelt_settings(settings) + lower:
             raise ValueError(wrong[0])
         self._folder = Path(folder).resolve()
+        self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", str(self._folder)]
         self._resources = resources
         self._in_process = in_process
         self._settings = {"DATABASE_URL": MEMORY, "HOST": "127.0.0.1", "RATE_LIMIT": "off"}
@@ -108,6 +109,8 @@ class LiveServer:
         config = Config.from_env({"LOG_LEVEL": "error"} | self._settings)
         if self._resources is not None:
             self._app = create_app(config, self._resources)
+        elif len(self._command) == 1:
+            self._app = application_of_file(self._folder, config=config)
         else:
             self._app = load_application(self._folder, lambda create: create(config))
         self.url = "http://localhost"
@@ -148,7 +151,7 @@ class LiveServer:
             reading = starting.enter_context(os.fdopen(own_ready))
             try:
                 process = subprocess.Popen(  # noqa: S603 - our own program
-                    [sys.executable, "-P", "-m", "restkeeper", "serve", str(self._folder)],
+                    [sys.executable, "-P", "-m", "restkeeper", *self._command],
                     env=environ | {"RESTKEEPER_LIFELINE": str(lifeline), "RESTKEEPER_READY": str(ready)},
                     stdout=log,
                     stderr=log,

@@ -85,7 +85,7 @@ class Instance:
         self.app = make(self.clock)
         self.service = service_of(self.app)
         self.store = cast(MemoryStore, self.service.store)
-        self.app.before.insert(self.app.before.index(self.service.guard.identify), _fail)
+        self.app.before.insert(self.app.before.index(self.service.guard.identify), fail)
         self.app.after.append(_note_route)
         self._empty = self.store.saved()
         self.busy = 0
@@ -252,7 +252,7 @@ def _reply(app: Application, environ: dict[str, Any], fault: Fault | None) -> Ws
     return reply
 
 
-def _fail(request: Request) -> None:
+def fail(request: Request) -> None:
     """Raise what a fault wants, in the place of everything that follows."""
     fault: Fault | None = request.environ[FAULT]
     if fault and fault.kind == "fail_store":

@@ -78,7 +78,9 @@ class PageHandlers:
         links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = known_base() or "https://HOST"
-        return _negotiated("index.html", value, base=base, key=service.guard.is_required, title=service.name)
+        has_times = any("created_at" in each.names for each in service.representations.values())
+        more = {"first": 1, "sort": "-created_at"} if has_times or not names else {"first": 20, "sort": "-id"}
+        return _negotiated("index.html", value, base=base, key=service.guard.is_required, title=service.name, **more)
 
     @needs(PUBLIC)
     @takes(PROBLEM_NAME, *CONDITIONS)

@@ -1,0 +1,279 @@
+"""A JSON file as collections and singletons: the text of each item as it stands there, and the place of what is wrong.
+
+Nothing is copied and no item is parsed further than to its id: memory is about the size of the file.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from restkeeper.errors import InvalidJson, shortened
+from restkeeper.resources import RESERVED
+from restkeeper.schemas.item import GIVEN_ID
+from restkeeper.web import exactjson
+from restkeeper.web.exactjson import Buffer
+
+Id = str | int
+Texts = dict[Id, Buffer]  # of the items of a collection, by their ids in the order of the file
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
+_FIRST = re.compile(rb"\s*\{(\r?\n)([ \t]+)")
+_POSITION = re.compile(r" \(line (\d+), column (\d+)\)")
+WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
+
+
+class FileError(Exception):
+    """What is wrong with a file: one line, with its place."""
+
+
+class _Item(msgspec.Struct):
+    id: Any = msgspec.UNSET
+
+
+class Content(NamedTuple):
+    """What a file has: `members` are its collections and singletons in order, and what begins with "$" as it is.
+
+    `newline` and `indent` are those of the file, empty for one on a single line; `end` is what follows the last brace.
+    Where items have no ids, they are `given` 1, 2, 3 … The `source` is the text that was read.
+    """
+
+    members: dict[str, Texts | Buffer]
+    newline: bytes = b""
+    indent: bytes = b""
+    end: bytes = b""
+    given: bool = False
+    source: bytes = b""
+
+    @property
+    def collections(self) -> dict[str, Texts]:
+        return {name: each for name, each in self.members.items() if isinstance(each, dict)}
+
+    @property
+    def singletons(self) -> dict[str, Buffer]:
+        return {name: each for name, each in self.members.items() if not isinstance(each, dict) and name[0] != "$"}
+
+    def kinds(self) -> list[tuple[str, str]]:
+        """The name and kind of each member: what the service is declared by, besides the schemas."""
+        return [(name, ids_of(each) if isinstance(each, dict) else "singleton") for name, each in self.members.items()]
+
+    def differs(self, newer: "Content") -> Iterator[tuple[str, Id, Buffer | None]]:
+        """What another content of the same members has instead: the name, id and text of each item, None without it."""
+        for name, before in self.members.items():
+            now = newer.members[name]
+            if isinstance(before, dict) and isinstance(now, dict):
+                yield from ((name, id, text) for id, text in now.items() if not _is_same(before.get(id), text))
+                yield from ((name, id, None) for id in before if id not in now)
+            elif name[0] != "$" and not _is_same(before, now):  # type: ignore[arg-type]
+                yield name, name, now  # type: ignore[misc]
+
+    def set(self, name: str, id: Id, text: Buffer | None) -> bool:
+        """Set an item, or delete it; returns whether this changes anything."""
+        if (member := self.members.get(name)) is None:
+            return False
+        texts: dict[Any, Any] = member if isinstance(member, dict) else self.members
+        key = id if isinstance(member, dict) else name
+        had = texts.get(key)
+        if text is None:
+            return texts.pop(key, None) is not None
+        if had is not None and (_is_same(had, text) or exactjson.equal(_plain(had), _plain(text))):
+            return False
+        texts[key] = self._written(text, had, 2 if isinstance(member, dict) else 1)
+        return True
+
+    def text(self) -> Iterator[bytes]:
+        """The text of the file."""
+        begin, inner = self.newline + self.indent, self.newline + 2 * self.indent
+        comma = b"," if self.newline else b", "
+        before = b"{"
+        for name, member in self.members.items():
+            yield b"%b%b%b:%b" % (before, begin, json.dumps(name, ensure_ascii=False).encode(), b" " * bool(comma))
+            if isinstance(member, dict):
+                start = b"["
+                for text in member.values():
+                    yield b"%b%b" % (start, inner)
+                    yield bytes(text)
+                    start = comma
+                yield b"%b]" % begin if member else b"[]"
+            else:
+                yield bytes(member)
+            before = comma
+        yield (self.newline + b"}" if self.members else b"{}") + self.end
+
+    def _written(self, text: Buffer, like: Buffer | None, level: int) -> bytes:
+        """The text of an item as the file has the others: on a line, or with its indentation."""
+        sample = like
+        if sample is None:
+            sample = next((each for texts in self.collections.values() for each in texts.values()), b"\n")
+        if not self.newline or b"\n" not in bytes(sample):
+            return msgspec.json.format(bytes(text), indent=0)
+        tabs = self.indent[:1] == b"\t"
+        made = msgspec.json.format(bytes(text), indent=1 if tabs else len(self.indent))
+        lines = re.sub(rb"(?m)^ +", lambda found: b"\t" * len(found[0]), made) if tabs else made
+        return lines.replace(b"\n", self.newline + level * self.indent)
+
+
+def read(path: Path) -> Content:
+    """The content of a file. Raises FileError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path.name}: {error.strerror}") from None
+    return parse(_as_json(path, data), path.name)
+
+
+def parse(data: bytes, name: str) -> Content:
+    """The content of the text of a file with this name. Raises FileError."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable(data, name, error) from None
+    members: dict[str, Texts | Buffer] = {}
+    end, given, twice = 0, False, "a name occurs twice, here or after it"
+    for key, text in found.items():
+        begin = _MEMBER.match(data, end)
+        if not begin or json.loads(begin[1]) != key:  # the parser has the last one of each name
+            raise _fault(data, name, begin.start(1) if begin else end, twice)
+        end = begin.end() + len(bytes(text))
+        kind = bytes(text)[:1]
+        if key[:1] != "$":
+            if not _NAME.fullmatch(key):
+                reason = f"{shortened(key)!r} cannot be a path: use ASCII letters, digits and underscores"
+                raise _fault(data, name, begin.start(1), reason)
+            if key in RESERVED:
+                raise _fault(data, name, begin.start(1), f"{key!r} is a path of the service itself: use another name")
+            if kind not in (b"[", b"{"):
+                raise _fault(data, name, begin.end(), f"{key!r} is {_kind(kind)}: it must be an array or an object")
+        if kind == b"[" and key[:1] != "$":
+            members[key], is_given = _items(data, name, key, begin.end(), text)
+            given = given or is_given
+        else:
+            members[key] = text
+    rest = data[end:].lstrip()
+    if found and rest[:1] != b"}":
+        raise _fault(data, name, begin.start(1) if begin else 0, twice)
+    first = _FIRST.match(data)
+    style = (first[1], first[2]) if first else (b"", b"")
+    return Content(members, *style, end=data[len(data.rstrip()) :], given=given, source=data)
+
+
+def ids_of(texts: Mapping[Id, object]) -> str:
+    """How a collection with these ids is declared."""
+    return "client" if any(isinstance(id, str) for id in texts) else "client-integer"
+
+
+def value_of(text: Buffer) -> Any:
+    """The value of an item's text. Raises InvalidJson."""
+    return exactjson.loads(bytes(text))
+
+
+def _items(data: bytes, file: str, name: str, at: int, text: msgspec.Raw) -> tuple[Texts, bool]:
+    """The items of an array by their ids, and whether these are given here. Raises FileError."""
+    elements, texts, without = msgspec.json.decode(text, type=list[msgspec.Raw]), Texts(), 0
+    fault, first = "", None
+    for number, each in enumerate(elements):
+        try:
+            id = _id.decode(each).id
+        except msgspec.ValidationError:
+            fault = f"{name}[{number}] is {_kind(bytes(each)[:1])}: each element must be an object"
+            break
+        is_whole = type(id) is int and 0 <= id < 2**63
+        if id is msgspec.UNSET:
+            without, id = without + 1, number + 1
+        elif not (is_whole or (isinstance(id, str) and re.fullmatch(GIVEN_ID, id))):
+            shown = shortened(json.dumps(id, default=str))
+            fault = f"{name}[{number}].id is {shown}: it must be an integer from 0, or 1 to 64 of A-Z a-z 0-9 . _ ~ -"
+        elif id in texts:
+            fault = f"{name}[{number}].id is {json.dumps(id)} again: each id must be there once"
+        elif first is not None and type(first) is not type(id):
+            fault = f"{name}[{number}].id is {json.dumps(id)}, and others are as {json.dumps(first)}: use one type"
+        else:
+            first = id
+        if without and first is not None:
+            fault = f"{name}[{number}]: some items have an id and some have none: give each one, or none of them"
+        if fault:
+            break
+        texts[id] = each
+    if fault:
+        for each in elements[: number + 1]:
+            begin = data.find(bytes(each), at)
+            at = begin + len(bytes(each))
+        raise _fault(data, file, begin, fault)
+    if without:
+        texts = {id: _with_id(id, bytes(each)) for id, each in texts.items()}
+    return texts, bool(without)
+
+
+_id = msgspec.json.Decoder(_Item)
+
+
+def _with_id(id: Id, text: bytes) -> bytes:
+    inside = text[1:].lstrip()
+    return b'{"id": %b%b%b' % (json.dumps(id).encode(), b"" if inside == b"}" else b", ", inside)
+
+
+def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
+    """Why a text is no JSON object."""
+    try:
+        value = exactjson.loads(data)
+    except InvalidJson as problem:
+        found = _POSITION.search(problem.detail)
+        where = f"{name}:{found[1]}:{found[2]}" if found else name
+        return FileError(f"{where}: {_POSITION.sub('', problem.detail)}")
+    if isinstance(value, dict):
+        return FileError(f"{name}: {error}")
+    reason = f"the file is {_kind(data.lstrip()[:1])}: it must be an object with a member for each collection"
+    return _fault(data, name, len(data) - len(data.lstrip()), reason)
+
+
+def _fault(data: bytes, name: str, at: int, reason: str) -> FileError:
+    """What is wrong at a position, with its line and column."""
+    lines = data[:at].decode(errors="replace").split("\n")
+    return FileError(f"{name}:{len(lines)}:{len(lines[-1]) + 1}: {reason}")
+
+
+def _kind(first: bytes) -> str:
+    return {
+        b"[": "an array",
+        b"{": "an object",
+        b'"': "a text",
+        b"n": "null",
+        b"t": "a boolean",
+        b"f": "a boolean",
+    }.get(first, "a number")
+
+
+def _is_same(one: Buffer | None, other: Buffer) -> bool:
+    return one is other or (one is not None and bytes(one) == bytes(other))
+
+
+def _plain(text: Buffer) -> bytes:
+    return exactjson.dumps(value_of(text))
+
+
+def _as_json(path: Path, data: bytes) -> bytes:
+    """The text of a file in JSON; of one with comments without them. Raises FileError."""
+    if path.suffix.lower() not in WITH_COMMENTS:
+        return data
+    if not find_spec("json5"):
+        raise FileError(f"{path.name}: {path.suffix} needs another package: pip install 'restkeeper[json5]'")
+    try:
+        value = import_module("json5").loads(data.decode(), parse_float=Decimal, allow_duplicate_keys=False)
+        return exactjson.dumps(value)
+    except (ValueError, RecursionError, exactjson.EncodeError) as error:
+        raise FileError(f"{path.name}: {error}") from None
+
+
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What changes when a file is written. Raises OSError."""
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size, found.st_ino

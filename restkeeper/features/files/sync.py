@@ -1,0 +1,280 @@
+"""A file and the store that serves it: changes are written back, and edits of the file are served.
+
+The file is the truth. The store is beside it: what was answered is durable there, and its feed of events is the journal
+of what the file does not have yet.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gevent import get_hub, monkey
+
+from restkeeper.clock import YIELD_SECONDS, rfc3339
+from restkeeper.errors import InvalidJson, Problem
+from restkeeper.features.files.reading import Content, FileError, Id, read, stamp_of, value_of
+from restkeeper.resources.changes import Change
+from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.unit import item_of, use_ids
+from restkeeper.service import Service
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.errors import EventsExpired, RecordNotFound, StoreError
+from restkeeper.storage.interface import Record
+from restkeeper.storage.outbox import EventFilter
+from restkeeper.web.exactjson import Buffer
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.1  # between two looks at the file and at the feed: a change waits so long, and those beside it
+MOST_BUSY = 0.2  # of the time is spent on writing: a large file is written less often
+EVENTS = 500  # that are read at a time
+TOGETHER = 200  # items that one transaction stores
+
+Edit = tuple[str, Id, Buffer | None]  # a name, an id and a text, None if the item is deleted
+
+
+class FileSync:
+    """The synchronization of a file with a service.
+
+    `content` is that of the file, which has all changes up to the `event`; it was read when the file had the `stamp`.
+    `on_write` is called with what was written, and the event up to which that is. `restart` ends this process, because
+    an edit does not fit what the service was declared by; before it, `check` raises FileError or ValueError for what no
+    service can be declared by. Without `saves` nothing is written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        service: Service,
+        content: Content,
+        *,
+        event: str,
+        stamp: tuple[int, ...],
+        saves: bool = True,
+        on_write: Callable[[bytes, str], None] = lambda data, event: None,
+        check: Callable[[Content], object] = lambda content: None,
+        restart: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path, self._service, self._saves = path, service, saves
+        self._on_write, self._check, self._restart = on_write, check, restart
+        self._filter = EventFilter(tuple(service.representations))
+        self._seen: tuple[int, ...] = ()  # of a file that cannot be read
+        self.content, self.event, self.stamp = content, event, stamp
+        self.is_bad = self.is_over = False
+        self.reason = ""  # to start again
+        self.seconds = 0.0  # that the last write took
+
+    def run(self) -> None:
+        """Synchronize until the process ends."""
+        while not self.is_over:
+            time.sleep(self.pause)
+            self.seconds = 0.0
+            with suppress(StoreError):  # it is away: the next time
+                self.run_once()
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        return max(LOOK_SECONDS, self.seconds / MOST_BUSY - self.seconds)
+
+    def run_once(self) -> None:
+        """Read the file if it was edited, and write it if items have changed. Raises StoreError."""
+        with suppress(FileNotFoundError):  # an editor replaces it at this moment
+            if stamp_of(self._path) != self.stamp:
+                self._read()
+        if not self.is_bad and self.write() and self.reason:
+            self.is_over = True
+            self._restart()
+
+    def finish(self) -> None:
+        """Write what is not written yet, before the process ends."""
+        if not (self.is_over or self.is_bad):
+            with suppress(StoreError):
+                self.write()
+        self.is_over = True
+
+    def write(self, *, file_wins: bool = False) -> bool:
+        """Write the file, if items have changed. Returns False if others have written it since it was read.
+
+        If the `file_wins`, no item of it is replaced.
+        """
+        changes, last = self.changes()
+        if file_wins:
+            taken = [each for each in changes if not self._differs(*each)]
+            for name, id, text in (each for each in changes if each not in taken):
+                self._refuse(name, id, "an edit", text)
+            changes = taken
+        changed = [self.content.set(*each) for each in changes]
+        if self._saves and (any(changed) or self.content.given):
+            began = time.monotonic()
+            data = b"".join(self.content.text())
+            if not _apart(self._replace, data):
+                return False
+            self.content = self.content._replace(given=False)
+            self.seconds = time.monotonic() - began
+            self._on_write(data, last)
+        self.event = last
+        return True
+
+    def _differs(self, name: str, id: Id, text: Buffer | None) -> bool:
+        """Whether the file has this item, and another one."""
+        member = self.content.members.get(name)
+        had = member.get(id) if isinstance(member, dict) else member
+        return member is None or (had is not None and not _is_equal(had, text))
+
+    def _refuse(self, name: str, id: Id, by: str, text: Buffer | None) -> None:
+        shown = "its deletion" if text is None else bytes(text).decode(errors="replace")
+        say(f"{self._path.name}: {name}/{id} was changed by {by}, too; not taken: {shown}")
+
+    def changes(self) -> tuple[list[Edit], str]:
+        """The items that have changed since the event, as they are now, and the last event."""
+        newest: dict[tuple[str, Id], Buffer | None] = {}
+        after, more = self.event, self._service.store.last_event() != self.event
+        while more:
+            try:
+                page = self._service.store.events(after, self._filter, EVENTS)
+            except EventsExpired as error:
+                after = error.resume
+                continue
+            for event in page.events:
+                stored = self._service.representations[event.collection]
+                record = Record("", 1, "", event.fingerprint, event.data, removed=event.removed)
+                id = stored.name if stored.resource.singleton else item_of(stored, record)["id"]
+                is_deleted = event.type.endswith(".deleted")
+                newest[stored.name, id] = None if is_deleted else stored.body(record)
+            after, more = page.last, page.more
+            time.sleep(YIELD_SECONDS)
+        return [(*key, text) for key, text in newest.items()], after
+
+    def _read(self) -> None:
+        """Serve what was edited; of a file that cannot be served, say why, and stay as it was."""
+        stamp = stamp_of(self._path)
+        if self.is_bad and stamp == self._seen:
+            return
+        try:
+            edited = _apart(read, self._path)
+            is_other = sorted(edited.kinds()) != sorted(self.content.kinds())
+            if reason := "it has other names, or other types of ids" if is_other else self._serve(edited):
+                self._check(edited)
+        except (FileError, InvalidJson, ValueError) as error:
+            if stamp == self._seen:  # else it may be written at this moment
+                say(f"{error}: the last good content is served, and nothing is written")
+                self.is_bad = True
+            self._seen = stamp
+            return
+        self.content, self.stamp, self.reason = edited, stamp, reason
+        self.is_bad, self._seen = False, ()
+        if reason:
+            say(f"{self._path.name}: {reason}: the service starts again")
+
+    def _serve(self, edited: Content) -> str:
+        """Change the items in the store as they were edited; returns why that cannot be."""
+        requested = {(name, id): text for name, id, text in self.changes()[0]}
+        edits = list[Edit]()
+        for name, id, text in self.content.differs(edited):
+            if (name, id) in requested and not _is_equal(requested[name, id], text):
+                self._refuse(name, id, "a request", text)
+            else:
+                edits.append((name, id, text))
+        order = list(self._service.representations)
+        edits.sort(key=lambda each: (each[2] is None, order.index(each[0])))
+        own = [each.revision.references.values() for each in self._service.representations.values()]
+        referred = {field.to for references in own for field in references}
+        if any(text is None and name in referred for name, _, text in edits):
+            return "an item was deleted to which others may refer"
+        try:
+            for first in range(0, len(edits), TOGETHER):
+                self._service.store.write(partial(_store, self._service, edits[first : first + TOGETHER]))
+        except (Problem, StoreError) as error:
+            return f"what was edited does not fit ({error})"
+        return ""
+
+    def _replace(self, data: bytes) -> bool:
+        """Replace the file, or what it is a link to, by one that is complete; False if it was written by others."""
+        target = Path(os.path.realpath(self._path))
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+                with suppress(FileNotFoundError):
+                    os.fchmod(descriptor, target.stat().st_mode & 0o7777)
+            with suppress(FileNotFoundError):
+                if stamp_of(self._path) != self.stamp:
+                    return False
+            os.replace(name, target)
+            self.stamp = stamp_of(self._path)
+            return True
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+
+
+def fill(service: Service, content: Content, progress: Callable[[int], object] = lambda count: None) -> None:
+    """Store what a file has, without events. Raises FileError for an item that is not valid."""
+    for name, stored in service.representations.items():
+        texts = content.members[name]
+        items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
+        for first in range(0, len(items), TOGETHER * 10):
+            part = items[first : first + TOGETHER * 10]
+            service.store.write(partial(_insert, service, stored, part))
+            progress(sum(len(bytes(text)) for _, text in part))
+
+
+def _insert(
+    service: Service, stored: StoredRepresentation, items: list[tuple[Id, Buffer]], transaction: Transaction
+) -> None:
+    now, last = rfc3339(service.clock.time()), ""
+    for id, text in items:
+        try:
+            record = stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS)
+        except Problem as problem:
+            raise FileError(f"{stored.name}/{id}: {problem}") from None
+        transaction.insert(stored.name, record)
+        last = max(last, record.id)
+    use_ids(stored.resource, "", last, transaction)
+
+
+def _store(service: Service, edits: list[Edit], transaction: Transaction) -> None:
+    now = rfc3339(service.clock.time())
+    for name, id, text in edits:
+        stored = service.representations[name]
+        try:
+            before = transaction.read(name, stored.resource.key(id))
+        except RecordNotFound:
+            before = None
+        if text is None:
+            after, kind = None, "deleted"
+        elif before is None:
+            after, kind = (
+                stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS),
+                "created",
+            )
+            use_ids(stored.resource, "", after.id, transaction)
+        else:
+            after, kind = stored.revise(before, value_of(text), now=now, limits=NO_LIMITS), "updated"
+        if after is not before:
+            service.hooks.apply(transaction, Change(kind, stored, before, after, after.updated_at if after else now))
+
+
+def _is_equal(one: Buffer | None, other: Buffer | None) -> bool:
+    return one is other or (one is not None and other is not None and value_of(one) == value_of(other))
+
+
+def _apart(work: Callable[..., T], *arguments: Any) -> T:
+    """The result of work that blocks: under gevent in a thread of its own, so that requests continue."""
+    if monkey.is_module_patched("threading"):
+        done: T = get_hub().threadpool.apply(work, arguments)
+        return done
+    return work(*arguments)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

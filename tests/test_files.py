@@ -1,0 +1,437 @@
+"""A JSON file as a service: what of it is read and written, and that it stays the truth."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper import LiveServer
+from restkeeper.app import create_app
+from restkeeper.cli.common import progress_bar
+from restkeeper.cli.main import application_of_file
+from restkeeper.config import Config
+from restkeeper.features.files import FileOptions, application_of, declared_by
+from restkeeper.features.files.reading import FileError, parse, read, stamp_of
+from restkeeper.features.files.sync import FileSync
+from restkeeper.service import service_of
+from tests.live import ROOT, HttpResponse, send
+from tests.ports import free_ports
+from tests.waiting import SECONDS, until
+
+pytestmark = pytest.mark.needs("events")
+
+BLOG: dict[str, Any] = {
+    "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 200}],
+    "comments": [{"id": "a1", "text": "Nice", "postId": 1}],
+    "profile": {"name": "typicode"},
+}
+
+
+def block(name: str) -> str:
+    """A block of the page."""
+    page = (ROOT / "docs" / "prototyping.md").read_text(encoding="utf-8")
+    return page.partition(f"```{name}\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"a": [1,]}', "db.json:1:10: "),
+        ("[]", "db.json:1:1: the file is an array: it must be an object with a member for each collection"),
+        ('{\n "a": [{"id": 1}],\n "a": []}', "db.json:2:2: a name occurs twice, here or after it"),
+        ('{"a": [{"id": 1},\n  {"id": "x"}]}', 'db.json:2:3: a[1].id is "x", and others are as 1: use one type'),
+        ('{"a": [{"id": 1},\n  {"id": 1}]}', "db.json:2:3: a[1].id is 1 again: each id must be there once"),
+        ('{"a": [{"id": 1}, {}]}', "db.json:1:19: a[1]: some items have an id and some have none: give each one, or"),
+        ('{"a": [{"id": 1.5}]}', "db.json:1:8: a[0].id is 1.5: it must be an integer from 0, or 1 to 64 of"),
+        ('{"a": [{"id": "a b"}]}', 'db.json:1:8: a[0].id is "a b": it must be an integer from 0, or 1 to 64 of'),
+        ('{"a": [{"id": 1},\n  "ü", 2]}', "db.json:2:3: a[1] is a text: each element must be an object"),
+        ('{"ä": 1, "a": 3}', "db.json:1:2: 'ä' cannot be a path: use ASCII letters, digits and underscores"),
+        ('{"a": 3}', "db.json:1:7: 'a' is a number: it must be an array or an object"),
+        ('{"events": []}', "db.json:1:2: 'events' is a path of the service itself: use another name"),
+        ('{"a": [{"id": 1, "b": 1, "b": 2}]}', "db.json: a/1: the name 'b' occurs twice in one object"),
+        ("", "db.json:1:1: Expecting value"),
+    ],
+)
+def test_a_bad_file_is_named_in_one_line(text: str, reason: str) -> None:
+    """With its place."""
+    with pytest.raises(FileError) as error:
+        declared_by(Path("db.json"), parse(text.encode(), "db.json"), progress_bar)
+    assert str(error.value).startswith(reason)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("indent", ["  ", "    ", "\t", None])
+def test_a_file_that_is_written_keeps_its_form(indent: str | None) -> None:
+    """What is not changed stays as it was, byte for byte; new items are as the others."""
+    text = json.dumps({"$schema": "x", **BLOG}, indent=indent) + "\n"
+    content = parse(text.encode(), "db.json")
+    assert b"".join(content.text()).decode() == text
+    assert content.set("posts", 3, b'{"id":3,"tags":["a",{}],"price":1.10}')
+    assert content.set("posts", 1, None)
+    assert not content.set("posts", 2, b'{"views":200,"id":2,"title":"World"}')
+    changed = {"$schema": "x", **BLOG, "posts": [BLOG["posts"][1], {"id": 3, "tags": ["a", {}], "price": 1.5}]}
+    assert b"".join(content.text()).decode() == (json.dumps(changed, indent=indent) + "\n").replace("1.5", "1.10")
+
+
+def test_items_on_lines_of_their_own_stay_so() -> None:
+    """As people write them."""
+    text = b'{\r\n  "posts": [\r\n    { "id": 1 }\r\n  ]\r\n}'
+    content = parse(text, "db.json")
+    content.set("posts", 2, b'{"id":2,"a":[1]}')
+    assert b"".join(content.text()) == text.replace(b"1 }", b'1 },\r\n    {"id": 2, "a": [1]}')
+
+
+def test_items_without_ids_get_some() -> None:
+    """From 1, in the order of the file."""
+    content = parse(b'{"notes": [{"a": 1}, {}]}', "db.json")
+    assert content.given
+    assert json.loads(b"".join(content.text())) == {"notes": [{"id": 1, "a": 1}, {"id": 2}]}
+
+
+def test_relations_are_found_by_names(tmp_path: Path) -> None:
+    """Where all values are ids of the collection; the start says which, and which not."""
+    data = {
+        "people": [{"id": 1}],
+        "categories": [{"id": "a"}],
+        "things": [{"id": 1, "personId": 1, "category_id": "a", "boxId": 5}, {"id": 2, "personId": 1}],
+        "parts": [{"id": 1, "thingId": 1, "valid": 2}, {"id": 2, "thingId": 9}, {"id": 3, "thingId": True}],
+    }
+    found = declared_by(tmp_path / "db.json", parse(json.dumps(data).encode(), "db.json"), progress_bar)
+    assert found.references == {"things": {"personId": "people", "category_id": "categories"}}
+    assert found.lines == [
+        "things.personId → people",
+        "things.category_id → categories",
+        "parts.thingId: 2 of 3 values are no ids of things: no relation",
+    ]
+
+
+class Served:
+    """A file, its service in memory, and their synchronization, which a test runs step by step."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.restarts = file, list[int]()
+        self.app = application_of_file(file, config=Config())
+        service = service_of(self.app)
+        self.sync = FileSync(
+            file,
+            service,
+            read(file),
+            event=service.store.last_event(),
+            stamp=stamp_of(file),
+            restart=lambda: self.restarts.append(1),
+        )
+        self.client: FlaskClient = self.app.test_client()
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.file.read_bytes())
+
+    def edit(self, change: Callable[[Any], object]) -> None:
+        data = self.data
+        change(data)
+        self.file.write_text(json.dumps(data))
+
+    def get(self, path: str) -> Any:
+        return self.client.get(path).json
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Served:
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG, indent=2))
+    return Served(file)
+
+
+def test_collections_are_as_in_the_file(served: Served) -> None:
+    """No field is added, and none is lost."""
+    assert {name: served.get(f"/{name}") for name in BLOG} == BLOG
+
+
+def test_the_index_has_calls_to_copy(served: Served) -> None:
+    """Of each collection."""
+    page = served.client.get("/", headers={"Accept": "text/html"}).text
+    for call in ("/posts</", "/profile</", "/posts?sort=-id&amp;limit=3", "/comments?sort=-id&amp;limit=3"):
+        assert call.replace("</", "\n").strip() in page
+    assert "created_at" not in page
+
+
+def test_changes_are_written(served: Served) -> None:
+    """All that were made since, with one write; the file keeps its mode, and a link to it stays one."""
+    served.file.chmod(0o640)
+    real = served.file.rename(served.file.with_name("real.json"))
+    served.file.symlink_to(real.name)
+    served.sync.stamp = stamp_of(served.file)
+    assert served.client.post("/posts", json={"title": "New", "views": 1, "more": {"a": 1}}).status_code == 200
+    assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
+    assert served.client.delete("/posts/2").status_code == 200
+    assert served.client.patch("/profile", json={"name": "other"}).status_code == 200
+    served.sync.run_once()
+    assert served.data == {
+        "posts": [
+            {"id": 1, "title": "Hello", "views": 101},
+            {"id": 3, "title": "New", "views": 1, "more": {"a": 1}},
+        ],
+        "comments": BLOG["comments"],
+        "profile": {"name": "other"},
+    }
+    assert served.file.is_symlink() and real.stat().st_mode & 0o777 == 0o640
+    before = stamp_of(real)
+    served.sync.run_once()
+    assert stamp_of(real) == before
+
+
+def test_edits_are_served(served: Served) -> None:
+    """As changes of items, with events; the file is left as the editor has written it."""
+    tag = served.client.get("/posts/1").headers["ETag"]
+    served.edit(lambda data: data["posts"][0].update(views=7))
+    served.edit(lambda data: data["comments"].append({"id": "b2", "text": "x", "postId": 2}))
+    text = served.file.read_bytes()
+    served.sync.run_once()
+    assert served.get("/posts/1")["views"] == 7
+    assert served.get("/comments/b2")["text"] == "x"
+    assert served.client.get("/posts/1").headers["ETag"] != tag
+    assert [each["type"] for each in served.get("/api/v1/events")] == ["post.updated", "comment.created"]
+    served.sync.run_once()
+    assert served.file.read_bytes() == text
+    assert not served.restarts
+
+
+def test_a_bad_file_keeps_the_last_good_state(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named once, and is not written; when it is good again, what was changed meanwhile is written."""
+    good = served.file.read_text()
+    served.file.write_text(good[:-3])
+    for _ in range(4):
+        served.sync.run_once()
+    assert served.get("/posts") == BLOG["posts"]
+    assert served.client.delete("/posts/2").status_code == 200
+    served.sync.run_once()
+    assert served.file.read_text() == good[:-3]
+    assert capsys.readouterr().err.count("db.json:23:") == 1
+    served.file.write_text(good)
+    served.sync.run_once()
+    assert served.data["posts"] == BLOG["posts"][:1]
+
+
+def test_an_edit_and_requests_at_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are kept; of one item the request's, and a line has the edit."""
+    assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
+    assert served.client.post("/posts", json={"title": "New", "views": 1}).status_code == 200
+    served.edit(lambda data: data["posts"][0].update(views=7))
+    served.edit(lambda data: data["posts"][1].update(views=8))
+    served.sync.run_once()
+    assert [each["views"] for each in served.data["posts"]] == [101, 8, 1]
+    assert served.get("/posts") == served.data["posts"]
+    line = capsys.readouterr().err
+    assert "db.json: posts/1 was changed by a request, too; not taken: " in line and '"views": 7' in line
+
+
+def test_an_edit_just_before_the_write_is_not_overwritten(served: Served) -> None:
+    """The write sees that the file is another one, and the next look has both."""
+    assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
+    served.edit(lambda data: data["posts"][1].update(views=8))
+    assert served.sync.write() is False
+    assert [each["views"] for each in served.data["posts"]] == [100, 8]
+    served.sync.run_once()
+    assert [each["views"] for each in served.data["posts"]] == [101, 8]
+    assert served.get("/posts") == served.data["posts"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(albums=[]),
+        lambda data: data["posts"][0].update(views="many"),
+        lambda data: data["comments"][0].update(id=1),
+    ],
+)
+def test_an_edit_that_fits_no_more_begins_anew(served: Served, change: Callable[[Any], object]) -> None:
+    """What was changed by requests is written before."""
+    assert served.client.post("/posts", json={"title": "New", "views": 1}).status_code == 200
+    served.edit(change)
+    served.sync.run_once()
+    assert served.restarts and len(served.data["posts"]) == 3
+    assert {name: Served(served.file).get(f"/{name}") for name in served.data} == served.data
+
+
+def test_a_list_has_everything(tmp_path: Path) -> None:
+    """Up to a bound that is said; an edit of all items is served in several transactions."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps({"posts": [{"id": number, "views": 0} for number in range(450)]}))
+    served = Served(file)
+    assert served.get("/posts") == served.data["posts"]
+    served.edit(lambda data: [each.update(views=1) for each in data["posts"]])
+    served.sync.run_once()
+    assert served.get("/posts") == served.data["posts"]
+    assert served.get("/posts?limit=2") == [{"id": 0, "views": 1}, {"id": 1, "views": 1}]
+    assert served.client.get("/posts?limit=10001").status_code == 400
+
+
+def test_a_large_file_is_written_less_often(served: Served) -> None:
+    """A fifth of the time is spent on writing, at most; a small one is looked at ten times a second."""
+    served.client.delete("/posts/1")
+    served.sync.run_once()
+    assert served.sync.seconds > 0
+    served.sync.seconds = 2.0
+    assert served.sync.pause == 8.0
+    served.sync.seconds = 0.001
+    assert served.sync.pause == 0.1
+
+
+def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
+    """Instead of what the values show; items that it does not admit are named at the start."""
+    file, beside = tmp_path / "db.json", tmp_path / "db.schema.json"
+    file.write_text(json.dumps(BLOG))
+    post = {"type": "object", "properties": {"title": {"$ref": "#/$defs/short"}}, "required": ["title"]}
+    document = {"properties": {"posts": {"type": "array", "items": post}}}
+    beside.write_text(json.dumps({**document, "$defs": {"short": {"type": "string", "maxLength": 5}}}))
+    served = Served(file)
+    reply = served.client.post("/posts", json={"title": "too long"})
+    assert (reply.status_code, reply.json["errors"][0]["pointer"]) == (422, "#/title")
+    assert served.client.post("/posts", json={"title": "short"}).json == {"id": 3, "title": "short"}
+    beside.write_text(beside.read_text().replace("5", "4"))
+    with pytest.raises(SystemExit, match=r"^restkeeper: posts/1: .*title"):
+        Served(file)
+
+
+def test_a_file_in_the_harness(tmp_path: Path) -> None:
+    """Each space begins with what the file has, and the file stays as it is."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    with LiveServer(file, in_process=True) as server:
+        with server.space() as one, server.space(seed={"posts": [{"title": "x", "views": 1}]}) as other:
+            assert one.client.delete("/posts/1").status_code == 200
+            one.reset()
+            assert one.client.get("/posts").json == BLOG["posts"]
+            assert len(other.client.get("/posts").json) == 3
+    assert json.loads(file.read_bytes()) == BLOG
+
+
+def test_what_is_beside_the_file(tmp_path: Path) -> None:
+    """The folder public, without what is hidden or elsewhere, and routes.py."""
+    file, public = tmp_path / "db.json", tmp_path / "public"
+    file.write_text(block("log db.json"))
+    (public / "app").mkdir(parents=True)
+    (public / "app" / "index.html").write_text("<p>app")
+    (public / ".env").write_text("secret")
+    (public / "posts").write_text("shadowed")
+    (public / "link").symlink_to(file)
+    (tmp_path / "routes.py").write_text(block("python routes.py"))
+    app = application_of(create_app, file, FileOptions(read_only=True, strict=True), progress_bar, config=Config())
+    client = app.test_client()
+    page = client.get("/app/", buffered=True)
+    assert page.text == "<p>app"
+    assert client.get("/app/", headers={"If-None-Match": page.headers["ETag"]}, buffered=True).status_code == 304
+    assert [client.get(path).status_code for path in ("/.env", "/link", "/../db.json", "/nothing")] == [404] * 4
+    assert client.get("/posts").json == BLOG["posts"]
+    assert client.get("/hello").json == {"hello": "you"}
+    assert client.post("/posts/1/like").json["views"] == 101
+    assert client.post("/posts", json={"title": "x", "views": 1}).status_code == 405
+
+
+def test_faults_that_are_asked_for(tmp_path: Path) -> None:
+    """Of all requests, so many; the others wait."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    app = application_of(create_app, file, FileOptions(fail=0.5, delay=(0.001, 0.002)), progress_bar, config=Config())
+    statuses = {app.test_client().get("/posts").status_code for _ in range(60)}
+    assert statuses == {200, 503}
+
+
+class Server:
+    """`restkeeper FILE` in a process of its own; `lines` is what it has printed."""
+
+    def __init__(self, file: Path, *options: str) -> None:
+        (self.port,) = free_ports(1)
+        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(file.parent / "cache")}
+        self.log = file.with_suffix(".log")
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "restkeeper", str(file), "--port", str(self.port), *options],
+                env=environ,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        until(lambda: "serves" in self.lines or self.process.poll() is not None)
+
+    @property
+    def lines(self) -> str:
+        return self.log.read_text()
+
+    def send(self, method: str, path: str, body: Any = None) -> HttpResponse:
+        return send(self.port, method, path, body)
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        os.killpg(self.process.pid, number)
+        self.process.wait(timeout=SECONDS)
+
+
+@contextmanager
+def running(file: Path, *options: str) -> Iterator[Server]:
+    server = Server(file, *options)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.end()
+
+
+def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
+    """The file is never half of one, and after the next start it has all that was answered; an edit meanwhile wins."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG, indent=2))
+    with running(file) as server:
+        assert "comments.postId → posts" in server.lines
+        for number in range(30):
+            assert server.send("POST", "/posts", {"title": f"New {number}", "views": number}).status == 200
+        assert server.send("PATCH", "/posts/1", {"views": 101}).status == 200
+        server.end(signal.SIGKILL)
+    json.loads(file.read_bytes())
+    with running(file) as server:
+        until(lambda: len(json.loads(file.read_bytes())["posts"]) == 32)
+        assert server.send("GET", "/posts").json() == json.loads(file.read_bytes())["posts"]
+        assert server.send("DELETE", "/posts/32").status == 200
+        assert server.send("PATCH", "/posts/31", {"views": 1}).status == 200
+        server.end(signal.SIGKILL)
+    data = json.loads(file.read_bytes())
+    data["posts"] = [each | {"views": 9} for each in data["posts"] if each["id"] < 32]
+    file.write_text(json.dumps(data))
+    with running(file) as server:
+        assert server.send("GET", "/posts").json() == data["posts"] == json.loads(file.read_bytes())["posts"]
+        assert server.send("POST", "/posts", {"title": "Last", "views": 1}).status == 200
+        server.end()
+        assert json.loads(file.read_bytes())["posts"][-1]["title"] == "Last"
+
+
+def test_edits_of_a_running_service(tmp_path: Path) -> None:
+    """They are served soon, also those that let it start again; with --no-save, nothing is written."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    with running(file, "--no-save", "--delay", "1-2") as server:
+        assert server.send("DELETE", "/comments/a1").status == 200
+        file.write_text(json.dumps({**BLOG, "profile": {"name": "edited"}}))
+        until(lambda: server.send("GET", "/profile").json() == {"name": "edited"})
+        assert server.send("GET", "/comments").json() == []
+        file.write_text(json.dumps(BLOG).replace('"id": 1', '"x": 1, "x": 2, "id": 1', 1))
+        until(lambda: "posts/1: the name 'x' occurs twice" in server.lines)
+        file.write_text(text := json.dumps({**BLOG, "albums": [{"title": "x"}]}))
+        until(lambda: server.send("GET", "/albums").status == 200)
+        assert server.send("GET", "/albums").json() == [{"id": 1, "title": "x"}]
+        assert file.read_text() == text
+
+
+@pytest.mark.parametrize(("name", "text"), [("db.json", '{"a": [1,]}'), ("db.json5", "{}")])
+def test_a_start_that_cannot_be(tmp_path: Path, name: str, text: str) -> None:
+    """It ends with one line."""
+    (tmp_path / name).write_text(text)
+    server = Server(tmp_path / name)
+    assert server.process.wait(timeout=SECONDS)
+    assert server.lines.startswith(f"restkeeper: {name}:") and server.lines.count("\n") == 1

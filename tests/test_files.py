@@ -301,6 +301,28 @@ def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
         Served(file)
 
 
+def test_a_document_of_openapi_is_served(tmp_path: Path) -> None:
+    """Its collections, empty at first and validated; what is not served is named."""
+    file = tmp_path / "pets.json"
+    pet = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+        "required": ["name"],
+    }
+    body = {"content": {"application/json": {"schema": pet}}}
+    one = {"get": {"responses": {"200": body}}}
+    many = {"get": {"responses": {"200": {}}}, "post": {"requestBody": body, "responses": {"201": body}}}
+    paths = {"/pets": many, "/pets/{id}": one, "/login": {"post": {"responses": {"200": {}}}}}
+    file.write_text(json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths}))
+    with running(file) as server:
+        assert "POST /login: not served" in server.lines
+        assert server.send("POST", "/pets", {"name": "Rex"}).json() == {"id": 1, "name": "Rex"}
+        assert server.send("POST", "/pets", {"name": 1}).status == 422
+        assert server.send("DELETE", "/pets/1").status == 405
+    with running(file) as server:
+        assert server.send("GET", "/pets").json() == [{"id": 1, "name": "Rex"}]
+
+
 def test_a_file_in_the_harness(tmp_path: Path) -> None:
     """Each space begins with what the file has, and the file stays as it is."""
     file = tmp_path / "db.json"

@@ -3,7 +3,7 @@
 import atexit
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -21,6 +21,7 @@ from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, Problem
 from restkeeper.features.files.declaring import JsonSchema, resource_of
 from restkeeper.features.files.inference import Shape
+from restkeeper.features.files.openapi import collections_of, load
 from restkeeper.features.files.reading import (
     WITH_COMMENTS,
     Content,
@@ -60,13 +61,14 @@ class FileOptions:
 class Declared(NamedTuple):
     """What the collections of a file are declared by: JSON Schemas, and by collection the fields that refer to others.
 
-    `lines` are what the start says of it.
+    `lines` are what the start says of it. Of an OpenAPI document, `methods` has those that it describes.
     """
 
     schemas: dict[str, JsonSchema]
     references: dict[str, dict[str, str]]
     kinds: list[tuple[str, str]]
     lines: list[str]
+    methods: dict[str, Sequence[str]] = {}  # noqa: RUF012 - never changed
 
     def resources(self, options: FileOptions, notes: list[str]) -> list[Resource]:
         """The declarations; `notes` gets what fields cannot check. Raises ValueError."""
@@ -78,11 +80,27 @@ class Declared(NamedTuple):
                 singleton=kind == "singleton",
                 references=self.references.get(name, {}),
                 strict=options.strict,
-                methods=("GET",) if options.read_only else METHODS,
+                methods=("GET",) if options.read_only else self.methods.get(name, METHODS),
                 notes=notes,
             )
             for name, kind in self.kinds
         ]
+
+
+def opened(path: Path) -> tuple[Content, Declared | None]:
+    """The content of a file; an OpenAPI document has no items, and declares its collections. Raises FileError."""
+    document, lines = load(path, path.read_bytes()), list[str]()
+    if document is None:
+        return read(path), None
+    try:
+        found = collections_of(document, lines)
+    except ValueError as error:
+        raise FileError(f"{path.name}: {error}") from None
+    schemas = {name: each.schema for name, each in found.items()}
+    methods = {name: each.methods for name, each in found.items()}
+    kinds = [(name, each.ids) for name, each in found.items()]
+    content = Content({name: {} for name in found}, source=path.read_bytes())
+    return content, Declared(schemas, {}, kinds, lines, methods)
 
 
 def declared_by(path: Path, content: Content, progress: Progress) -> Declared:
@@ -171,12 +189,15 @@ def application_of(
     try:
         if saves and path.suffix.lower() in WITH_COMMENTS:
             raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
-        stamp, content = stamp_of(path), read(path)
+        stamp, (content, described) = stamp_of(path), opened(path)
+        saves = saves and not described
         mark = _read_mark(working) if working else None
         if working and mark and mark.digest != _digest(path, content.source, options):  # it was edited meanwhile
-            _write_rest(create, path, content, stamp, mark, settings)
-            stamp, content, mark = stamp_of(path), read(path), None
-        declared = mark.declared if mark else declared_by(path, content, progress)
+            if not described:
+                _write_rest(create, path, content, stamp, mark, settings)
+                stamp, content = stamp_of(path), read(path)
+            mark = None
+        declared = mark.declared if mark else described or declared_by(path, content, progress)
         notes: list[str] = []
         resources = declared.resources(options, notes)
         blueprints = _own(path.with_name("routes.py"), resources)
@@ -206,6 +227,8 @@ def application_of(
     if not serves:
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in content.members.items()]
         say("\n  ".join([f"{path.name}: {', '.join(counts)}", *declared.lines, *notes]))
+        return app
+    if described:
         return app
 
     def check(edited: Content) -> None:

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from click.testing import CliRunner
 from flask.testing import FlaskClient
 
 from restkeeper import LiveServer
 from restkeeper.app import create_app
 from restkeeper.cli.common import progress_bar
-from restkeeper.cli.main import application_of_file
+from restkeeper.cli.main import application_of_file, main
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of, declared_by
 from restkeeper.features.files.reading import FileError, parse, read, stamp_of
@@ -299,6 +301,22 @@ def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
     beside.write_text(beside.read_text().replace("5", "4"))
     with pytest.raises(SystemExit, match=r"^restkeeper: posts/1: .*title"):
         Served(file)
+
+
+def test_the_commands_of_a_file(tmp_path: Path) -> None:
+    """Its schema, which admits it; and the service that it has become."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    run = CliRunner()
+    schema = run.invoke(main, ["schema", str(file)]).output
+    jsonschema.validate(BLOG, json.loads(schema))
+    (tmp_path / "db.schema.json").write_text(schema)
+    assert Served(file).get("/posts") == BLOG["posts"]
+    ejected = run.invoke(main, ["eject", str(file), str(tmp_path / "shop")])
+    assert ejected.exit_code == 0, ejected.output
+    assert (tmp_path / "shop" / "resources" / "posts.py").is_file()
+    file.write_text("[]")
+    assert run.invoke(main, ["schema", str(file)]).output.startswith("Error: db.json:1:1: the file is an array")
 
 
 def test_a_document_of_openapi_is_served(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ COMMANDS = {
     "serve": "restkeeper.cli.serve:serve_folder",
     "harness": "restkeeper.cli.serve:serve_harness",
     "FILE": "restkeeper.cli.serve:serve_file",
+    "schema": "restkeeper.cli.files:schema",
+    "eject": "restkeeper.cli.files:eject",
     "keys": "restkeeper.cli.keys:keys",
     "import": "restkeeper.cli.importing:import_items",
     "export": "restkeeper.cli.exporting:export_items",
@@ -38,7 +40,16 @@ COMMANDS = {
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
 }
-WITHOUT_SERVICE = {"new", "serve", "harness", "FILE", "contract", "copy"}  # they need none, or load it themselves
+WITHOUT_SERVICE = {
+    "new",
+    "serve",
+    "harness",
+    "FILE",
+    "schema",
+    "eject",
+    "contract",
+    "copy",
+}  # they need none, or load it themselves
 FILE = "app.py"
 SUFFIXES = (".json", ".json5", ".jsonc", ".yaml", ".yml")  # of files that are served: `restkeeper db.json`
 LISTS = {"page_limit": 10_000, "page_limit_max": 10_000, "page_bytes": 16 * 1024 * 1024}  # of a file: has all items
@@ -76,7 +87,7 @@ def main(context: click.Context) -> None:
 
 def add_commands(app: Flask) -> None:
     """Add the commands that work with a service to `flask`."""
-    for name in COMMANDS.keys() - {"new", "serve", "harness", "FILE"}:
+    for name in COMMANDS.keys() - {"new", "serve", "harness", "FILE", "schema", "eject"}:
         app.cli.add_command(_command(name))
 
 

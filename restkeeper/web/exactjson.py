@@ -40,6 +40,7 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
 Buffer = bytes | msgspec.Raw
 NUL = b"\\u0000"  # in every text of `dumps` that has NUL in a string, and in some others
+INDENTED = orjson.OPT_INDENT_2  # an option of `dumps`
 EncodeError = orjson.JSONEncodeError  # of `dumps`, where a string is no text
 
 

@@ -68,7 +68,7 @@ class Declared(NamedTuple):
     references: dict[str, dict[str, str]]
     kinds: list[tuple[str, str]]
     lines: list[str]
-    methods: dict[str, Sequence[str]] = {}  # noqa: RUF012 - never changed
+    methods: Mapping[str, Sequence[str]] = {}  # noqa: RUF012 - never changed
 
     def resources(self, options: FileOptions, notes: list[str]) -> list[Resource]:
         """The declarations; `notes` gets what fields cannot check. Raises ValueError."""

@@ -1,0 +1,55 @@
+"""`restkeeper schema` and `eject`: what a JSON file has become."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from shlex import quote
+
+import click
+
+from restkeeper.cli.common import Command, progress_bar
+from restkeeper.cli.new import write_service
+from restkeeper.features.files import Declared, FileOptions, declared_by, opened
+from restkeeper.features.files.eject import eject as write_collections
+from restkeeper.features.files.reading import FileError
+from restkeeper.web import exactjson
+
+_FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+
+
+@click.command("schema", cls=Command)
+@_FILE
+def schema(file: Path) -> None:
+    """Print the JSON Schema that the values of a JSON FILE have. Edited beside it, as db.schema.json, it is used."""
+    declared, _ = _read(file)
+    parts = {
+        name: each if kind == "singleton" else {"type": "array", "items": each}
+        for (name, kind), each in zip(declared.kinds, declared.schemas.values(), strict=True)
+    }
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": parts}
+    click.echo(exactjson.dumps(document, option=exactjson.INDENTED))
+
+
+@click.command("eject", cls=Command)
+@_FILE
+@click.argument("folder", type=click.Path(path_type=Path))
+def eject(file: Path, folder: Path) -> None:
+    """Write the service that a JSON FILE has become to the new FOLDER, with the data as samples."""
+    declared, texts = _read(file)
+    resources = declared.resources(FileOptions(), [])
+    write_service(folder, None, partial(write_collections, resources=resources, texts=texts))
+    click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
+
+
+def _read(file: Path) -> tuple[Declared, dict[str, Sequence[bytes]]]:
+    """What declares the collections of a file, and the texts of their items. Raises ClickException."""
+    try:
+        content, declared = opened(file)
+        declared = declared or declared_by(file, content, progress_bar)
+    except FileError as error:
+        raise click.ClickException(str(error)) from None
+    texts: dict[str, Sequence[bytes]] = {
+        name: [*map(bytes, each.values())] if isinstance(each, dict) else [bytes(each)]
+        for name, each in content.members.items()
+    }
+    return declared, texts

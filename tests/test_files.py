@@ -17,7 +17,6 @@ from flask.testing import FlaskClient
 
 from restkeeper import LiveServer
 from restkeeper.app import create_app
-from restkeeper.cli.common import progress_bar
 from restkeeper.cli.main import application_of_file, main
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of, declared_by
@@ -65,7 +64,7 @@ def block(name: str) -> str:
 def test_a_bad_file_is_named_in_one_line(text: str, reason: str) -> None:
     """With its place."""
     with pytest.raises(FileError) as error:
-        declared_by(Path("db.json"), parse(text.encode(), "db.json"), progress_bar)
+        declared_by(Path("db.json"), parse(text.encode(), "db.json"))
     assert str(error.value).startswith(reason)
     assert "\n" not in str(error.value)
 
@@ -106,7 +105,7 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
         "things": [{"id": 1, "personId": 1, "category_id": "a", "boxId": 5}, {"id": 2, "personId": 1}],
         "parts": [{"id": 1, "thingId": 1, "valid": 2}, {"id": 2, "thingId": 9}, {"id": 3, "thingId": True}],
     }
-    found = declared_by(tmp_path / "db.json", parse(json.dumps(data).encode(), "db.json"), progress_bar)
+    found = declared_by(tmp_path / "db.json", parse(json.dumps(data).encode(), "db.json"))
     assert found.references == {"things": {"personId": "people", "category_id": "categories"}}
     assert found.lines == [
         "things.personId → people",
@@ -364,7 +363,7 @@ def test_what_is_beside_the_file(tmp_path: Path) -> None:
     (public / "posts").write_text("shadowed")
     (public / "link").symlink_to(file)
     (tmp_path / "routes.py").write_text(block("python routes.py"))
-    app = application_of(create_app, file, FileOptions(read_only=True, strict=True), progress_bar, config=Config())
+    app = application_of(create_app, file, FileOptions(read_only=True, strict=True), config=Config())
     client = app.test_client()
     page = client.get("/app/", buffered=True)
     assert page.text == "<p>app"
@@ -380,7 +379,7 @@ def test_faults_that_are_asked_for(tmp_path: Path) -> None:
     """Of all requests, so many; the others wait."""
     file = tmp_path / "db.json"
     file.write_text(json.dumps(BLOG))
-    app = application_of(create_app, file, FileOptions(fail=0.5, delay=(0.001, 0.002)), progress_bar, config=Config())
+    app = application_of(create_app, file, FileOptions(fail=0.5, delay=(0.001, 0.002)), config=Config())
     statuses = {app.test_client().get("/posts").status_code for _ in range(60)}
     assert statuses == {200, 503}
 

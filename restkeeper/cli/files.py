@@ -7,7 +7,7 @@ from shlex import quote
 
 import click
 
-from restkeeper.cli.common import Command, progress_bar
+from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
 from restkeeper.features.files import Declared, FileOptions, declared_by, opened
 from restkeeper.features.files.eject import eject as write_collections
@@ -45,7 +45,7 @@ def _read(file: Path) -> tuple[Declared, dict[str, Sequence[bytes]]]:
     """What declares the collections of a file, and the texts of their items. Raises ClickException."""
     try:
         content, declared = opened(file)
-        declared = declared or declared_by(file, content, progress_bar)
+        declared = declared or declared_by(file, content)
     except FileError as error:
         raise click.ClickException(str(error)) from None
     texts: dict[str, Sequence[bytes]] = {

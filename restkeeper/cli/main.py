@@ -40,16 +40,8 @@ COMMANDS = {
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
 }
-WITHOUT_SERVICE = {
-    "new",
-    "serve",
-    "harness",
-    "FILE",
-    "schema",
-    "eject",
-    "contract",
-    "copy",
-}  # they need none, or load it themselves
+NO_COMMANDS = {"new", "serve", "harness", "FILE", "schema", "eject"}  # of `flask`
+WITHOUT_SERVICE = NO_COMMANDS | {"contract", "copy"}  # they need none, or load it themselves
 FILE = "app.py"
 SUFFIXES = (".json", ".json5", ".jsonc", ".yaml", ".yml")  # of files that are served: `restkeeper db.json`
 LISTS = {"page_limit": 10_000, "page_limit_max": 10_000, "page_bytes": 16 * 1024 * 1024}  # of a file: has all items
@@ -87,7 +79,7 @@ def main(context: click.Context) -> None:
 
 def add_commands(app: Flask) -> None:
     """Add the commands that work with a service to `flask`."""
-    for name in COMMANDS.keys() - {"new", "serve", "harness", "FILE", "schema", "eject"}:
+    for name in COMMANDS.keys() - NO_COMMANDS:
         app.cli.add_command(_command(name))
 
 
@@ -107,11 +99,8 @@ def application_of_file(
 ) -> Application:
     """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
     files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
-    progress = import_module("restkeeper.cli.common").progress_bar
     config = config and replace(config, **LISTS)
-    made: Application = files.application_of(
-        create, file, files.FileOptions(**options), progress, config=config, serves=serves
-    )
+    made: Application = files.application_of(create, file, files.FileOptions(**options), config=config, serves=serves)
     return made
 
 

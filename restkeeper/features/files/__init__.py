@@ -4,8 +4,9 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,6 +14,7 @@ from signal import SIGTERM
 from threading import Thread
 from typing import Any, NamedTuple
 
+import click
 from flask import Blueprint, Request, Response, send_file
 
 import restkeeper
@@ -43,8 +45,6 @@ from restkeeper.web.application import Application
 
 SQLITE = "sqlite:///"
 _IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}
-
-Progress = Callable[[str, int], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def opened(path: Path) -> tuple[Content, Declared | None]:
     return content, Declared(schemas, {}, kinds, lines, methods)
 
 
-def declared_by(path: Path, content: Content, progress: Progress) -> Declared:
+def declared_by(path: Path, content: Content) -> Declared:
     """What the collections of a file are declared by: those of the schema beside it, or else of its values.
 
     Raises FileError.
@@ -119,7 +119,7 @@ def declared_by(path: Path, content: Content, progress: Progress) -> Declared:
         except (AttributeError, InvalidJson, KeyError, TypeError) as error:
             raise FileError(f"{beside.name}: no JSON Schema of an object with properties: {error}") from None
     schemas, found = dict[str, JsonSchema](), dict[str, dict[str, set[Any]]]()
-    with progress("reading", sum(map(len, content.collections.values()))) as bar:
+    with _progress("reading", sum(map(len, content.collections.values()))) as bar:
         for name, member in content.members.items():
             if name[0] == "$":
                 continue
@@ -173,7 +173,6 @@ def application_of(
     create: Callable[..., Application],
     path: Path,
     options: FileOptions,
-    progress: Progress,
     *,
     config: Config | None = None,
     serves: bool = False,
@@ -197,7 +196,7 @@ def application_of(
                 _write_rest(create, path, content, stamp, mark, settings)
                 stamp, content = stamp_of(path), read(path)
             mark = None
-        declared = mark.declared if mark else described or declared_by(path, content, progress)
+        declared = mark.declared if mark else described or declared_by(path, content)
         notes: list[str] = []
         resources = declared.resources(options, notes)
         blueprints = _own(path.with_name("routes.py"), resources)
@@ -207,7 +206,7 @@ def application_of(
         def begin(app: Application, service: Service) -> None:
             _install(app, service, path, options)
             if not mark:
-                with progress("storing", len(content.source)) as bar:
+                with _progress("storing", len(content.source)) as bar:
                     fill(service, content, bar.update)
 
         app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
@@ -231,11 +230,6 @@ def application_of(
     if described:
         return app
 
-    def check(edited: Content) -> None:
-        """Try to serve it in memory."""
-        resources = declared_by(path, edited, progress).resources(options, [])
-        create(Config(), resources, begin=lambda app, service: fill(service, edited))
-
     def restart() -> None:
         """End this process: the server starts another one, which reads the file as if it were the first time."""
         if working:
@@ -243,11 +237,33 @@ def application_of(
         os.kill(os.getpid(), SIGTERM)
 
     sync = FileSync(
-        path, service, content, event=event, stamp=stamp, saves=saves, on_write=note, check=check, restart=restart
+        path,
+        service,
+        content,
+        event=event,
+        stamp=stamp,
+        saves=saves,
+        on_write=note,
+        check=partial(_try, create, path, options),
+        restart=restart,
     )
     Thread(target=sync.run, name="file", daemon=True).start()  # a greenlet, by gevent
     atexit.register(sync.finish)
     return app
+
+
+def _progress(label: str, length: int) -> Any:
+    """A progress bar, if stderr is a terminal and there is something to wait for."""
+    hidden = length < 10_000 or not sys.stderr.isatty()
+    return click.progressbar(
+        length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=length // 200 + 1
+    )
+
+
+def _try(create: Callable[..., Application], path: Path, options: FileOptions, content: Content) -> None:
+    """Serve a content in memory. Raises FileError or ValueError if that cannot be."""
+    resources = declared_by(path, content).resources(options, [])
+    create(Config(), resources, begin=lambda app, service: fill(service, content))
 
 
 def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -260,6 +261,17 @@ def test_an_edit_that_fits_no_more_begins_anew(served: Served, change: Callable[
     served.sync.run_once()
     assert served.restarts and len(served.data["posts"]) == 3
     assert {name: Served(served.file).get(f"/{name}") for name in served.data} == served.data
+
+
+def test_a_write_that_failed_is_repeated(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk."""
+    served.client.delete("/posts/1")
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr(os, "replace", Mock(side_effect=OSError("the disk is full")))
+        served.sync.run_once()
+    assert served.data == BLOG and len(list(served.file.parent.iterdir())) == 1
+    served.sync.run_once()
+    assert len(served.data["posts"]) == 1
 
 
 def test_a_list_has_everything(tmp_path: Path) -> None:

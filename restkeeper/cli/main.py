@@ -51,7 +51,7 @@ ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if name != "FILE"]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return _command(cmd_name) if cmd_name in COMMANDS else None

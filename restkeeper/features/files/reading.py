@@ -270,7 +270,7 @@ def _as_json(path: Path, data: bytes) -> bytes:
         value = import_module("json5").loads(data.decode(), parse_float=Decimal, allow_duplicate_keys=False)
         return exactjson.dumps(value)
     except (ValueError, RecursionError, exactjson.EncodeError) as error:
-        raise FileError(f"{path.name}: {error}") from None
+        raise FileError(str(error).replace("<string>", path.name)) from None
 
 
 def stamp_of(path: Path) -> tuple[int, ...]:

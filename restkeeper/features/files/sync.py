@@ -67,16 +67,22 @@ class FileSync:
         self._seen: tuple[int, ...] = ()  # of a file that cannot be read
         self.content, self.event, self.stamp = content, event, stamp
         self.is_bad = self.is_over = False
+        self.is_behind = False  # the file: its content has more than was written
         self.reason = ""  # to start again
         self.seconds = 0.0  # that the last write took
 
     def run(self) -> None:
         """Synchronize until the process ends."""
+        failure = ""
         while not self.is_over:
             time.sleep(self.pause)
             self.seconds = 0.0
-            with suppress(StoreError):  # it is away: the next time
+            try:
                 self.run_once()
+                failure = ""
+            except (StoreError, OSError) as error:
+                if failure != (failure := str(error)):
+                    say(f"{self._path.name}: cannot be read or written now: {failure}")
 
     @property
     def pause(self) -> float:
@@ -95,7 +101,7 @@ class FileSync:
     def finish(self) -> None:
         """Write what is not written yet, before the process ends."""
         if not (self.is_over or self.is_bad):
-            with suppress(StoreError):
+            with suppress(StoreError, OSError):
                 self.write()
         self.is_over = True
 
@@ -111,12 +117,13 @@ class FileSync:
                 self._refuse(name, id, "an edit", text)
             changes = taken
         changed = [self.content.set(*each) for each in changes]
-        if self._saves and (any(changed) or self.content.given):
+        self.is_behind = self._saves and (self.is_behind or any(changed) or self.content.given)
+        if self.is_behind:
             began = time.monotonic()
             data = b"".join(self.content.text())
             if not _apart(self._replace, data):
                 return False
-            self.content = self.content._replace(given=False)
+            self.content, self.is_behind = self.content._replace(given=False), False
             self.seconds = time.monotonic() - began
             self._on_write(data, last)
         self.event = last
@@ -169,7 +176,7 @@ class FileSync:
             self._seen = stamp
             return
         self.content, self.stamp, self.reason = edited, stamp, reason
-        self.is_bad, self._seen = False, ()
+        self.is_bad, self.is_behind, self._seen = False, False, ()
         if reason:
             say(f"{self._path.name}: {reason}: the service starts again")
 
@@ -204,13 +211,20 @@ class FileSync:
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-                with suppress(FileNotFoundError):
-                    os.fchmod(descriptor, target.stat().st_mode & 0o7777)
+                with suppress(FileNotFoundError, PermissionError):
+                    former = target.stat()
+                    os.fchmod(descriptor, former.st_mode & 0o7777)
+                    os.fchown(descriptor, former.st_uid, former.st_gid)
             with suppress(FileNotFoundError):
                 if stamp_of(self._path) != self.stamp:
                     return False
             os.replace(name, target)
             self.stamp = stamp_of(self._path)
+            folder = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # before anything says that the file was written
+            finally:
+                os.close(folder)
             return True
         finally:
             with suppress(FileNotFoundError):

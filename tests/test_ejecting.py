@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from restkeeper import LiveServer
+from restkeeper.cli.main import main
 from restkeeper.cli.new import write_service
 from restkeeper.features.files.declaring import resource_of
 from restkeeper.features.files.eject import eject
@@ -172,3 +175,21 @@ def test_yaml_is_read_as_json(tmp_path: Path) -> None:
     for text, value in (('{"a": [], "openapi": "3.1"}', {"a": [], "openapi": "3.1"}), ('{"a": []}', None), ("[", None)):
         other.write_text(text)
         assert load(other, other.read_bytes()) == value
+
+
+def test_the_schema_beside_a_file_can_refer_to_its_parts(tmp_path: Path) -> None:
+    """Of the items of a collection, too; what is no schema is named with its file."""
+    (tmp_path / "db.json").write_text(json.dumps({"posts": [{"id": 1}]}))
+    beside = tmp_path / "db.schema.json"
+    document: Any = {"properties": {"posts": {"type": "array", "items": {"$ref": "#/$defs/post"}}}}
+    document["$defs"] = {"post": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}}
+    beside.write_text(json.dumps(document))
+    with LiveServer(tmp_path / "db.json", in_process=True) as server, server.space() as space:
+        assert space.client.put("/posts/1", json={"name": "long"}).status_code == 422
+    document["$defs"] = {}
+    beside.write_text(json.dumps(document))
+    run = CliRunner().invoke(main, ["eject", str(tmp_path / "db.json"), str(tmp_path / "shop")])
+    assert (run.exit_code, run.output) == (
+        1,
+        "Error: db.schema.json: posts[]: $ref: '#/$defs/post' is not in this document\n",
+    )

@@ -33,11 +33,18 @@ def schema(file: Path) -> None:
 @click.command("eject", cls=Command)
 @_FILE
 @click.argument("folder", type=click.Path(path_type=Path))
-def eject(file: Path, folder: Path) -> None:
+@click.option("--engine", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="As for `restkeeper new`.")
+def eject(file: Path, folder: Path, engine: Path | None) -> None:
     """Write the service that a JSON FILE has become to the new FOLDER, with the data as samples."""
     declared, texts = _read(file)
-    resources = declared.resources(FileOptions(), [])
-    write_service(folder, None, partial(write_collections, resources=resources, texts=texts))
+    notes = list[str]()
+    try:
+        resources = declared.resources(FileOptions(), notes)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    for note in notes:
+        click.echo(f"  {note}")
+    write_service(folder, engine, partial(write_collections, resources=resources, texts=texts))
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 

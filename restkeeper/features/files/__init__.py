@@ -21,7 +21,7 @@ import restkeeper
 from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, Problem
-from restkeeper.features.files.declaring import JsonSchema, resource_of
+from restkeeper.features.files.declaring import JsonSchema, inlined, resource_of
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
 from restkeeper.features.files.reading import (
@@ -89,10 +89,10 @@ class Declared(NamedTuple):
 
 def opened(path: Path) -> tuple[Content, Declared | None]:
     """The content of a file; an OpenAPI document has no items, and declares its collections. Raises FileError."""
-    document, lines = load(path, path.read_bytes()), list[str]()
-    if document is None:
-        return read(path), None
+    lines = list[str]()
     try:
+        if (document := load(path, path.read_bytes())) is None:
+            return read(path), None
         found = collections_of(document, lines)
     except ValueError as error:
         raise FileError(f"{path.name}: {error}") from None
@@ -110,14 +110,15 @@ def declared_by(path: Path, content: Content) -> Declared:
     """
     beside = path.with_suffix(".schema.json")
     parts: dict[str, Any] = {}
+    lines: list[str] = []
     if beside.is_file():
         try:
             document = exactjson.loads(beside.read_bytes())
-            parts = {
-                name: {**part, "$defs": document.get("$defs", {})} for name, part in document["properties"].items()
-            }
+            parts = {name: inlined(part, document, name, lines) for name, part in document["properties"].items()}
         except (AttributeError, InvalidJson, KeyError, TypeError) as error:
             raise FileError(f"{beside.name}: no JSON Schema of an object with properties: {error}") from None
+        except ValueError as error:
+            raise FileError(f"{beside.name}: {error}") from None
     schemas, found = dict[str, JsonSchema](), dict[str, dict[str, set[Any]]]()
     with _progress("reading", sum(map(len, content.collections.values()))) as bar:
         for name, member in content.members.items():
@@ -139,8 +140,9 @@ def declared_by(path: Path, content: Content) -> Declared:
                     bar.update(1000)
             part = parts.get(name) or shape.schema()
             is_list = name in parts and isinstance(member, dict)
-            schemas[name] = {"$defs": part["$defs"], **part.get("items", {})} if is_list else part
-    references, lines = _relations(content.collections, found)
+            schemas[name] = part.get("items", {}) if is_list else part
+    references, relations = _relations(content.collections, found)
+    lines += relations
     kinds = [(name, kind) for name, kind in content.kinds() if name[0] != "$"]
     return Declared(schemas, references, kinds, lines)
 

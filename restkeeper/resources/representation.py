@@ -28,6 +28,8 @@ MOVING = {"updated_at", "version"}  # of the read-only fields, those that a chan
 _ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
 _TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
 _ID = re.compile(rb'\A{"id":"[^"]*",?')
+_SERVER_FIELDS = ServerFieldsSchema()
+_WITH_INTEGERS = {ids: ServerFieldsSchema.from_dict({"id": IntegerId(*bounds)})() for ids, bounds in INTEGERS.items()}
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
 
 JsonObject = dict[str, Any]
@@ -140,8 +142,7 @@ class StoredRepresentation(Representation):
         self.queryable = Queryable(own.fields, own.names)
         self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
         self._schema = own.loading
-        id: dict[str, Any] = {"id": IntegerId(*INTEGERS[resource.ids])} if resource.ids in INTEGERS else {}
-        self._server_fields = ServerFieldsSchema.from_dict(id)()
+        self._server_fields = _WITH_INTEGERS.get(resource.ids, _SERVER_FIELDS)
         self._is_exact = all(map(is_exact, own.definitions.values()))
         self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
         self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)

@@ -115,7 +115,7 @@ loglevel = "warning"
 
 
 # About the application, before the first worker.
-_found: dict[str, Any] = {"collections": [], "can_call": True, "docs": False}
+_found: dict[str, Any] = {"collections": [], "can_call": True, "pages": []}
 
 
 def on_starting(server: Any) -> None:
@@ -162,8 +162,12 @@ def _try_application(app: Any) -> dict[str, Any] | None:
             if "openapi" in service.features:
                 for version in service.served:
                     document(made, service, version.name)  # so that a wrong declaration is found now
-            has_docs = any(rule.rule == "/docs" for rule in made.url_map.iter_rules())
-            found = {"collections": [each.name for each in service.resources], "can_call": can_call, "docs": has_docs}
+            paths = {rule.rule for rule in made.url_map.iter_rules()}
+            found = {
+                "collections": [each.name for each in service.resources],
+                "can_call": can_call,
+                "pages": [name for name in ("docs", "browse") if f"/{name}" in paths],
+            }
             service.store.open()
             found["stores"] = [] if service.location.temporary else [service.location.name]
             service.store.close()
@@ -222,7 +226,7 @@ def _welcome(addresses: list[str], collections: list[str]) -> None:
     source = f"of {os.environ['RESTKEEPER_FILE']}" if "RESTKEEPER_FILE" in os.environ else f"stored in {_location.name}"
     lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, {source}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
-        lines += [f"\n  docs        {addresses[0]}/docs"] if _found["docs"] else []
+        lines += ["", *(f"  {name:<11} {addresses[0]}/{name}" for name in _found["pages"])]
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []
         lines += ["\nStop it with Ctrl-C."]
     if _config.harness:

@@ -37,6 +37,20 @@ BLOG: dict[str, Any] = {
 }
 
 
+ROUTES = """
+from flask import Blueprint
+from restkeeper import needs
+
+more = Blueprint("more", __name__)
+blueprints = [more]
+
+@more.get("/hello")
+@needs("public")
+def hello():
+    return {"hello": "you"}
+"""
+
+
 def block(name: str) -> str:
     """A block of the page."""
     page = (ROOT / "docs" / "prototyping.md").read_text(encoding="utf-8")
@@ -374,7 +388,7 @@ def test_what_is_beside_the_file(tmp_path: Path) -> None:
     (public / ".env").write_text("secret")
     (public / "posts").write_text("shadowed")
     (public / "link").symlink_to(file)
-    (tmp_path / "routes.py").write_text(block("python routes.py"))
+    (tmp_path / "routes.py").write_text(f"{block('python routes.py')}\n{ROUTES}")
     app = application_of(create_app, file, FileOptions(read_only=True, strict=True), config=Config())
     client = app.test_client()
     page = client.get("/app/", buffered=True)

@@ -487,6 +487,7 @@ def test_edits_of_a_running_service(tmp_path: Path) -> None:
         assert server.send("GET", "/comments").json() == []
         file.write_text(json.dumps(BLOG).replace('"id": 1', '"x": 1, "x": 2, "id": 1', 1))
         until(lambda: "posts/1: the name 'x' occurs twice" in server.lines)
+        assert "Traceback" not in server.lines
         file.write_text(text := json.dumps({**BLOG, "albums": [{"title": "x"}]}))
         until(lambda: server.send("GET", "/albums").status == 200)
         assert server.send("GET", "/albums").json() == [{"id": 1, "title": "x"}]

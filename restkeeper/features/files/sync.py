@@ -284,10 +284,21 @@ def _is_equal(one: Buffer | None, other: Buffer | None) -> bool:
 
 def _apart(work: Callable[..., T], *arguments: Any) -> T:
     """The result of work that blocks: under gevent in a thread of its own, so that requests continue."""
-    if monkey.is_module_patched("threading"):
-        done: T = get_hub().threadpool.apply(work, arguments)
-        return done
-    return work(*arguments)
+    if not monkey.is_module_patched("threading"):
+        return work(*arguments)
+    result, error = get_hub().threadpool.apply(_outcome, (work, arguments))
+    if error:
+        raise error
+    done: T = result
+    return done
+
+
+def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> tuple[T | None, Exception | None]:
+    """What work returns, or raises of a file: gevent prints a traceback of what a thread raises."""
+    try:
+        return work(*arguments), None
+    except (FileError, InvalidJson, OSError, ValueError) as error:
+        return None, error
 
 
 def say(line: str) -> None:

@@ -5,23 +5,29 @@
     _page=3&_limit=10, _start=20&_limit=10      offset=20&limit=10           json-server 0.17
     _sort=price,name&_order=DESC,ASC            sort=-price,name             all three
     price_gte=5                                 price[gte]=5                 all three
-    _embed=orders&_expand=customer              embed=orders&embed=customer  json-server 0.17, ra-data-json-server
+    _sort=-price,name                           sort=-price,name             json-server 1
+    _page=3&_per_page=10                        offset=20&limit=10           json-server 1
+    price:gte=5, name:contains=x                price[gte]=5, name[like]=x   json-server 1
+    _where={"or":[{"price":5},{"stock":{"lt":2}}]}   or=(price="5",stock[lt]="2")   json-server 1
+    _embed=orders&_expand=customer              embed=orders&embed=customer  json-server, ra-data-json-server
     range=[20,29]                               offset=20&limit=10           ra-data-simple-rest
     sort=["price","DESC"]                       sort=-price                  ra-data-simple-rest
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
     embed=["orders","customer"]                 embed=orders&embed=customer  ra-data-simple-rest
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
-Range header has the same content and is ignored.
+Range header has the same content and is ignored. The response to `_per_page` is an object around the list, as of
+json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
+from itertools import chain, product, zip_longest
+from math import prod
 from typing import Any
 
 import orjson
-from flask import Response, after_this_request, request
+from flask import Response, after_this_request, has_request_context, request
 from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
@@ -29,32 +35,43 @@ from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.representation import Representation
 from restkeeper.service import Service
+from restkeeper.storage.interface import Kind, root_of
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
+from restkeeper.web.queries import FILTER, MAX_FILTERS
 
 # The parameters of json-server and similar clients; all other names are fields.
-_PAGING = ("_start", "_end", "_page", "_limit")
+_PAGING = ("_start", "_end", "_page", "_limit", "_per_page")
 _RELATIONS = ("_embed", "_expand")
-_UNDERSCORED = (*_PAGING, "_sort", "_order", *_RELATIONS)
-_OPERATOR = re.compile(r"(\w+?)(_ne|_gte?|_lte?|_like|_in)", re.ASCII)
+_UNDERSCORED = (*_PAGING, "_sort", "_order", "_where", *_RELATIONS)
+_AFTER_COLON = "eq|ne|gte?|lte?|in|contains|startsWith|endsWith"
+_OPERATOR = re.compile(rf"(\w+?(?:\.[\w-]+?)*)(?:_(ne|gte?|lte?|like|in)|:({_AFTER_COLON}))", re.ASCII)
+_OPERATORS: Mapping[str, str] = {
+    **{name: name for name in ("eq", "ne", "gt", "gte", "lt", "lte", "endsWith")},
+    **{"in": "eq", "contains": "like", "startsWith": "starts"},  # in `_where`, whose `in` has a list
+}
 
 # The parameters of ra-data-simple-rest, in JSON, with the first characters of their values.
 _IN_JSON: Mapping[str, tuple[str, ...]] = {"range": ("[",), "sort": ("[",), "filter": ("{",), "embed": ("[", '"')}
 
 # Whether a query may contain any of these: our own queries cost only this one search.
-_DIALECT = re.compile(rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in)=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])")
+_DIALECT = re.compile(
+    rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in|(?::|%3[Aa])(?:{_AFTER_COLON}))=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])"
+)
 
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
-NOTHING = ("id[lt]", "")  # no id sorts before the empty text
+MOST_NESTED = 8  # conditions inside others in `_where`
 
 Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
+Clause = tuple[tuple[str, str], ...]  # filters of which one is enough
 
 
 def install(app: Application, service: Service) -> None:
     """Accept the query dialects of other clients for lists."""
     service.hooks.before_read.append(translate)
+    service.hooks.dependents = _dependents
     names = {DIALECTS: ["json-server", "ra-data-simple-rest"]}
     service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
@@ -67,14 +84,32 @@ def translate(representation: Representation) -> None:
     if not (query := request.environ.get("QUERY_STRING")) or not _DIALECT.search(query):
         return
     ours, theirs = _split(request.args.items(multi=True), representation)
-    ours = [(_with_operator(name, representation), value) for name, value in [*ours, *_filters(theirs)]]
+    filters = _filters(theirs, nothing := _nothing(representation))
+    ours = [(_with_operator(name, representation), value) for name, value in [*ours, *filters]]
+    if "_where" in theirs:
+        if "or" not in representation.queryable.reserved:
+            raise _fault("_where", "cannot be used here: this list has a field called or")
+        ours += _conditions(_clauses(_json(theirs, "_where")), nothing, {name for name, _ in ours})
     stretch = dict(_stretch(theirs))
     if stretch:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
         name = representation.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
+        if "_per_page" in theirs:
+            after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
     numbers = ((name, str(number)) for name, number in stretch.items())
     request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
+
+
+def _dependents() -> list[str]:
+    """The collections whose items the current request deletes with the one that they refer to."""
+    return request.args.getlist("_dependent") if has_request_context() and request.method == "DELETE" else []
+
+
+def _nothing(representation: Representation) -> tuple[str, str]:
+    """A filter that finds no items: no text sorts before the empty one, and no integer id is below 0."""
+    fields = representation.queryable.fields
+    return ("id[lt]", "0" if "id" in fields and fields["id"].kind is Kind.SERIAL else "")
 
 
 def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:
@@ -95,10 +130,10 @@ def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> 
 
 
 def _with_operator(name: str, representation: Representation) -> str:
-    """`price_gte` as `price[gte]`, unless a field has that very name. A field that is refused is still one."""
+    """`price_gte` and `price:gte` as `price[gte]`, unless a field has that very name. A refused field is still one."""
     if (parts := _OPERATOR.fullmatch(name)) and name not in representation.names:
-        if parts[1] in representation.names or parts[1] in representation.queryable.refused:
-            return f"{parts[1]}[{parts[2][1:]}]"
+        if (root := root_of(parts[1])) in representation.names or root in representation.queryable.refused:
+            return f"{parts[1]}[{parts[2] or ('in' if parts[3] == 'in' else _OPERATORS[parts[3]])}]"
     return name
 
 
@@ -111,8 +146,10 @@ def _stretch(theirs: Given) -> Iterator[tuple[str, int]]:
         except ValueError:
             raise _fault(name, "must be a whole number") from None
     start = numbers.get("_start", 0)
+    if "_per_page" in numbers and "_page" not in numbers:
+        raise _fault("_per_page", "needs _page")
     if "_page" in numbers:
-        limit = numbers.get("_limit", PAGE)
+        limit = numbers.get("_per_page", numbers.get("_limit", PAGE))
         yield from (("offset", max(0, numbers["_page"] - 1) * limit), ("limit", limit))
     elif "_end" in numbers:
         if numbers["_end"] <= start:
@@ -145,6 +182,18 @@ def _with_total(response: Response, offset: int, limit: int, name: str) -> Respo
     return response
 
 
+def _in_envelope(response: Response, page: int, size: int) -> Response:
+    """A page inside an object that has the numbers of the other pages, as of json-server 1."""
+    if response.status_code != 200:
+        return response
+    total = int(response.headers["X-Total-Count"])
+    last = max(1, -(-total // size))
+    prev, following = min(page - 1, last) or None, page + 1 if page < last else None
+    pages = {"first": 1, "prev": prev, "next": following, "last": last, "pages": last, "items": total}
+    response.set_data(b'%b,"data":%b}' % (orjson.dumps(pages)[:-1], response.get_data()))
+    return response
+
+
 def _sort(theirs: Given) -> Pairs:
     fields = theirs["_sort"].split(",") if theirs.get("_sort") else []
     orders = theirs.get("_order", "").split(",")[: len(fields)]
@@ -173,16 +222,64 @@ def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
         yield "embed", name
 
 
-def _filters(theirs: Given) -> Iterator[tuple[str, str]]:
+def _filters(theirs: Given, nothing: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """A list of values matches items with any of them; an empty list matches none."""
     filters = _json(theirs, "filter") if "filter" in theirs else {}
     for name, value in filters.items():
         if value == []:
-            yield NOTHING
+            yield nothing
         for each in value if isinstance(value, list) else [value]:
             if each is None or isinstance(each, (dict, list)):
                 raise _fault("filter", f"has for {name!r:.100} neither a text, number or boolean nor a list of these")
             yield name, each if isinstance(each, str) else orjson.dumps(each).decode()
+
+
+def _clauses(where: Any, path: str = "", depth: int = MOST_NESTED) -> list[Clause]:
+    """What `_where` asks for at a path, as clauses that all hold: of alternatives, each combination is one."""
+    if not isinstance(where, dict) or not depth:
+        raise _fault("_where", f"must be an object of conditions, with at most {MOST_NESTED} inside each other")
+    found: list[Clause] = []
+    for name, value in where.items():
+        if name in ("and", "or") and isinstance(value, list):
+            parts = [_clauses(each, path, depth - 1) for each in value]
+            if name == "and":
+                found += chain.from_iterable(parts)
+            elif prod(map(len, parts)) <= MAX_FILTERS:
+                found += [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*parts)]
+            else:
+                raise _fault("_where", f"has too many alternatives: their combinations are more than {MAX_FILTERS}")
+        elif isinstance(value, dict):
+            found += _clauses(value, f"{path}{name}.", depth - 1)
+        else:
+            field, op = (path[:-1], name) if path and name in _OPERATORS else (f"{path}{name}", "eq")
+            values = value if name == "in" and isinstance(value, list) else [value]
+            found.append(tuple(_term(field, _OPERATORS[op], each) for each in values))
+        if sum(map(len, found)) > MAX_FILTERS:
+            raise _fault("_where", f"has more than {MAX_FILTERS} conditions")
+    return found
+
+
+def _term(field: str, op: str, value: Any) -> tuple[str, str]:
+    """A filter of our own language."""
+    if not FILTER.fullmatch(field) or "[" in field or isinstance(value, (dict, list)):
+        raise _fault("_where", f"has for {field!r:.100} no comparison of a field with a text, number, boolean or null")
+    if value is None and op in ("eq", "ne"):
+        return f"{field}[is]", "null" if op == "eq" else "not_null"
+    return f"{field}[{op}]", value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _conditions(clauses: Iterable[Clause], nothing: tuple[str, str], used: set[str]) -> Iterator[tuple[str, str]]:
+    """Parameters that all hold. One that is given again would mean either value: so it is an alternative to itself."""
+    for clause in clauses:
+        if len(clause) == 1 and clause[0][0] not in used and clause[0][0].replace("[eq]", "") not in used:
+            used.add(clause[0][0])
+            yield clause[0]
+        elif clause:
+            escaped = [(name, re.sub(r'(["\\])', r"\\\1", value)) for name, value in clause]
+            texts = [f'{name}="{value}"' for name, value in (escaped if len(escaped) > 1 else escaped * 2)]
+            yield "or", f"({','.join(texts)})"
+        else:
+            yield nothing
 
 
 def _json(theirs: Given, name: str) -> Any:

@@ -1,0 +1,229 @@
+"""json-server's documented requests for reading, compared with what it answers itself: see json_server/record.py."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import INCLUDE, Schema, fields
+
+from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource, Text, Whole
+from tests.json_server.record import HERE, data, requests
+from tests.live import ROOT
+from tests.shop import create_app
+
+pytestmark = pytest.mark.needs("dialects")
+
+RECORDED = json.loads((HERE / "recorded.json").read_text(encoding="utf-8"))
+ALL_0, ALL_1 = list(range(1, 13)), list("123456789abc")
+
+# What we answer where it is not the same, by the first column of the table in docs/json-server.md.
+DIFFERENCES: dict[str, dict[str, Any]] = {
+    "unknown names": {
+        "0.17 /posts?colour=red": "invalid-query",
+        "0.17 /posts?_embed=nothing": "invalid-query",
+        "1 /posts?colour=red": "invalid-query",
+    },
+    "wrong values": {
+        "0.17 /posts?_start=5&_end=5": "invalid-query",
+        "1 /posts?_page=1&_per_page=0": "invalid-query",
+        '1 /posts?views:lt=10&_where={"views': "invalid-query",
+    },
+    "`_page=1` alone": {"1 /posts?_page=1": list("123456789a")},
+    "`_page` after the last": {"1 /posts?_page=9&_per_page=5": []},
+    "order": {
+        "0.17 /posts?_sort=views&_order=desc": [3, 11, 10, 1, 2, 7, 6, 5, 12, 8, 9, 4],
+        "1 /posts?_sort=title": list("58b1976a3c42"),
+        "1 /posts?_sort=-views": list("3ba12765c894"),
+        "1 /posts?_sort=-published,views": list("9856721ab4c3"),
+    },
+    "`_sort=author.name`": {
+        "0.17 /posts?_sort=author.name&_order=asc": "invalid-query",
+        "1 /posts?_sort=author.name,-views": "invalid-query",
+    },
+    "`title_like=^hello`": {"0.17 /posts?title_like=^hello": []},
+    "`author.name_like`, `author.name:contains`": {
+        "0.17 /posts?author.name_like=an": "invalid-query",
+        "1 /posts?author.name:contains=AN": "invalid-query",
+    },
+    "`title:startsWith=hello`": {"1 /posts?title:startsWith=Hello": ["1"]},
+    "`title:endsWith`": {"1 /posts?title:endsWith=world": "invalid-query"},
+    "`q`": {
+        "0.17 /posts?q=oslo": [],
+        "0.17 /posts?_page=1&_limit=2&_sort=views&_order=desc&views_gte=10&published=true&q=e": [11, 10],
+    },
+    "`_embed=comments`": {
+        "0.17 /posts?_embed=comments": ALL_0,
+        "0.17 /posts/1?_embed=comments": "",
+        "1 /posts?_embed=comments": ALL_1,
+        "1 /posts/1?_embed=comments": "",
+    },
+    "`id:in=1,2` (texts)": {"1 /posts?id:in=1,2,a": ["1", "2", "a"]},
+    "`views=20&views=50`": {"1 /posts?views=20&views=50": ["2", "6", "7"]},
+    "`_where`": {
+        '1 /posts?_where={"and":[{"views":{"lt":8}}]}': ["4"],
+        '1 /posts?_where={"views":20}': ["6", "7"],
+        '1 /posts?views:gt=100&_where={"views":{"lt":10}}': [],
+    },
+    "errors": {"0.17 /posts/99": "not-found", "1 /posts/99": "not-found"},
+    "`/db`": {"0.17 /db": "not-found"},
+}
+
+
+class AuthorSchema(Schema):
+    """An author."""
+
+    name = Text(0, 100)
+    city = Text(0, 100)
+
+
+class Row(ItemSchema):
+    """A row of the file."""
+
+    class Meta:
+        unknown = INCLUDE
+        exclude = ("created_at", "updated_at", "version")
+
+
+def create_client(version: str) -> FlaskClient:
+    """The service with the content of db.json."""
+    if version == "1":
+        ids, reference = "client", Reference("posts", embed_as="post", on_delete="null", allow_none=True)
+    else:
+        ids = "client-integer"
+        reference = IntegerReference("posts", 0, 2**63 - 1, embed_as="post", on_delete="null", allow_none=True)
+    post = {
+        "title": Text(0, 200),
+        "note": Text(0, 200, allow_none=True),
+        "views": Whole(),
+        "published": fields.Boolean(),
+        "author": fields.Nested(AuthorSchema),
+    }
+    comment = {"body": Text(0, 200), "votes": Whole(), "postId": reference}
+    app = create_app(
+        Config(page_limit_max=1000),
+        [
+            Resource("posts", "post", Row.from_dict(post), search=("title",), ids=ids, page_limit=1000),
+            Resource("comments", "comment", Row.from_dict(comment), ids=ids, embed_limit=100),
+            Resource("profile", "profile", Row.from_dict({"name": Text(0, 100)}), singleton=True),
+        ],
+    )
+    client = app.test_client()
+    content = data(version)
+    for name in ("posts", "comments"):
+        for item in content[name]:
+            assert client.post(f"/{name}", json=item).status_code == 200
+    assert client.put("/profile", json=content["profile"]).status_code == 200
+    return client
+
+
+def shown(body: Any) -> Any:
+    """What DIFFERENCES have of a body: the ids of a list, or else the type of a problem."""
+    items = body.get("data", body.get("type", "")) if isinstance(body, dict) else body
+    return [item["id"] for item in items] if isinstance(items, list) else items.rpartition("/")[2]
+
+
+def headers(found: Mapping[str, str], wanted: Iterable[str]) -> dict[str, Any]:
+    """The total, and the relations of a Link header."""
+    return {name: sorted(re.findall(r'rel="(\w+)"|^(\d+)$', found.get(name, ""))) for name in wanted}
+
+
+def test_answers_are_those_of_json_server() -> None:
+    """The status and body, and where it has them the total and the relations of links; but for the DIFFERENCES."""
+    different: dict[str, Any] = {}
+    for version in ("0.17", "1"):
+        answers, client = RECORDED[version]["answers"], create_client(version)
+        assert list(answers) == requests(version), "run record.py"
+        for request, recorded in answers.items():
+            response = client.get(request)
+            ours = response.status_code, response.get_json(), headers(response.headers, recorded["headers"])
+            if ours != (recorded["status"], recorded["body"], headers(recorded["headers"], recorded["headers"])):
+                different[f"{version} {request}"] = shown(response.get_json())
+    assert different == {request: answer for requests in DIFFERENCES.values() for request, answer in requests.items()}
+
+
+def test_each_difference_is_documented() -> None:
+    """By a row of the table, with what to write instead."""
+    page = (ROOT / "docs" / "json-server.md").read_text(encoding="utf-8")
+    table = page.partition("## Differences")[2]
+    assert re.findall(r"(?m)^\| (.+?) \| .+ \| .+ \|$", table)[1:] == list(DIFFERENCES)
+
+
+def found(client: FlaskClient, where: Any, **others: str) -> list[int | str] | str:
+    """What is found by `_where`, or the fault."""
+    text = where if isinstance(where, str) else json.dumps(where)
+    response = client.get("/posts", query_string={"_where": text, **others})
+    if response.status_code == 200:
+        ids: list[int | str] = [item["id"] for item in response.get_json()]
+        return ids
+    (error,) = response.get_json()["errors"]
+    return f"{error['parameter']} {error['detail']}"
+
+
+def nested(depth: int) -> Any:
+    """A condition inside others."""
+    return {"and": [nested(depth - 1)]} if depth else {"views": {"lt": 8}}
+
+
+WHERE: list[tuple[Any, list[int] | str]] = [
+    ({}, ALL_0),
+    ({"or": [{"and": [{"views": {"gt": 100}}, {"published": False}]}, {"title": "Six"}]}, [3, 6]),
+    ({"and": [{"views": {"eq": 20}}, {"views": {"eq": 50}}]}, []),
+    ({"and": [{"views": 20}, {"or": [{"id": 6}, {"id": {"in": [8, 7]}}]}, {"views": {"eq": 20}}]}, [6, 7]),
+    ({"and": [{"or": []}, {"or": [{}]}]}, []),
+    ({"views": {"in": []}}, []),
+    ({"title": {"in": ['a "b", \\ c)', "Nine"]}}, [9]),
+    ({"author": {"and": [{"name": {"startsWith": "ty"}}, {"city": "Rome"}]}}, [12]),
+    ({"note": {"eq": None}, "id": {"gt": 9}}, [10, 12]),
+    ({"or": [{"note": {"ne": None}}, {"id": 1}]}, [1, 11]),
+    ({"or": [{"postId": None}]}, "postId[is] is not a parameter of this list"),
+    ({"or": [{"views": 1}, {"colour": "red"}]}, "or has colour[eq], which is not a parameter of this list"),
+    ({"views": {"gt": "many"}}, "views[gt] must be a whole number"),
+    ({"views": {"gt": [1]}}, "_where has for 'views' no comparison"),
+    ({"views[gt]": 5}, "_where has for 'views[gt]' no comparison"),
+    ({"or": [{'views="1",title': 5}]}, "_where has for 'views=\"1\",title' no comparison"),
+    ({"or": {"views": 5}}, "or.views[eq] is not a parameter"),
+    ({"or": [5]}, "_where must be an object"),
+    ([], "_where must be an object"),
+    ("{", "_where must be JSON"),
+    (nested(7), "_where must be an object of conditions, with at most 8"),
+    (nested(6), [4]),
+    ({"and": [{"views": each} for each in range(101)]}, "_where has more than 100 conditions"),
+    ({"or": [{"views": 1, "id": 1, "title": "a"}] * 5}, "_where has too many alternatives"),
+    ({"or": [{"views": 1, "id": 1, "title": "a"}] * 4}, "_where has more than 100 conditions"),
+    ({"or": [{"views": 1, "id": 1, "title": "a"}] * 3}, []),
+]
+
+
+def test_where() -> None:
+    """Conditions of which one, or all, are enough; values mean themselves, whatever characters they have."""
+    client = create_client("0.17")
+    answers = [(where, expected, found(client, where)) for where, expected in WHERE]
+    wrong = [
+        each
+        for each in answers
+        if each[2] != each[1] and not (isinstance(each[1], str) and each[2][: len(each[1])] == each[1])
+    ]
+    assert wrong == []
+
+
+def test_where_goes_with_other_parameters() -> None:
+    """All of them hold."""
+    client = create_client("1")
+    assert found(client, {"views": {"gt": 8}}, views="20", q="SEV") == ["7"]
+    assert found(client, {"views": 20}, **{"views": "50"}) == []
+    assert found(client, {"views": 20}, **{"views:gt": "20"}) == []
+    assert found(client, {"or": [{"views": 20}, {"id": "1"}]}, _sort="-id", _start="1", _end="3") == ["6", "1"]
+    response = client.get("/posts?_per_page=5")
+    assert response.get_json()["detail"] == "_per_page needs _page"
+    assert client.head("/posts?_page=1&_per_page=5").content_length > 500
+
+
+def test_dependents_are_deleted() -> None:
+    """With the item; without `_dependent` they stay, and refer to none."""
+    for query, left in (("", [(1, None), (2, None), (3, None), (4, 2)]), ("?_dependent=comments", [(4, 2)])):
+        client = create_client("0.17")
+        assert client.delete(f"/posts/1{query}").status_code == 200
+        assert [(each["id"], each["postId"]) for each in client.get("/comments").get_json()] == left

@@ -3,16 +3,16 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import INCLUDE, Schema, fields
 
-from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource, Text, Whole
+from restkeeper import Config, create_app
+from restkeeper.features.files import FileOptions, application_of
 from tests.json_server.record import HERE, data, requests
 from tests.live import ROOT
-from tests.shop import create_app
 
 pytestmark = pytest.mark.needs("dialects")
 
@@ -72,51 +72,11 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
 }
 
 
-class AuthorSchema(Schema):
-    """An author."""
-
-    name = Text(0, 100)
-    city = Text(0, 100)
-
-
-class Row(ItemSchema):
-    """A row of the file."""
-
-    class Meta:
-        unknown = INCLUDE
-        exclude = ("created_at", "updated_at", "version")
-
-
-def create_client(version: str) -> FlaskClient:
-    """The service with the content of db.json."""
-    if version == "1":
-        ids, reference = "client", Reference("posts", embed_as="post", on_delete="null", allow_none=True)
-    else:
-        ids = "client-integer"
-        reference = IntegerReference("posts", 0, 2**63 - 1, embed_as="post", on_delete="null", allow_none=True)
-    post = {
-        "title": Text(0, 200),
-        "note": Text(0, 200, allow_none=True),
-        "views": Whole(),
-        "published": fields.Boolean(),
-        "author": fields.Nested(AuthorSchema),
-    }
-    comment = {"body": Text(0, 200), "votes": Whole(), "postId": reference}
-    app = create_app(
-        Config(page_limit_max=1000),
-        [
-            Resource("posts", "post", Row.from_dict(post), search=("title",), ids=ids, page_limit=1000),
-            Resource("comments", "comment", Row.from_dict(comment), ids=ids, embed_limit=100),
-            Resource("profile", "profile", Row.from_dict({"name": Text(0, 100)}), singleton=True),
-        ],
-    )
-    client = app.test_client()
-    content = data(version)
-    for name in ("posts", "comments"):
-        for item in content[name]:
-            assert client.post(f"/{name}", json=item).status_code == 200
-    assert client.put("/profile", json=content["profile"]).status_code == 200
-    return client
+def create_client(folder: Path, version: str) -> FlaskClient:
+    """The service of db.json."""
+    file = folder / "db.json"
+    file.write_text(json.dumps(data(version)))
+    return application_of(create_app, file, FileOptions(), config=Config(page_limit_max=1000)).test_client()
 
 
 def shown(body: Any) -> Any:
@@ -130,11 +90,11 @@ def headers(found: Mapping[str, str], wanted: Iterable[str]) -> dict[str, Any]:
     return {name: sorted(re.findall(r'rel="(\w+)"|^(\d+)$', found.get(name, ""))) for name in wanted}
 
 
-def test_answers_are_those_of_json_server() -> None:
+def test_answers_are_those_of_json_server(tmp_path: Path) -> None:
     """The status and body, and where it has them the total and the relations of links; but for the DIFFERENCES."""
     different: dict[str, Any] = {}
     for version in ("0.17", "1"):
-        answers, client = RECORDED[version]["answers"], create_client(version)
+        answers, client = RECORDED[version]["answers"], create_client(tmp_path, version)
         assert list(answers) == requests(version), "run record.py"
         for request, recorded in answers.items():
             response = client.get(request)
@@ -197,9 +157,9 @@ WHERE: list[tuple[Any, list[int] | str]] = [
 ]
 
 
-def test_where() -> None:
+def test_where(tmp_path: Path) -> None:
     """Conditions of which one, or all, are enough; values mean themselves, whatever characters they have."""
-    client = create_client("0.17")
+    client = create_client(tmp_path, "0.17")
     answers = [(where, expected, found(client, where)) for where, expected in WHERE]
     wrong = [
         each
@@ -209,9 +169,9 @@ def test_where() -> None:
     assert wrong == []
 
 
-def test_where_goes_with_other_parameters() -> None:
+def test_where_goes_with_other_parameters(tmp_path: Path) -> None:
     """All of them hold."""
-    client = create_client("1")
+    client = create_client(tmp_path, "1")
     assert found(client, {"views": {"gt": 8}}, views="20", q="SEV") == ["7"]
     assert found(client, {"views": 20}, **{"views": "50"}) == []
     assert found(client, {"views": 20}, **{"views:gt": "20"}) == []
@@ -221,9 +181,9 @@ def test_where_goes_with_other_parameters() -> None:
     assert client.head("/posts?_page=1&_per_page=5").content_length > 500
 
 
-def test_dependents_are_deleted() -> None:
+def test_dependents_are_deleted(tmp_path: Path) -> None:
     """With the item; without `_dependent` they stay, and refer to none."""
     for query, left in (("", [(1, None), (2, None), (3, None), (4, 2)]), ("?_dependent=comments", [(4, 2)])):
-        client = create_client("0.17")
+        client = create_client(tmp_path, "0.17")
         assert client.delete(f"/posts/1{query}").status_code == 200
         assert [(each["id"], each["postId"]) for each in client.get("/comments").get_json()] == left

@@ -133,7 +133,7 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
 class Served:
     """A file, its service in memory, and their synchronization, which a test runs step by step."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, saves: bool = True) -> None:
         self.file, self.restarts = file, list[int]()
         self.app = application_of_file(file, config=Config())
         service = service_of(self.app)
@@ -143,6 +143,7 @@ class Served:
             read(file),
             event=service.store.last_event(),
             stamp=stamp_of(file),
+            saves=saves,
             restart=lambda: self.restarts.append(1),
         )
         self.client: FlaskClient = self.app.test_client()
@@ -219,6 +220,19 @@ def test_edits_are_served(served: Served) -> None:
     served.sync.run_once()
     assert served.file.read_bytes() == text
     assert not served.restarts
+
+
+def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path) -> None:
+    """What requests have changed stays as it is, and the file as the editor has written it."""
+    (tmp_path / "db.json").write_text(json.dumps(BLOG))
+    served = Served(tmp_path / "db.json", saves=False)
+    assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
+    served.sync.run_once()
+    served.edit(lambda data: data["posts"][1].update(views=6))
+    text = served.file.read_bytes()
+    served.sync.run_once()
+    assert [each["views"] for each in served.get("/posts")] == [5, 6]
+    assert served.file.read_bytes() == text
 
 
 def test_a_bad_file_keeps_the_last_good_state(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -472,11 +486,14 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
         assert server.send("GET", "/posts").json() == json.loads(file.read_bytes())["posts"]
         assert server.send("DELETE", "/posts/32").status == 200
         assert server.send("PATCH", "/posts/31", {"views": 1}).status == 200
+        assert len(server.send("GET", "/api/v1/events?collection=posts&item=31").json()) == 2
+        assert server.send("PATCH", "/posts/2", {"views": 5}).status == 200
         server.end(signal.SIGKILL)
     data = json.loads(file.read_bytes())
-    data["posts"] = [each | {"views": 9} for each in data["posts"] if each["id"] < 32]
+    data["posts"] = [each | {"views": 9} if each["id"] != 2 else each for each in data["posts"] if each["id"] < 32]
     file.write_text(json.dumps(data))
     with running(file) as server:
+        data["posts"][1]["views"] = 5  # which nobody edited
         assert server.send("GET", "/posts").json() == data["posts"] == json.loads(file.read_bytes())["posts"]
         assert server.send("POST", "/posts", {"title": "Last", "views": 1}).status == 200
         server.end()

@@ -206,6 +206,7 @@ class EventHandlers:
         self._representations = EventRepresentations(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
         self._private = {each.name for each in resources if each.ownership is Ownership.ALL}
+        self._keys = {each.name: each.key for each in resources}
         self._known = (*event_collections(resources), *([OF_SERVICE] if of_service else ()))
         self._types = known_types(resources, of_service=of_service)
         self._store = service.store
@@ -311,9 +312,10 @@ class EventHandlers:
             raise Forbidden("this needs the scope to read a collection")
         names = [name for name in allowed if name in (params.collections or allowed)]
         own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
-        return EventFilter(
-            tuple(name for name in names if name not in own), params.types, own, who.owner_id, params.item
-        )
+        item = params.item
+        if item and len(params.collections) == 1:
+            item = self._keys.get(params.collections[0], str)(item) or item
+        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.owner_id, item)
 
 
 def _link(last: str) -> str:

@@ -29,6 +29,7 @@ from restkeeper.features.files.reading import (
     Content,
     FileError,
     Id,
+    parse,
     read,
     stamp_of,
     value_of,
@@ -111,7 +112,7 @@ def declared_by(path: Path, content: Content) -> Declared:
     beside = path.with_suffix(".schema.json")
     parts: dict[str, Any] = {}
     lines: list[str] = []
-    if beside.is_file():
+    if beside.is_file() and beside.stat().st_size:  # a shell makes it before `restkeeper schema` writes to it
         try:
             document = exactjson.loads(beside.read_bytes())
             parts = {name: inlined(part, document, name, lines) for name, part in document["properties"].items()}
@@ -195,7 +196,8 @@ def application_of(
         mark = _read_mark(working) if working else None
         if working and mark and mark.digest != _digest(path, content.source, options):  # it was edited meanwhile
             if not described:
-                _write_rest(create, path, content, stamp, mark, settings)
+                since = parse(_mark_of(working).read_bytes().partition(b"\n")[2], path.name)
+                _write_rest(create, path, content, stamp, mark, since, settings)
                 stamp, content = stamp_of(path), read(path)
             mark = None
         declared = mark.declared if mark else described or declared_by(path, content)
@@ -221,7 +223,7 @@ def application_of(
 
     def note(data: bytes, event: str) -> None:
         if working:
-            _write_mark(working, Mark(_digest(path, data, options), event, declared))
+            _write_mark(working, Mark(_digest(path, data, options), event, declared), data)
 
     if working and not mark:
         note(content.source, event)
@@ -326,7 +328,10 @@ def _own(file: Path, resources: list[Resource]) -> list[Blueprint]:
 
 
 class Mark(NamedTuple):
-    """What the store beside a file is of: the digest of the file, and the event up to which the file has all."""
+    """What the store beside a file is of: the digest of the file, and the event up to which the file has all.
+
+    It is stored with a copy of the file.
+    """
 
     digest: str
     event: str
@@ -341,14 +346,17 @@ def _read_mark(working: Path) -> Mark | None:
     """None if there is no store, or one of another version."""
     with suppress(OSError, InvalidJson, TypeError, ValueError):
         if working.is_file():
-            digest, event, declared = exactjson.loads(_mark_of(working).read_bytes())
+            with _mark_of(working).open("rb") as file:
+                digest, event, declared = exactjson.loads(file.readline())
             return Mark(digest, event, Declared(*declared))
     return None
 
 
-def _write_mark(working: Path, mark: Mark) -> None:
+def _write_mark(working: Path, mark: Mark, data: bytes) -> None:
     partial = working.with_suffix(".partial")
-    partial.write_bytes(exactjson.dumps([*mark[:2], list(mark.declared)]))
+    with partial.open("wb") as file:
+        file.write(exactjson.dumps([*mark[:2], list(mark.declared)]) + b"\n")
+        file.write(data)
     partial.replace(_mark_of(working))
 
 
@@ -373,13 +381,14 @@ def _write_rest(
     content: Content,
     stamp: tuple[int, ...],
     mark: Mark,
+    since: Content,
     settings: Config,
 ) -> None:
-    """Write what the file does not have yet of the last run; the file wins where both have changed."""
+    """Write what the file does not have yet of the last run; the file wins where both have changed `since`."""
     try:
         resources = mark.declared.resources(FileOptions(), [])
         service = service_of(create(replace(settings, webhook_worker="apart"), resources))
         with closing(service.store):
-            FileSync(path, service, content, event=mark.event, stamp=stamp).write(file_wins=True)
+            FileSync(path, service, content, event=mark.event, stamp=stamp).write(since)
     except (Problem, StoreError, ValueError) as error:
         say(f"{path.name}: what was not written to it when the service ended is lost: {error}")

@@ -57,13 +57,14 @@ class Content(NamedTuple):
     def collections(self) -> dict[str, Texts]:
         return {name: each for name, each in self.members.items() if isinstance(each, dict)}
 
-    @property
-    def singletons(self) -> dict[str, Buffer]:
-        return {name: each for name, each in self.members.items() if not isinstance(each, dict) and name[0] != "$"}
-
     def kinds(self) -> list[tuple[str, str]]:
         """The name and kind of each member: what the service is declared by, besides the schemas."""
         return [(name, ids_of(each) if isinstance(each, dict) else "singleton") for name, each in self.members.items()]
+
+    def item(self, name: str, id: Id) -> Buffer | None:
+        """The text of an item, or of a singleton."""
+        member = self.members.get(name)
+        return member.get(id) if isinstance(member, dict) else member
 
     def differs(self, newer: "Content") -> Iterator[tuple[str, Id, Buffer | None]]:
         """What another content of the same members has instead: the name, id and text of each item, None without it."""
@@ -84,7 +85,7 @@ class Content(NamedTuple):
         had = texts.get(key)
         if text is None:
             return texts.pop(key, None) is not None
-        if had is not None and (_is_same(had, text) or exactjson.equal(_plain(had), _plain(text))):
+        if is_equal(had, text):
             return False
         texts[key] = self._written(text, had, 2 if isinstance(member, dict) else 1)
         return True
@@ -242,22 +243,18 @@ def _fault(data: bytes, name: str, at: int, reason: str) -> FileError:
 
 
 def _kind(first: bytes) -> str:
-    return {
-        b"[": "an array",
-        b"{": "an object",
-        b'"': "a text",
-        b"n": "null",
-        b"t": "a boolean",
-        b"f": "a boolean",
-    }.get(first, "a number")
+    kinds = {b"[": "an array", b"{": "an object", b'"': "a text", b"n": "null", b"t": "a boolean", b"f": "a boolean"}
+    return kinds.get(first, "a number")
 
 
 def _is_same(one: Buffer | None, other: Buffer) -> bool:
     return one is other or (one is not None and bytes(one) == bytes(other))
 
 
-def _plain(text: Buffer) -> bytes:
-    return exactjson.dumps(value_of(text))
+def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
+    if one is None or other is None or _is_same(one, other):
+        return one is other or None not in (one, other)
+    return exactjson.equal(*(exactjson.dumps(value_of(each)) for each in (one, other)))
 
 
 def _as_json(path: Path, data: bytes) -> bytes:

@@ -18,7 +18,7 @@ from gevent import get_hub, monkey
 
 from restkeeper.clock import YIELD_SECONDS, rfc3339
 from restkeeper.errors import InvalidJson, Problem
-from restkeeper.features.files.reading import Content, FileError, Id, read, stamp_of, value_of
+from restkeeper.features.files.reading import Content, FileError, Id, is_equal, read, stamp_of, value_of
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.unit import item_of, use_ids
@@ -68,6 +68,7 @@ class FileSync:
         self.content, self.event, self.stamp = content, event, stamp
         self.is_bad = self.is_over = False
         self.is_behind = False  # the file: its content has more than was written
+        self.is_edited = False  # since `on_write` was called
         self.reason = ""  # to start again
         self.seconds = 0.0  # that the last write took
 
@@ -105,35 +106,36 @@ class FileSync:
                 self.write()
         self.is_over = True
 
-    def write(self, *, file_wins: bool = False) -> bool:
+    def write(self, since: Content | None = None) -> bool:
         """Write the file, if items have changed. Returns False if others have written it since it was read.
 
-        If the `file_wins`, no item of it is replaced.
+        With the content `since` which it was edited, no item is replaced that was.
         """
         changes, last = self.changes()
-        if file_wins:
-            taken = [each for each in changes if not self._differs(*each)]
-            for name, id, text in (each for each in changes if each not in taken):
-                self._refuse(name, id, "an edit", text)
-            changes = taken
-        changed = [self.content.set(*each) for each in changes]
-        self.is_behind = self._saves and (self.is_behind or any(changed) or self.content.given)
+        if since:
+            changes = [each for each in changes if not self._is_refused(*each, since)]
+        if self._saves:  # else the content stays that of the file
+            changed = [self.content.set(*each) for each in changes]
+            self.is_behind = self.is_behind or any(changed) or self.content.given
         if self.is_behind:
             began = time.monotonic()
             data = b"".join(self.content.text())
             if not _apart(self._replace, data):
                 return False
             self.content, self.is_behind = self.content._replace(given=False), False
+            _apart(self._on_write, data, last)
             self.seconds = time.monotonic() - began
-            self._on_write(data, last)
-        self.event = last
+        elif self.is_edited:
+            _apart(self._on_write, self.content.source, last)
+        self.event, self.is_edited = last, False
         return True
 
-    def _differs(self, name: str, id: Id, text: Buffer | None) -> bool:
-        """Whether the file has this item, and another one."""
-        member = self.content.members.get(name)
-        had = member.get(id) if isinstance(member, dict) else member
-        return member is None or (had is not None and not _is_equal(had, text))
+    def _is_refused(self, name: str, id: Id, text: Buffer | None, since: Content) -> bool:
+        """Whether this item was edited, and is another one: then it says so."""
+        edited = self.content.item(name, id)
+        if is_refused := not (is_equal(edited, since.item(name, id)) or is_equal(edited, text)):
+            self._refuse(name, id, "an edit", text)
+        return is_refused
 
     def _refuse(self, name: str, id: Id, by: str, text: Buffer | None) -> None:
         shown = "its deletion" if text is None else bytes(text).decode(errors="replace")
@@ -185,7 +187,7 @@ class FileSync:
         requested = {(name, id): text for name, id, text in self.changes()[0]}
         edits = list[Edit]()
         for name, id, text in self.content.differs(edited):
-            if (name, id) in requested and not _is_equal(requested[name, id], text):
+            if (name, id) in requested and not is_equal(requested[name, id], text):
                 self._refuse(name, id, "a request", text)
             else:
                 edits.append((name, id, text))
@@ -276,10 +278,6 @@ def _store(service: Service, edits: list[Edit], transaction: Transaction) -> Non
             after, kind = stored.revise(before, value_of(text), now=now, limits=NO_LIMITS), "updated"
         if after is not before:
             service.hooks.apply(transaction, Change(kind, stored, before, after, after.updated_at if after else now))
-
-
-def _is_equal(one: Buffer | None, other: Buffer | None) -> bool:
-    return one is other or (one is not None and other is not None and value_of(one) == value_of(other))
 
 
 def _apart(work: Callable[..., T], *arguments: Any) -> T:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,7 +23,7 @@ from restkeeper.app import create_app
 from restkeeper.cli.main import application_of_file, main
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of, declared_by
-from restkeeper.features.files.reading import FileError, parse, read, stamp_of
+from restkeeper.features.files.reading import Content, FileError, parse, read, stamp_of
 from restkeeper.features.files.sync import FileSync
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
@@ -133,7 +134,9 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
 class Served:
     """A file, its service in memory, and their synchronization, which a test runs step by step."""
 
-    def __init__(self, file: Path, *, saves: bool = True) -> None:
+    def __init__(
+        self, file: Path, *, saves: bool = True, check: Callable[[Content], object] = lambda content: None
+    ) -> None:
         self.file, self.restarts = file, list[int]()
         self.app = application_of_file(file, config=Config())
         service = service_of(self.app)
@@ -144,6 +147,7 @@ class Served:
             event=service.store.last_event(),
             stamp=stamp_of(file),
             saves=saves,
+            check=check,
             restart=lambda: self.restarts.append(1),
         )
         self.client: FlaskClient = self.app.test_client()
@@ -284,12 +288,31 @@ def test_an_edit_just_before_the_write_is_not_overwritten(served: Served) -> Non
     ],
 )
 def test_an_edit_that_fits_no_more_begins_anew(served: Served, change: Callable[[Any], object]) -> None:
-    """What was changed by requests is written before."""
-    assert served.client.post("/posts", json={"title": "New", "views": 1}).status_code == 200
+    """Nothing of it is served before that, and the file is not written."""
+    items = served.get("/posts")
     served.edit(change)
     served.sync.run_once()
-    assert served.restarts and len(served.data["posts"]) == 3
+    assert served.restarts and served.get("/posts") == items
+    served.client.post("/posts", json={"title": "New", "views": 1})
+    served.sync.finish()
+    assert len(served.data["posts"]) == 2
     assert {name: Served(served.file).get(f"/{name}") for name in served.data} == served.data
+
+
+def test_an_edit_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
+    """Nor does a bad file, which is as it was again."""
+    (tmp_path / "db.json").write_text(json.dumps(BLOG))
+    served = Served(tmp_path / "db.json", check=Mock(side_effect=FileError("no")))
+    text = served.file.read_bytes()
+    served.edit(lambda data: [each.update(views=9) for each in data["posts"]] and data["posts"][1].update(title="a\0"))
+    for _ in range(2):
+        served.sync.run_once()
+    assert served.sync.is_bad and [each["views"] for each in served.get("/posts")] == [100, 200]
+    served.file.write_bytes(text)
+    os.utime(served.file, ns=(served.sync.stamp[0], served.sync.stamp[0]))  # as `mv` leaves it
+    assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
+    served.sync.run_once()
+    assert [each["views"] for each in served.data["posts"]] == [5, 200]
 
 
 def test_a_write_that_failed_is_repeated(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,6 +539,45 @@ def test_edits_of_a_running_service(tmp_path: Path) -> None:
         until(lambda: server.has("/albums"))
         assert server.send("GET", "/albums").json() == [{"id": 1, "title": "x"}]
         assert file.read_text() == text
+
+
+def test_a_restart_loses_nothing(tmp_path: Path) -> None:
+    """What requests change while an edit makes the service start again is written by the next start."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    with running(file) as server:
+        answered, data = 0, dict(BLOG)
+        for name in ("albums", "photos"):
+            data = json.loads(file.read_bytes()) | {name: [{"id": "x1", "title": "x"}]}
+            written = file.with_suffix(".new")
+            written.write_text(json.dumps(data))
+            written.replace(file)
+            while not server.has(f"/{name}/x1"):
+                with suppress(OSError, HTTPException):
+                    answered += server.send("POST", "/comments", {"text": "x", "postId": 1}).status == 200
+        items = server.send("GET", "/comments").json()
+        assert len(items) > answered
+        until(lambda: sorted(json.loads(file.read_bytes())["comments"], key=itemgetter("id")) == items)
+
+
+def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path) -> None:
+    """The file is not taken for an edited one."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    with running(file) as server:
+        mark = next((tmp_path / "cache").glob("*/*.mark"))
+        before = mark.read_bytes()
+        assert server.send("PUT", "/posts/1", {"title": "Hello", "views": 1}).status == 200
+        until(lambda: json.loads(file.read_bytes())["posts"][0]["views"] == 1 and mark.read_bytes() != before)
+        after = mark.read_bytes()
+        assert server.send("PUT", "/posts/1", {"title": "Hello", "views": 2}).status == 200
+        server.end(signal.SIGKILL)
+    if json.loads(file.read_bytes())["posts"][0]["views"] == 1:  # as if it had been killed just before
+        mark.with_suffix(".next").write_bytes(after)
+        mark.write_bytes(before)
+    with running(file) as server:
+        assert server.send("GET", "/posts/1").json()["views"] == 2
+        assert "not taken" not in server.lines
 
 
 @pytest.mark.parametrize(("name", "text"), [("db.json", '{"a": [1,]}'), ("db.json5", "{}")])

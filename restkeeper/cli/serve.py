@@ -109,7 +109,8 @@ def serve_file(
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "restkeeper"
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"{file.stem}-{blake2b(os.fsencode(file.resolve()), digest_size=6).hexdigest()}"
+        target = file.resolve()
+        name = f"{target.stem}-{blake2b(os.fsencode(target), digest_size=6).hexdigest()}"
         lock = os.open(folder / f"{name}.served", os.O_RDWR | os.O_CREAT, 0o600)  # inherited, and never closed
         try:
             flock(lock, LOCK_EX | LOCK_NB)

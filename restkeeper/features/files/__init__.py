@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from restkeeper.features.files.reading import (
     stamp_of,
     value_of,
 )
-from restkeeper.features.files.sync import FileSync, fill, say
+from restkeeper.features.files.sync import LOOK_SECONDS, FileSync, fill, say
 from restkeeper.features.harness.control import NewFaultSchema
 from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.spaces import FAULT, fail
@@ -45,6 +46,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 
 SQLITE = "sqlite:///"
+WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
 _IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}
 
 
@@ -179,11 +181,13 @@ def application_of(
     *,
     config: Config | None = None,
     serves: bool = False,
+    until: float = 0.0,
 ) -> Application:
     """The application of a file, by `restkeeper.create_app`; exits with one line if there can be none.
 
     With a configuration, as for tests, it is without the file from here on. Without one, the process `serves` it and
-    synchronizes the file, or it only tries that: then it prints what it found.
+    synchronizes the file, or it only tries that: then it prints what it found. One that serves, and so follows another
+    one, waits some time for a file that is being edited (`until` a time of `time.monotonic`).
     """
     settings = config or Config.from_env()
     saves = options.saves and not config and settings.database_url.startswith(SQLITE)
@@ -193,8 +197,9 @@ def application_of(
             raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
         stamp, (content, described) = stamp_of(path), opened(path)
         saves = saves and not described
-        mark = _read_mark(working) if working else None
-        if working and mark and mark.digest != _digest(path, content.source, options):  # it was edited meanwhile
+        digest = _digest(path, content.source, options)
+        mark = _read_mark(working, digest) if working else None
+        if working and mark and mark.digest != digest:  # it was edited meanwhile
             if not described:
                 since = parse(_mark_of(working).read_bytes().partition(b"\n")[2], path.name)
                 _write_rest(create, path, content, stamp, mark, since, settings)
@@ -215,30 +220,30 @@ def application_of(
 
         app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
     except (FileError, OSError, ValueError) as error:
-        sys.exit(f"restkeeper: {error}")
+        if not serves or 0 < until < time.monotonic():
+            sys.exit(f"restkeeper: {error}")
+        if not until:
+            say(f"{error}: waits for another one")
+        time.sleep(LOOK_SECONDS)
+        return application_of(create, path, options, serves=True, until=until or time.monotonic() + WAIT_SECONDS)
     service = service_of(app)
     if config or settings.harness:
         return app
     event = mark.event if mark else service.store.last_event()
 
-    def note(data: bytes, event: str) -> None:
-        if working:
-            _write_mark(working, Mark(_digest(path, data, options), event, declared), data)
+    def note(data: bytes, event: str) -> Callable[[], object]:
+        if not working:
+            return lambda: None
+        return _write_mark(working, Mark(_digest(path, data, options), event, declared), data)
 
     if working and not mark:
-        note(content.source, event)
+        note(content.source, event)()
     if not serves:
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in content.members.items()]
         say("\n  ".join([f"{path.name}: {', '.join(counts)}", *declared.lines, *notes]))
         return app
     if described:
         return app
-
-    def restart() -> None:
-        """End this process: the server starts another one, which reads the file as if it were the first time."""
-        if working:
-            _mark_of(working).unlink(missing_ok=True)
-        os.kill(os.getpid(), SIGTERM)
 
     sync = FileSync(
         path,
@@ -247,9 +252,9 @@ def application_of(
         event=event,
         stamp=stamp,
         saves=saves,
-        on_write=note,
+        note=note,
         check=partial(_try, create, path, options),
-        restart=restart,
+        restart=partial(os.kill, os.getpid(), SIGTERM),  # the server starts another process
     )
     Thread(target=sync.run, name="file", daemon=True).start()  # a greenlet, by gevent
     atexit.register(sync.finish)
@@ -342,28 +347,40 @@ def _mark_of(working: Path) -> Path:
     return working.with_suffix(".mark")
 
 
-def _read_mark(working: Path) -> Mark | None:
-    """None if there is no store, or one of another version."""
-    with suppress(OSError, InvalidJson, TypeError, ValueError):
-        if working.is_file():
-            with _mark_of(working).open("rb") as file:
-                digest, event, declared = exactjson.loads(file.readline())
-            return Mark(digest, event, Declared(*declared))
+def _next_of(working: Path) -> Path:
+    return working.with_suffix(".next")
+
+
+def _read_mark(working: Path, digest: str) -> Mark | None:
+    """None if there is no store. The next mark counts if the file is as that says: it was written before the end."""
+    if not working.is_file():
+        return None
+    with suppress(OSError):
+        if (next := _mark_in(_next_of(working))) and next.digest == digest:
+            _next_of(working).replace(_mark_of(working))
+    return _mark_in(_mark_of(working))
+
+
+def _mark_in(path: Path) -> Mark | None:
+    with suppress(OSError, InvalidJson, TypeError, ValueError), path.open("rb") as file:
+        digest, event, declared = exactjson.loads(file.readline())
+        return Mark(digest, event, Declared(*declared))
     return None
 
 
-def _write_mark(working: Path, mark: Mark, data: bytes) -> None:
-    partial = working.with_suffix(".partial")
-    with partial.open("wb") as file:
+def _write_mark(working: Path, mark: Mark, data: bytes) -> Callable[[], object]:
+    """Write a mark, with a copy of what the file will be; what it returns makes it the only one."""
+    next = _next_of(working)
+    with next.open("wb") as file:
         file.write(exactjson.dumps([*mark[:2], list(mark.declared)]) + b"\n")
         file.write(data)
-    partial.replace(_mark_of(working))
+    return partial(next.replace, _mark_of(working))
 
 
 def _forget(working: Path, url: str) -> None:
     """Delete the store, of another content."""
     started_stores.discard(url)
-    for each in (_mark_of(working), working, *(Path(f"{working}{end}") for end in ("-wal", "-shm"))):
+    for each in (_mark_of(working), _next_of(working), working, *(Path(f"{working}{end}") for end in ("-wal", "-shm"))):
         each.unlink(missing_ok=True)
 
 

@@ -78,17 +78,21 @@ class Content(NamedTuple):
 
     def set(self, name: str, id: Id, text: Buffer | None) -> bool:
         """Set an item, or delete it; returns whether this changes anything."""
-        if (member := self.members.get(name)) is None:
+        if name not in self.members or is_equal(had := self.item(name, id), text):
             return False
+        level = 2 if name in self.collections else 1
+        self.put(name, id, None if text is None else self._written(text, had, level))
+        return True
+
+    def put(self, name: str, id: Id, text: Buffer | None) -> None:
+        """Have just this text of an item, or none."""
+        member = self.members.get(name)
         texts: dict[Any, Any] = member if isinstance(member, dict) else self.members
         key = id if isinstance(member, dict) else name
-        had = texts.get(key)
         if text is None:
-            return texts.pop(key, None) is not None
-        if is_equal(had, text):
-            return False
-        texts[key] = self._written(text, had, 2 if isinstance(member, dict) else 1)
-        return True
+            texts.pop(key, None)
+        else:
+            texts[key] = text
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from gevent import get_hub, monkey
 
-from restkeeper.clock import YIELD_SECONDS, rfc3339
+from restkeeper.clock import YIELD_SECONDS, in_turns, rfc3339
 from restkeeper.errors import InvalidJson, Problem
 from restkeeper.features.files.reading import Content, FileError, Id, is_equal, read, stamp_of, value_of
 from restkeeper.resources.changes import Change
@@ -43,9 +43,9 @@ class FileSync:
     """The synchronization of a file with a service.
 
     `content` is that of the file, which has all changes up to the `event`; it was read when the file had the `stamp`.
-    `on_write` is called with what was written, and the event up to which that is. `restart` ends this process, because
-    an edit does not fit what the service was declared by; before it, `check` raises FileError or ValueError for what no
-    service can be declared by. Without `saves` nothing is written.
+    `note` is called with what is to be written, and the event up to which that is; what it returns, when it is written.
+    `restart` ends this process, because an edit does not fit what the service was declared by; before it, `check`
+    raises FileError or ValueError for what no service can be declared by. Without `saves` nothing is written.
     """
 
     def __init__(
@@ -57,19 +57,17 @@ class FileSync:
         event: str,
         stamp: tuple[int, ...],
         saves: bool = True,
-        on_write: Callable[[bytes, str], None] = lambda data, event: None,
+        note: Callable[[bytes, str], Callable[[], object]] = lambda data, event: lambda: None,
         check: Callable[[Content], object] = lambda content: None,
         restart: Callable[[], None] = lambda: None,
     ) -> None:
         self._path, self._service, self._saves = path, service, saves
-        self._on_write, self._check, self._restart = on_write, check, restart
+        self._note, self._check, self._restart = note, check, restart
         self._filter = EventFilter(tuple(service.representations))
         self._seen: tuple[int, ...] = ()  # of a file that cannot be read
         self.content, self.event, self.stamp = content, event, stamp
         self.is_bad = self.is_over = False
-        self.is_behind = False  # the file: its content has more than was written
-        self.is_edited = False  # since `on_write` was called
-        self.reason = ""  # to start again
+        self.is_edited = False  # since the last note
         self.seconds = 0.0  # that the last write took
 
     def run(self) -> None:
@@ -82,7 +80,7 @@ class FileSync:
                 self.run_once()
                 failure = ""
             except (StoreError, OSError) as error:
-                if failure != (failure := str(error)):
+                if failure != (failure := getattr(error, "strerror", None) or str(error)):
                     say(f"{self._path.name}: cannot be read or written now: {failure}")
 
     @property
@@ -95,9 +93,10 @@ class FileSync:
         with suppress(FileNotFoundError):  # an editor replaces it at this moment
             if stamp_of(self._path) != self.stamp:
                 self._read()
-        if not self.is_bad and self.write() and self.reason:
-            self.is_over = True
-            self._restart()
+            elif self.is_bad:  # it is as it was
+                self.is_bad, self._seen = False, ()
+        if not self.is_bad and not self.is_over:
+            self.write()
 
     def finish(self) -> None:
         """Write what is not written yet, before the process ends."""
@@ -114,26 +113,32 @@ class FileSync:
         changes, last = self.changes()
         if since:
             changes = [each for each in changes if not self._is_refused(*each, since)]
-        if self._saves:  # else the content stays that of the file
-            changed = [self.content.set(*each) for each in changes]
-            self.is_behind = self.is_behind or any(changed) or self.content.given
-        if self.is_behind:
-            began = time.monotonic()
+        former = [(name, id, self.content.item(name, id)) for name, id, _ in changes]
+        if self._saves and (any([self.content.set(*each) for each in changes]) or self.content.given):
+            began, is_written = time.monotonic(), False
             data = b"".join(self.content.text())
-            if not _apart(self._replace, data):
+            try:
+                written = _apart(self._note, data, last)  # first: who is killed between them knows the file again
+                is_written = _apart(self._replace, data)
+            finally:
+                if not is_written:  # the content is that of the file
+                    for each in former:
+                        self.content.put(*each)
+            if not is_written:
                 return False
-            self.content, self.is_behind = self.content._replace(given=False), False
-            _apart(self._on_write, data, last)
+            written()
+            self.content = self.content._replace(given=False)
             self.seconds = time.monotonic() - began
         elif self.is_edited:
-            _apart(self._on_write, self.content.source, last)
+            _apart(self._note, self.content.source, last)()
         self.event, self.is_edited = last, False
         return True
 
     def _is_refused(self, name: str, id: Id, text: Buffer | None, since: Content) -> bool:
         """Whether this item was edited, and is another one: then it says so."""
-        edited = self.content.item(name, id)
-        if is_refused := not (is_equal(edited, since.item(name, id)) or is_equal(edited, text)):
+        edited, kinds = self.content.item(name, id), (dict(each.kinds()).get(name) for each in (self.content, since))
+        is_free = is_equal(edited, since.item(name, id)) and len(set(kinds)) == 1
+        if is_refused := not (is_free or is_equal(edited, text)):
             self._refuse(name, id, "an edit", text)
         return is_refused
 
@@ -177,32 +182,55 @@ class FileSync:
                 self.is_bad = True
             self._seen = stamp
             return
-        self.content, self.stamp, self.reason = edited, stamp, reason
-        self.is_bad, self.is_behind, self._seen = False, False, ()
-        if reason:
+        if reason:  # what is not written yet is written by the next start, as after a crash
             say(f"{self._path.name}: {reason}: the service starts again")
+            self.is_over = True
+            return self._restart()
+        self.content, self.stamp, self.is_edited = edited, stamp, True
+        self.is_bad, self._seen = False, ()
 
     def _serve(self, edited: Content) -> str:
-        """Change the items in the store as they were edited; returns why that cannot be."""
-        requested = {(name, id): text for name, id, text in self.changes()[0]}
-        edits = list[Edit]()
-        for name, id, text in self.content.differs(edited):
-            if (name, id) in requested and not is_equal(requested[name, id], text):
-                self._refuse(name, id, "a request", text)
-            else:
-                edits.append((name, id, text))
-        order = list(self._service.representations)
+        """Change the items in the store as they were edited; returns why that cannot be, before anything is changed."""
+        edits, order = list(self.content.differs(edited)), list(self._service.representations)
         edits.sort(key=lambda each: (each[2] is None, order.index(each[0])))
         own = [each.revision.references.values() for each in self._service.representations.values()]
         referred = {field.to for references in own for field in references}
         if any(text is None and name in referred for name, _, text in edits):
             return "an item was deleted to which others may refer"
+        now = rfc3339(self._service.clock.time())
         try:
+            for name, id, text in in_turns(edits, self._service.clock):
+                if text is not None:
+                    stored = self._service.representations[name]
+                    stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS)
             for first in range(0, len(edits), TOGETHER):
-                self._service.store.write(partial(_store, self._service, edits[first : first + TOGETHER]))
+                self._service.store.write(partial(self._store, edits[first : first + TOGETHER]))
         except (Problem, StoreError) as error:
             return f"what was edited does not fit ({error})"
         return ""
+
+    def _store(self, edits: list[Edit], transaction: Transaction) -> None:
+        """Store what was edited, but for what requests have changed since the file had it."""
+        now = rfc3339(self._service.clock.time())
+        for name, id, text in edits:
+            stored, before, after = self._service.representations[name], None, None
+            key = stored.resource.key(stored.name if stored.resource.singleton else id)
+            with suppress(RecordNotFound):
+                before = transaction.read(name, key)
+            body, kind = before and stored.body(before), "updated" if before else "created"
+            if self._saves and not (is_equal(body, self.content.item(name, id)) or is_equal(body, text)):
+                self._refuse(name, id, "a request", text)
+                continue
+            if text is None:
+                kind = "deleted"
+            elif before is None:
+                after = stored.restore(value_of(text), id=key, now=now, limits=NO_LIMITS)
+                use_ids(stored.resource, "", after.id, transaction)
+            else:
+                after = stored.revise(before, value_of(text), now=now, limits=NO_LIMITS)
+            if after is not before:
+                at = after.updated_at if after else now
+                self._service.hooks.apply(transaction, Change(kind, stored, before, after, at))
 
     def _replace(self, data: bytes) -> bool:
         """Replace the file, or what it is a link to, by one that is complete; False if it was written by others."""
@@ -256,28 +284,6 @@ def _insert(
         transaction.insert(stored.name, record)
         last = max(last, record.id)
     use_ids(stored.resource, "", last, transaction)
-
-
-def _store(service: Service, edits: list[Edit], transaction: Transaction) -> None:
-    now = rfc3339(service.clock.time())
-    for name, id, text in edits:
-        stored = service.representations[name]
-        try:
-            before = transaction.read(name, stored.resource.key(id))
-        except RecordNotFound:
-            before = None
-        if text is None:
-            after, kind = None, "deleted"
-        elif before is None:
-            after, kind = (
-                stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS),
-                "created",
-            )
-            use_ids(stored.resource, "", after.id, transaction)
-        else:
-            after, kind = stored.revise(before, value_of(text), now=now, limits=NO_LIMITS), "updated"
-        if after is not before:
-            service.hooks.apply(transaction, Change(kind, stored, before, after, after.updated_at if after else now))
 
 
 def _apart(work: Callable[..., T], *arguments: Any) -> T:

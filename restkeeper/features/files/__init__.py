@@ -201,7 +201,9 @@ def application_of(
         mark = _read_mark(working, digest) if working else None
         if working and mark and mark.digest != digest:  # it was edited meanwhile
             if not described:
-                since = parse(_mark_of(working).read_bytes().partition(b"\n")[2], path.name)
+                since = content  # if the copy is broken, by a loss of power
+                with suppress(FileError):
+                    since = parse(_mark_of(working).read_bytes().partition(b"\n")[2], path.name)
                 _write_rest(create, path, content, stamp, mark, since, settings)
                 stamp, content = stamp_of(path), read(path)
             mark = None

@@ -234,8 +234,7 @@ def application_of(
     event = mark.event if mark else service.store.last_event()
 
     def note(data: bytes, event: str) -> Callable[[], object]:
-        if not working:
-            return lambda: None
+        assert working  # noqa: S101
         return _write_mark(working, Mark(_digest(path, data, options), event, declared), data)
 
     if working and not mark:
@@ -254,7 +253,7 @@ def application_of(
         event=event,
         stamp=stamp,
         saves=saves,
-        note=note,
+        note=note if working else None,
         check=partial(_try, create, path, options),
         restart=partial(os.kill, os.getpid(), SIGTERM),  # the server starts another process
     )

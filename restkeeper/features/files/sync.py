@@ -57,12 +57,12 @@ class FileSync:
         event: str,
         stamp: tuple[int, ...],
         saves: bool = True,
-        note: Callable[[bytes, str], Callable[[], object]] = lambda data, event: lambda: None,
+        note: Callable[[bytes, str], Callable[[], object]] | None = None,
         check: Callable[[Content], object] = lambda content: None,
         restart: Callable[[], None] = lambda: None,
     ) -> None:
         self._path, self._service, self._saves = path, service, saves
-        self._note, self._check, self._restart = note, check, restart
+        self._note, self._check, self._restart = note or _note_nothing, check, restart
         self._filter = EventFilter(tuple(service.representations))
         self._seen: tuple[int, ...] = ()  # of a file that cannot be read
         self.content, self.event, self.stamp = content, event, stamp
@@ -284,6 +284,10 @@ def _insert(
         transaction.insert(stored.name, record)
         last = max(last, record.id)
     use_ids(stored.resource, "", last, transaction)
+
+
+def _note_nothing(data: bytes, event: str) -> Callable[[], object]:
+    return str  # which does nothing
 
 
 def _apart(work: Callable[..., T], *arguments: Any) -> T:

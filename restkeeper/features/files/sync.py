@@ -287,7 +287,11 @@ def _insert(
 
 
 def _note_nothing(data: bytes, event: str) -> Callable[[], object]:
-    return str  # which does nothing
+    return _do_nothing
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _apart(work: Callable[..., T], *arguments: Any) -> T:

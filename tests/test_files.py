@@ -86,6 +86,17 @@ def test_a_bad_file_is_named_in_one_line(text: str, reason: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_what_is_too_deep_or_too_wide(tmp_path: Path) -> None:
+    """A deep file ends with a line; of many fields, q searches a hundred."""
+    file = tmp_path / "db.json"
+    file.write_text('{"a": [{"id": 1, "b": ' + "[" * 3000 + "]" * 3000 + "}]}")
+    with pytest.raises(SystemExit, match=r"restkeeper: db\.json"):
+        application_of(create_app, file, FileOptions(), config=Config())
+    file.write_text(json.dumps({"a": [{"id": 1, **{f"f{number}": "x" for number in range(150)}}]}))
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    assert len(client.get("/a?q=x").json) == 1
+
+
 @pytest.mark.parametrize("indent", ["  ", "    ", "\t", None])
 def test_a_file_that_is_written_keeps_its_form(indent: str | None) -> None:
     """What is not changed stays as it was, byte for byte; new items are as the others."""
@@ -426,13 +437,16 @@ def test_what_is_beside_the_file(tmp_path: Path) -> None:
     (public / ".env").write_text("secret")
     (public / "posts").write_text("shadowed")
     (public / "link").symlink_to(file)
+    (public / "loop").symlink_to("loop")
+    (public / "dotted").symlink_to(".env")
     (tmp_path / "routes.py").write_text(f"{block('python routes.py')}\n{ROUTES}")
     app = application_of(create_app, file, FileOptions(read_only=True, strict=True), config=Config())
     client = app.test_client()
     page = client.get("/app/", buffered=True)
     assert page.text == "<p>app"
     assert client.get("/app/", headers={"If-None-Match": page.headers["ETag"]}, buffered=True).status_code == 304
-    assert [client.get(path).status_code for path in ("/.env", "/link", "/../db.json", "/nothing")] == [404] * 4
+    for path in ("/.env", "/link", "/../db.json", "/nothing", "/loop", "/dotted", "/app/index.html/"):
+        assert client.get(path).status_code == 404, path
     assert client.get("/posts").json == BLOG["posts"]
     assert client.get("/hello").json == {"hello": "you"}
     assert client.post("/posts/1/like").json["views"] == 101

@@ -301,10 +301,12 @@ def _public(folder: Path) -> Callable[[Request], Response | None]:
         parts = [each for each in request.path.split("/") if each]
         if request.url_rule or request.method not in ("GET", "HEAD") or any(part[0] == "." for part in parts):
             return None
-        with suppress(OSError, ValueError):  # a name that is too long, or has NUL
+        with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, or has NUL; a link to itself
             file = folder.joinpath(*parts).resolve()
-            file = file / "index.html" if file.is_dir() else file
-            if file.is_file() and file.resolve().is_relative_to(folder):
+            is_folder = file.is_dir()
+            file = (file / "index.html").resolve() if is_folder else file
+            is_hidden = any(part[0] == "." for part in file.relative_to(folder).parts)  # ValueError: it is elsewhere
+            if file.is_file() and not is_hidden and (is_folder or request.path[-1] != "/"):
                 return send_file(file, conditional=True, max_age=0)
         return None
 

@@ -24,6 +24,7 @@ JsonSchema = dict[str, Any]
 
 MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an item has its own
 EMBED_LIMIT = 1_000  # items that are embedded in one that they refer to
+MOST_SEARCHED = 100  # fields: a function of SQLite has at most 127 arguments
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
@@ -160,12 +161,14 @@ def resource_of(
         f"{kind}Schema", "FileItem", about, made, frozenset(members.keys() - fit.keys()) if is_closed else None
     ).made()
     inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
-    searched = tuple(each for each, field in inner.items() if isinstance(field, fields.String) and not singleton)
+    texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not singleton]
+    if len(texts) > MOST_SEARCHED:
+        notes.append(f"{name}: q searches the first {MOST_SEARCHED} of its {len(texts)} text fields")
     return Resource(
         name=name,
         singular=singular,
         schema=cast(type[own.FileItem], declared),
-        search=searched,
+        search=tuple(texts[:MOST_SEARCHED]),
         ids="server" if singleton else ids,
         singleton=singleton,
         methods=methods,

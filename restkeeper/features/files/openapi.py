@@ -39,7 +39,7 @@ def load(file: Path, data: bytes) -> Any:
         head = msgspec.json.decode(data, type=_Head)
     except ImportError:
         raise ValueError(f"{file.name}: YAML needs another package: pip install 'restkeeper[yaml]'") from None
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
         if file.suffix.lower() in YAML:
             raise ValueError(f"{file.name}: {error}") from None
         return None  # no object

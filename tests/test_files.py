@@ -72,6 +72,7 @@ def block(name: str) -> str:
         ('{"a": [{"id": "a b"}]}', 'db.json:1:8: a[0].id is "a b": it must be an integer from 0, or 1 to 64 of'),
         ('{"a": [{"id": 1},\n  "ü", 2]}', "db.json:2:3: a[1] is a text: each element must be an object"),
         ('{"ä": 1, "a": 3}', "db.json:1:2: 'ä' cannot be a path: use ASCII letters, digits and underscores"),
+        ('{"a": [], "A": []}', "db.json:1:11: 'A' is 'a' but for its case: use another name"),
         ('{"a": 3}', "db.json:1:7: 'a' is a number: it must be an array or an object"),
         ('{"events": []}', "db.json:1:2: 'events' is a path of the service itself: use another name"),
         ('{"a": [{"id": 1, "b": 1, "b": 2}]}', "db.json: a/1: the name 'b' occurs twice in one object"),

@@ -143,6 +143,7 @@ def parse(data: bytes, name: str) -> Content:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(data, name, error) from None
     members: dict[str, Texts | Buffer] = {}
+    cases = dict[str, str]()
     end, given, twice = 0, False, "a name occurs twice, here or after it"
     for key, text in found.items():
         begin = _MEMBER.match(data, end)
@@ -154,6 +155,8 @@ def parse(data: bytes, name: str) -> Content:
             if not _NAME.fullmatch(key):
                 reason = f"{shortened(key)!r} cannot be a path: use ASCII letters, digits and underscores"
                 raise _fault(data, name, begin.start(1), reason)
+            if (alike := cases.setdefault(key.lower(), key)) != key:
+                raise _fault(data, name, begin.start(1), f"{key!r} is {alike!r} but for its case: use another name")
             if key in RESERVED:
                 raise _fault(data, name, begin.start(1), f"{key!r} is a path of the service itself: use another name")
             if kind not in (b"[", b"{"):

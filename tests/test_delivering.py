@@ -40,11 +40,11 @@ def test_a_stop_waits_for_a_running_delivery(tmp_path: Path, inside: bool) -> No
     settings = {"WEBHOOK_ALLOW_PRIVATE": "1", "WEBHOOK_WORKER": "inside" if inside else "", "LOG_LEVEL": "warning"}
     with Receiver() as receiver:
         hanging = receiver.inboxes["hanging"]
-        with Gunicorn(tmp_path, workers=1, bounds={"webhook_timeout": 3}, **settings) as server:
+        with Gunicorn(tmp_path, workers=1, bounds={"webhook_timeout": 1}, **settings) as server:
             made = server.post("/api/v1/webhooks", {"url": f"{receiver.base}/hanging"}).json()
             hanging.secret = made["secret"]
             server.post("/products", {"name": "x"})
-            worker = server.process if inside else deliver(tmp_path, **{BOUNDS: '{"webhook_timeout": 3}'})
+            worker = server.process if inside else deliver(tmp_path, **{BOUNDS: '{"webhook_timeout": 1}'})
             with receiver.changed:
                 assert receiver.changed.wait_for(lambda: hanging.tries, SECONDS)
             worker.send_signal(signal.SIGTERM)
@@ -55,4 +55,4 @@ def test_a_stop_waits_for_a_running_delivery(tmp_path: Path, inside: bool) -> No
         with Gunicorn(tmp_path, workers=1, WEBHOOK_ALLOW_PRIVATE="1") as server:
             (entry,) = server.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
     assert (entry["state"], entry["attempts"]) == ("pending", 1)
-    assert entry["response_excerpt"] == "timed out after 3 s"
+    assert entry["response_excerpt"] == "timed out after 1 s"

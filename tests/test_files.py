@@ -514,6 +514,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
     file.write_text(json.dumps(BLOG, indent=2))
     with running(file) as server:
         assert "comments.postId → posts" in server.lines
+        assert (tmp_path / "cache" / "restkeeper").stat().st_mode & 0o077 == 0
         for number in range(30):
             assert server.send("POST", "/posts", {"title": f"New {number}", "views": number}).status == 200
         assert server.send("PATCH", "/posts/1", {"views": 101}).status == 200

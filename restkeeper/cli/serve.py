@@ -108,7 +108,7 @@ def serve_file(
         os.environ["DATABASE_URL"] = "memory://"
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "restkeeper"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a copy of the file is there
         target = file.resolve()
         name = f"{target.stem}-{blake2b(os.fsencode(target), digest_size=6).hexdigest()}"
         lock = os.open(folder / f"{name}.served", os.O_RDWR | os.O_CREAT, 0o600)  # inherited, and never closed

@@ -11,11 +11,12 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from pathlib import Path
-from threading import Thread, local
+from threading import local
 from typing import Any
 
 import gunicorn
@@ -197,7 +198,7 @@ def when_ready(server: Any) -> None:
     if _config.auth == "open" and reached:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
     if lifeline := os.environ.get("RESTKEEPER_LIFELINE"):
-        Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
     if ready := os.environ.pop("RESTKEEPER_READY", ""):
         with suppress(OSError), os.fdopen(int(ready), "w") as pipe:
             print(server.LISTENERS[0], _own_folder, sep="\n", file=pipe)
@@ -253,12 +254,15 @@ def post_worker_init(worker: Any) -> None:
     if not isinstance(worker.wsgi, Application):
         return
     service = service_of(worker.wsgi)
-    Thread(target=_open_store, args=(service,), name="open-store", daemon=True).start()  # a greenlet, by gevent
+    threading.Thread(
+        target=_open_store, args=(service,), name="open-store", daemon=True
+    ).start()  # a greenlet, by gevent
     if _config.webhook_worker == "inside" and "webhooks" in service.features:
         gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
         deliverer = deliverer_of(service)
         run = partial(keep_delivering, deliverer, worker.is_stopping)
-        worker.delivering = Thread(target=run, name="deliver", daemon=True)  # a greenlet, by gevent
+        # The class of the patched module: one that was imported before that is never joined.
+        worker.delivering = threading.Thread(target=run, name="deliver", daemon=True)  # a greenlet, by gevent
         worker.delivering.start()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from restkeeper import storage
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Record, Sort
+from restkeeper.storage.interface import POSITION, Collection, Field, Index, Kind, Query, Record, Sort
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.web import exactjson
 
@@ -23,6 +23,7 @@ FIELDS = {
         ("tags", Kind.LIST, False),
         ("updated_at", Kind.TIME, False),
         ("version", Kind.INTEGER, False),
+        (POSITION, Kind.INTEGER, False),
     ]
 }
 
@@ -30,7 +31,7 @@ FIELDS = {
 THINGS = Collection(
     "things",
     FIELDS,
-    (Index("sku", unique=True), Index("mail", unique=True, fold=True), Index("price"), Index("name")),
+    (Index("sku", unique=True), Index("mail", unique=True, fold=True), Index("price"), Index("name"), Index(POSITION)),
     ("name", "tags"),
 )
 

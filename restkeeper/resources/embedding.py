@@ -14,7 +14,7 @@ from msgspec import Raw
 from restkeeper.errors import InvalidQuery, NotConvertible
 from restkeeper.resources.changes import omitted_by
 from restkeeper.schemas.fields import Refers
-from restkeeper.storage.interface import Query, Related, Sort
+from restkeeper.storage.interface import POSITION, Query, Related, Sort
 from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
@@ -149,7 +149,8 @@ def embed(
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, id), [])
             most = each.to.resource.embed_limit
-            query = urlencode({each.field: id, "sort": "-id", "offset": most})
+            sort = {} if each.to.resource.sort == POSITION else {"sort": "-id"}
+            query = urlencode({each.field: id, **sort, "offset": most})
             item[name] = [orjson.Fragment(body) for body in referring[:most] if body]
             item[next_of(name)] = f"{prefix}/{each.to.name}?{query}" if len(referring) > most else None
 
@@ -170,9 +171,10 @@ def _find(
     for number, (to, _, path, is_back, _) in enumerate(parts):
         values = ids if is_back else [to.resource.key(id) for part, id in counts if part == number]
         most = to.resource.embed_limit + 1 if is_back else 1
-        wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner()))
+        in_order = to.resource.sort == POSITION
+        wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner(), in_order))
     found: dict[tuple[int, str | int], list[bytes]] = {}
-    stored, shown, most = 0, 0, items.config.page_bytes
+    stored, shown, most = 0, 0, items.page_bytes
     others: dict[int, list[str]] = {}
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
         if not record.version:

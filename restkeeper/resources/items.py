@@ -70,7 +70,9 @@ class Items:
 
     def __post_init__(self) -> None:
         self.name, self.resource, config = self.stored.name, self.stored.resource, self.config
-        self.page_limit = min(self.resource.page_limit or config.page_limit, config.page_limit_max)
+        self.page_limit = self.resource.page_limit or config.page_limit
+        self.page_limit_max = max(self.page_limit, config.page_limit_max)
+        self.page_bytes = self.resource.page_bytes or config.page_bytes
         self.access = self.hooks.access(self.resource)
         if config.auth == "required" and self.caching == REVALIDATED:
             self.caching = OF_CALLER
@@ -91,8 +93,8 @@ class Items:
             change_token = found if isinstance(found, str) else self.store.change_token(self.name)
         if page is None or page.change_token != change_token:
             args = request.args if request.query_string else NO_ARGS
-            queryable, config = self.representation.queryable, self.config
-            list_request = parse(args, queryable, self.page_limit, config.page_limit_max, self.relations)
+            queryable = self.representation.queryable
+            list_request = parse(args, queryable, self.page_limit, self.page_limit_max, self.relations)
             query = self.representation.query(list_request.query)
             query = replace(query, filters=(*query.filters, *also))
             query = resolve(list_request, replace(query, sort=query.sort or self.resource.order), request.path, args)
@@ -173,11 +175,11 @@ class Items:
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `omitted_by`."""
         shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
-        page, omitted = self.store.page(self.name, shown, self.config.page_bytes), 0
+        page, omitted = self.store.page(self.name, shown, self.page_bytes), 0
         if page.others and (refused := omitted_by(self.store, (self.stored, query, page.others))):
             without = tuple(Filter("id", Op.NE, each.id) for each in refused)
             query, shown = (replace(each, filters=(*each.filters, *without)) for each in (query, shown))
-            page, omitted = self.store.page(self.name, shown, self.config.page_bytes), len(refused)
+            page, omitted = self.store.page(self.name, shown, self.page_bytes), len(refused)
         require_whole(list_request, page)
         tag = self.list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)
@@ -234,7 +236,7 @@ class Items:
 
     def list_tag(self, change_token: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
-        return f"{change_token}-{self.representation.fingerprint}{self._steps}-{limit}-{self.config.page_bytes}"
+        return f"{change_token}-{self.representation.fingerprint}{self._steps}-{limit}-{self.page_bytes}"
 
     def _not_modified(self, tag: str, updated_at: str | None = None) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""

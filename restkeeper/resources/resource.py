@@ -38,7 +38,18 @@ from restkeeper.schemas.prepared import (
     prepared,
     refusals,
 )
-from restkeeper.storage.interface import Collection, Field, Index, Kind, Sort, StoredSchema, field_in, root_of, serial
+from restkeeper.storage.interface import (
+    POSITION,
+    Collection,
+    Field,
+    Index,
+    Kind,
+    Sort,
+    StoredSchema,
+    field_in,
+    root_of,
+    serial,
+)
 from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.web.queries import MOST_NAMES
@@ -70,6 +81,7 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
 )
 
 LONGEST_KEY = 300  # characters of a value that can be sorted by
+LARGEST_PAGE = 10_000  # items
 
 
 class Ownership(Enum):
@@ -203,12 +215,13 @@ class Resource:
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
     but admins. With `events`, every change of an item is an event. `upgrades` has the steps that lead to each revision
     of the items from the one before, as far as there are stored items or versions of older revisions; the first
-    revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", and `page_limit` the
-    number of items of its pages, and `embed_limit` of those that are embedded in one that they refer to. With
-    ids="client" callers give the ids: a PUT creates an item if there is none, and a POST can have an `id`; with
-    ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer" callers can give integers, and
-    the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a collection that
-    they only read: actions, functions of the service and imports write it all the same.
+    revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", or "_position", in
+    which items were stored. `page_limit` and `page_bytes` are the items and bytes of its pages, also if other lists can
+    have less (PAGE_LIMIT_MAX, PAGE_BYTES), and `embed_limit` is the number of items that are embedded in one that they
+    refer to. With ids="client" callers give the ids: a PUT creates an item if there is none, and a POST can have an
+    `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer" callers can give
+    integers, and the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a
+    collection that they only read: actions, functions of the service and imports write it all the same.
 
     A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
     Until it is stored, it has their defaults.
@@ -224,6 +237,7 @@ class Resource:
     upgrades: Mapping[int, Sequence[Step]] = dataclasses.field(default_factory=_nothing)
     sort: str = ""
     page_limit: int | None = None
+    page_bytes: int | None = None
     embed_limit: int = 10
     ids: str = "server"
     methods: Sequence[str] = METHODS
@@ -333,20 +347,22 @@ class Resource:
                 raise ValueError(f"{self.name}.{index.field}: can have several values: write Index({index.field!r})")
         sortable = [name for name, field in known.items() if field.sortable]
         for key in self.order:
-            if key.field not in sortable:
+            if key.field not in sortable and self.sort != POSITION:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
-        limits = {"page_limit": self.page_limit, "embed_limit": self.embed_limit}
-        for name, value in limits.items():
-            if (type(value) is not int or value < 1) and (value, name) != (None, "page_limit"):
-                raise ValueError(f"{self.name}: {name}={value!r}: must be a whole number from 1")
+        limits = {"page_limit": LARGEST_PAGE, "page_bytes": 2**31, "embed_limit": LARGEST_PAGE}
+        for name, most in limits.items():
+            value = getattr(self, name)
+            if (type(value) is not int or not 0 < value <= most) and (value is not None or name == "embed_limit"):
+                raise ValueError(f"{self.name}: {name}={value!r}: must be a whole number from 1 to {most}")
         possible = _OF_SINGLETON if self.singleton else METHODS
         if self.methods is METHODS:
             vars(self)["methods"] = possible
         if isinstance(self.methods, str) or "GET" not in self.methods or not {*possible}.issuperset(self.methods):
             raise ValueError(f"{self.name}: methods={self.methods!r}: must be 'GET' and some of {possible[1:]}")
-        many = (self.indexes, self.search, self.sort, self.page_limit, self.ownership is not Ownership.NONE)
+        pages = (self.page_limit, self.page_bytes)
+        many = (self.indexes, self.search, self.sort, *pages, self.ownership is not Ownership.NONE)
         if self.singleton and (any(many) or self.ids != "server"):
-            more = "indexes, search, sort, page_limit, ownership and ids"
+            more = "indexes, search, sort, page_limit, page_bytes, ownership and ids"
             raise ValueError(f"{self.name}: a singleton is one item of all callers: leave out {more}")
         added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
         if self.upgrades and self.newest.is_open:
@@ -470,10 +486,11 @@ class Resource:
         while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
             oldest -= 1  # code of that revision can work with the items, too
         own = {index.field for index in self.indexes if not index.unique}
+        position = {POSITION: Field(POSITION, Kind.INTEGER)} if self.sort == POSITION else {}
         return Collection(
             self.name,
-            MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields}),  # that a singleton does not show
-            (*self.indexes, *(Index(name) for name in newest.references if name not in own)),
+            MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields, **position}),  # `id` of a singleton, too
+            (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search,
             owned=self.ownership is Ownership.ALL,
             schema=StoredSchema(

@@ -28,6 +28,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import (
     ALL,
+    POSITION,
     Collection,
     Found,
     Key,
@@ -332,7 +333,9 @@ class Store(ABC):
             values |= {f"values{n}": [orjson.dumps(value).decode() for value in each.values]} | (
                 {} if each.owner is None else {f"owner{n}": each.owner}
             )
-            parts.append(column.of_each.format(number=n, values=given(f"values{n}"), where=where, most=each.most))
+            order = f"+{POSITION}" if each.in_order else "id DESC"  # "+": not by the index of all items
+            terms = {"where": where, "order": order, "most": each.most}
+            parts.append(column.of_each.format(number=n, values=given(f"values{n}"), **terms))
             if each.field != "id" and (others := select_other_fingerprints(collection)):
                 parts.append(_OTHERS.format(number=n, others=others))
         found, size = list[tuple[int, str | int, Record]](), 0

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 Scalar = str | int | Decimal | bool | None
+POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 Position = tuple[str | int | float | None, ...]  # JSON that clients receive and send back; integers have 64 bits
 
@@ -233,13 +234,17 @@ class Page(NamedTuple):
 
 
 class Related(NamedTuple):
-    """Records to be found by values of a field: of each value at most `most`, those with the highest ids."""
+    """Records to be found by values of a field: of each value at most `most`.
+
+    They are those with the highest ids, the highest first, or `in_order` those that were stored first.
+    """
 
     collection: str
     field: str
     values: Sequence[str | int]
     most: int
     owner: str | None = None
+    in_order: bool = False
 
     @property
     def query(self) -> Query:

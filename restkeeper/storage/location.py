@@ -13,7 +13,7 @@ import orjson
 from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection
+from restkeeper.storage.interface import POSITION, Collection
 from restkeeper.storage.sql import Database, Row
 
 STEP = 1000  # rows of a copy, after which its progress is shown
@@ -71,7 +71,11 @@ class Table(NamedTuple):
 TABLES = (
     Table("counters", ("collection", "items", "changes")),
     Table("schemas", ("number", "collection", "fingerprint", "revision", "oldest", "fields")),
-    Table("items", ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "removed"), keys=2),
+    Table(
+        "items",
+        ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "removed", POSITION),
+        keys=2,
+    ),
     Table("responses", ("stored_at", "id", "body"), keys=2),
     Table(
         "events",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
+from restkeeper.storage.interface import POSITION, Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
 from restkeeper.storage.outbox import EventFilter
 
 Row = tuple[Any, ...]
@@ -170,7 +170,7 @@ def require_current(moved_to: str) -> None:
         )
 
 
-_OWN_COLUMN = {"id", "version", "updated_at"}  # fields that have a column, besides being in the body
+_OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a column
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def test_instances_start_on_an_empty_database_together(databases: Databases) -> 
         stores = open_all(url, [THINGS, WITHOUT_INDEXES, THINGS], 3)
         insert(stores[1], record("a", sku="s"))
         assert [ids(store) for store in stores] == [["a"]] * 3
-        assert sorted(indexes(url).values()) == [True] * 4
+        assert sorted(indexes(url).values()) == [True] * len(THINGS.indexes)
         assert len({store.epoch for store in stores}) == 1  # type: ignore[attr-defined]
         for store in stores:
             store.close()
@@ -110,12 +110,12 @@ def test_an_index_waits_for_a_long_transaction(url: str, caplog: pytest.LogCaptu
         insert(old, record("b"))
         assert f"this waits for: pid {held.info.backend_pid} (analyst, idle in transaction, " in caplog.text
     started.result(SECONDS)
-    assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
+    assert set(indexes(url).values()) == {True} and len(indexes(url)) == len(THINGS.indexes)
     (fewer,) = open_all(limited(url, 10), [WITHOUT_INDEXES])
     with transaction(url):
         dropped = parallel.start(fewer.tidy)
         wait_until_waiting(url, "DROP", 0.1)
-    assert len(dropped.result(SECONDS)) == 4 and not indexes(url)
+    assert len(dropped.result(SECONDS)) == len(THINGS.indexes) and not indexes(url)
 
 
 @pytest.mark.parametrize("lock", [locks.BUILDS, locks.MIGRATES])
@@ -149,7 +149,7 @@ def test_an_interrupted_index_is_built_again(url: str) -> None:
         held.execute("COMMIT")
     assert False in indexes(url).values()
     (again,) = open_all(url, [THINGS])
-    assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
+    assert set(indexes(url).values()) == {True} and len(indexes(url)) == len(THINGS.indexes)
 
 
 def _fail_to_open(url: str) -> None:
@@ -299,7 +299,7 @@ def test_a_migration_waits_for_whoever_builds_an_index(url: str, add_migration: 
         assert not builder.done()
     stores = [builder.result(SECONDS), started.result(SECONDS)]
     stores[1].check()
-    assert set(indexes(url).values()) == {True} and len(indexes(url)) == 4
+    assert set(indexes(url).values()) == {True} and len(indexes(url)) == len(THINGS.indexes)
 
 
 def test_a_migration_that_waits_too_long_is_refused(

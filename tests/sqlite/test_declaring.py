@@ -13,6 +13,7 @@ from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Field, Filter, Index, Kind, Op, Record, StoredSchema
 from restkeeper.storage.outbox import Event
 from restkeeper.storage.sql import literal, select_other_fingerprints
+from restkeeper.storage.sqlite.queries import SqliteColumn
 from tests.things import FIELDS, ids, insert, open_store, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
@@ -198,6 +199,22 @@ def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
     assert len(steps) < 150
     assert suffixes(store.tidy()) == ["revision"]
     assert store.write(lambda transaction: transaction.other_fingerprints("things")) == ["2-a"]
+
+
+@pytest.mark.parametrize("kind", [Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN, Kind.TEXT])
+def test_related_records_are_found_by_an_index(tmp_path: Path, kind: Kind) -> None:
+    """Also those of a field that can be null, and in any order: not by what they are sorted by."""
+    declared = Collection("things", {"rank": Field("rank", kind, nullable=True)}, (Index("rank"),))
+    opened(tmp_path, declared).close()
+    column = SqliteColumn.of(declared, "rank")
+    where = f"collection = 'things' AND {column.condition(Filter('rank', Op.EQ, ''), column.each)}"
+    for order in ("id DESC", "+_position"):
+        found = f"SELECT id FROM items WHERE {where} ORDER BY {order} LIMIT 9"  # noqa: S608
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+            statement = f"EXPLAIN QUERY PLAN SELECT ({found}) FROM json_each('[1]') AS each"  # noqa: S608
+            plan = connection.execute(statement).fetchall()
+        searches = [detail for *_, detail in plan if "items" in detail]
+        assert len(searches) == 1 and "items.things.rank." in searches[0] and "<expr>=?" in searches[0]
 
 
 def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:

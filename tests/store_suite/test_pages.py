@@ -11,7 +11,7 @@ from itertools import chain, pairwise, product
 import pytest
 
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import Filter, Op, Page, Position, Query, Sort
+from restkeeper.storage.interface import POSITION, Filter, Op, Page, Position, Query, Sort
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join
@@ -50,6 +50,7 @@ def ids_of(pages: Iterable[Page], query: Query) -> list[str]:
 def test_pages_together_are_the_whole_list(store: Store) -> None:
     """Page after page, forwards and backwards, has the order of the whole list, whatever ties and nulls it has."""
     chance = random.Random(7)  # noqa: S311
+    numbers = chance.sample(range(100), 100)
     insert(
         store,
         *(
@@ -61,10 +62,12 @@ def test_pages_together_are_the_whole_list(store: Store) -> None:
                 sold=chance.choice([None, True, False]),
                 sku=chance.choice([None, f"s{chance.random()}"]),
             )
-            for n in range(100)
+            for n in numbers
         ),
     )
+    assert ids(store, sort=(Sort(POSITION),)) == [f"{n:03}" for n in numbers]
     for sort in (
+        (Sort(POSITION, True),),
         (),
         (Sort("id", True),),
         (Sort("price"),),
@@ -92,6 +95,8 @@ def test_an_invented_position_is_no_error(store: Store) -> None:
         (Sort("name"), (2**63 - 1, "a")),
         (Sort("sold"), (-0.5, None)),
         (Sort("updated_at", True), (1.5, "a")),
+        (Sort(POSITION), (2**63 - 1, "a")),
+        (Sort(POSITION, True), ("x", 7)),
     ]
     for key, after in positions:
         for backward in (False, True):
@@ -105,6 +110,15 @@ def test_offset_and_limit(store: Store) -> None:
     assert ids(store, offset=1, limit=2) == ["b", "c"]
     assert [store.page("things", Query(limit=limit)).more for limit in (3, 4, 5)] == [True, False, False]
     assert store.page("things", Query(offset=9, limit=2)).bodies == []
+
+
+def test_a_changed_item_keeps_its_position(store: Store) -> None:
+    """The order in which items were stored: a new one is the last, also after the deletion of the last."""
+    insert(store, *(record(id) for id in "cab"))
+    store.write(lambda transaction: transaction.update("things", record("c", version=2)))
+    store.write(lambda transaction: transaction.delete("things", "b"))
+    insert(store, record("0"))
+    assert ids(store, sort=(Sort(POSITION),)) == ["c", "a", "0"]
 
 
 def test_the_items_of_an_owner(store: Store) -> None:

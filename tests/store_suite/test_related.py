@@ -26,6 +26,12 @@ def test_records_are_found_by_values(store: Store) -> None:
         assert [
             id for *_, id in found(store, Related("things", field, [value, 7 if value == 3 else "none\\\"'$"], 3))
         ] == expected, field
+    insert(store, record("0", name="Lamp"))
+    in_order = Related("things", "name", ["Lamp", "lampshade"], 2, in_order=True)
+    assert [id for *_, id in found(store, in_order, in_order._replace(most=20))] == [
+        *("a", "n0", "b"),
+        *("a", *(f"n{n}" for n in range(9)), "0", "b"),
+    ]
     several = Related("things", "name", ["lampshade", "Lamp"], 2)
     assert found(store, several, several) == [
         (number, *each) for number in (0, 1) for each in (("lampshade", "b"), ("Lamp", "n8"), ("Lamp", "n7"))

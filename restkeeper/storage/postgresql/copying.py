@@ -7,6 +7,7 @@ import psycopg
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import POSITION
 from restkeeper.storage.location import Copy, Copyable, Table
 from restkeeper.storage.postgresql.dialect import PostgresDatabase, fields_of
 from restkeeper.storage.postgresql.failures import first_line
@@ -28,7 +29,7 @@ _NUMBERS = (
     "UPDATE feed SET newest = (SELECT coalesce(max(position), 0) FROM events)",
     *(
         f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"  # noqa: S608
-        for table, column in (("schemas", "number"), ("events", "seq"), ("deliveries", "id"))
+        for table, column in (("schemas", "number"), ("items", POSITION), ("events", "seq"), ("deliveries", "id"))
     ),
 )
 

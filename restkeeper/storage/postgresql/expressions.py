@@ -26,7 +26,7 @@ _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts
 _OF_EACH = """\
 SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
 FROM unnest({values}::text[]) AS each(value)
-CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY id DESC LIMIT {most}) AS found"""
+CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY {order} LIMIT {most}) AS found"""
 
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
@@ -57,7 +57,7 @@ class PostgresColumn(Column):
     def value(self) -> str:
         """The value as its type, which is null if an older item has another kind of value there."""
         if self.is_own:
-            return self.field.name
+            return self.field.name if self.type == "text" else f"{self.field.name}::{self.type}"
         if self.field.kind in (Kind.INTEGER, Kind.NUMBER):
             return f"CASE WHEN jsonb_typeof({self.json}) = 'number' THEN ({self.json})::numeric END"
         if self.field.kind is Kind.BOOLEAN:

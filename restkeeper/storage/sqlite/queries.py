@@ -39,7 +39,7 @@ FROM (
     SELECT each.value AS given, found.value AS selected
     FROM json_each({{values}}) AS each CROSS JOIN json_each((
         SELECT json_group_array(selected) FROM (
-            SELECT rowid AS selected FROM items WHERE {{where}} ORDER BY id DESC LIMIT {{most}}
+            SELECT rowid AS selected FROM items WHERE {{where}} ORDER BY {{order}} LIMIT {{most}}
         )
     )) AS found
 ) CROSS JOIN items ON items.rowid = selected"""  # noqa: S608 - constant columns
@@ -133,7 +133,8 @@ class SqliteColumn(Column):
             return term
         # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
         lowest = self.lowest.get(self.field.kind)
-        return f"({term} AND {self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
+        plus = "+" if filter.op is Op.EQ else ""  # so that the index finds by the other term
+        return f"({term} AND {plus}{self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:

@@ -79,6 +79,13 @@ class Tab:
         for type, more in (("keyDown", text), ("keyUp", {})):
             self.call("Input.dispatchKeyEvent", type=type, key=key, code=key, windowsVirtualKeyCode=code, **more)
 
+    def answer(self, accept: bool) -> None:
+        """Accept or dismiss the next question of the page."""
+        while not self.parameters_of("Page.javascriptDialogOpening"):
+            self.events.append(json.loads(self._socket.recv()))
+        self.events = [each for each in self.events if each.get("method") != "Page.javascriptDialogOpening"]
+        self.call("Page.handleJavaScriptDialog", accept=accept)
+
     def run(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script, awaitPromise=True)["result"].get("value")
 

@@ -17,6 +17,7 @@ from tests.shop import create_app
 pytestmark = [pytest.mark.timeout(180), pytest.mark.needs("browse", "openapi", "events", "keys", "webhooks", "limits")]
 
 APP = "tests.shop.browsed:create_app()"
+WRITER = ["things:read", "things:write", "orders:read", "orders:write"]
 HOSTILE = "<img src=x onerror='window.hacked = 1'><script>hacked = 1</script>"
 AXE = """axe.run(document).then(({violations}) => JSON.stringify(
   violations.map(({id, nodes}) => [id, nodes.map(each => each.html)])))"""
@@ -47,6 +48,22 @@ def make_order(server: Gunicorn, title: str) -> tuple[Any, Any]:
     return thing, make(server, "orders", reference=f"of {title}", thing=thing["id"], lines=[{"thing": thing["id"]}])
 
 
+def sign_in(page: Page, key: str) -> None:
+    page.press("Sign out")
+    page.see("h1", "Sign in")
+    page.tab.write("#key", key)
+    page.tab.run("document.querySelector('main form').requestSubmit()")
+    page.see("#session", "Sign out")
+
+
+def filter_by(page: Page, *choices: str) -> None:
+    for label, value in zip(("Field", "Comparison"), choices, strict=False):
+        change = f"e.value = '{value}'; e.dispatchEvent(new Event('change', {{bubbles: true}}))"
+        page.tab.run(f"(e => {{ {change} }})(document.querySelector('[aria-label={label}]'))")
+    page.tab.write("#value", choices[-1])
+    page.press("Filter")
+
+
 def test_a_list_can_be_searched_filtered_sorted_and_paged(page: Page) -> None:
     """The address has the state of the list; focus stays at what was pressed."""
     for number in range(23):
@@ -67,14 +84,14 @@ def test_a_list_can_be_searched_filtered_sorted_and_paged(page: Page) -> None:
     page.press("price")
     page.see("[aria-sort=descending]", "price")
     assert page.texts("tbody th")[0] == "Chair 22" and page.tab.run("document.activeElement.id") == "sort-price"
-    for label, value in (("Field", "price"), ("Comparison", "lt")):
-        change = f"e.value = '{value}'; e.dispatchEvent(new Event('change', {{bubbles: true}}))"
-        page.tab.run(f"(e => {{ {change} }})(document.querySelector('[aria-label={label}]'))")
-    page.tab.write("#value", "3")
-    page.press("Filter")
+    filter_by(page, "price", "lt", "3")
     page.see("#status", "3 of 3 things")
     assert page.texts("tbody th") == ["Chair 02", "Chair 01", "Chair 00"]
     page.press("price < 3 ×")
+    page.see("#status", "20 of 23 things")
+    filter_by(page, "price", "lt", "cheap")
+    page.see(".alert", "must be a number")
+    page.press("price < cheap ×")
     page.see("#status", "20 of 23 things")
 
 
@@ -115,6 +132,12 @@ def test_a_form_creates_an_item_and_shows_the_messages_of_the_api(page: Page) ->
     (stored,) = page.server.get("/orders?reference=R-1").json()
     assert stored["lines"] == [{"thing": thing["id"], "count": 2}] and stored["due"] is None
     assert stored["address"] == {"city": "Oslo", "country": "NO"} and stored["thing"] == thing["id"]
+    page.press("Edit")
+    page.fill("city", "")
+    page.fill("country", "")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    assert page.server.get(f"/orders/{stored['id']}").json()["address"] is None
     page.open("new/posts", "New in posts")
     page.fill("views", "9007199254740993")
     page.press("Create")
@@ -123,7 +146,7 @@ def test_a_form_creates_an_item_and_shows_the_messages_of_the_api(page: Page) ->
 
 
 def test_a_form_does_not_overwrite_the_change_of_another(page: Page) -> None:
-    """It shows what was changed meanwhile, and begins again with that."""
+    """It shows what was changed meanwhile, and keeps what was typed, or begins again."""
     thing = make(page.server, "things", title="Shelf", data={"a": [1, {"b": None}]})
     path = f"/things/{thing['id']}"
     page.open(f"edit/things/{thing['id']}", "Edit Shelf")
@@ -131,8 +154,16 @@ def test_a_form_does_not_overwrite_the_change_of_another(page: Page) -> None:
     assert page.server.request("PATCH", path, {"title": "Board"}).status == 200
     page.press("Save")
     page.see(".alert", "Meanwhile it was changed", "Shelf → Board")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    assert [page.server.get(path).json()[name] for name in ("title", "price")] == ["Board", 5]
+    page.press("Edit")
+    page.fill("price", "7")
+    assert page.server.request("PATCH", path, {"price": 8}).status == 200
+    page.press("Save")
+    page.see(".alert", "5 → 8")
     page.press("Reload without my changes")
-    page.see("h1", "Edit Board")
+    page.until("document.querySelector('[name=price]').value === '8'")
     page.fill("price", "6.50")
     page.fill("data", "{")
     page.press("Save")
@@ -153,7 +184,7 @@ def test_an_item_is_deleted_after_a_question(page: Page) -> None:
         page.see("#trail", path.split("/")[0])
         page.tab.run("document.querySelector('.head .danger').focus()")
         page.tab.press("Enter", 13)
-        page.until("document.querySelector('dialog').open && document.activeElement.innerText === 'Delete'")
+        page.until("document.querySelector('dialog[open]') && document.activeElement.innerText === 'Delete'")
         page.tab.press("Enter", 13)
         page.until(f"document.querySelector('{shown}')?.innerText")
     assert page.server.get(f"/things/{thing['id']}").status == 200
@@ -205,11 +236,79 @@ def test_a_singleton_is_edited_and_what_can_only_be_read_has_no_forms(page: Page
     assert "New" not in page.texts("main a, main button")
 
 
+def test_what_has_only_patch_or_only_put_is_edited(page: Page) -> None:
+    """A PATCH has what was changed; null is what is taken away."""
+    for collection in ("notes", "plates"):
+        made = make(page.server, collection, title="Old", views=2**60, data={"a": 1, "b": {"c": 1, "d": 2}})
+        page.open(f"edit/{collection}/{made['id']}", "Edit Old")
+        page.fill("title", "New")
+        page.fill("data", '{"b": {"c": 1, "e": 3}}')
+        page.press("Save")
+        page.see("#status", "It is saved")
+        stored = page.server.get(f"/{collection}/{made['id']}").json()
+        assert [stored[name] for name in ("title", "views", "data")] == ["New", 2**60, {"b": {"c": 1, "e": 3}}]
+
+
+def test_actions_have_buttons_and_functions_of_collections_too(page: Page) -> None:
+    """A dialog asks, with a form for the body and the messages of the API; then the focus is back at the button."""
+    thing, order = make_order(page.server, "Bench")
+    page.open(f"item/orders/{order['id']}", "of Bench")
+    page.press("Pay")
+    page.see("dialog[open]", "Pay an open order.")
+    page.tab.press("Enter", 13)
+    page.see("dialog[open] .error", "required")
+    page.tab.write("dialog[open] [name=method]", "card")
+    page.tab.run("document.querySelector('dialog[open] form').requestSubmit()")
+    page.see("#status", "Pay: done.")
+    page.see(".tag", "paid")
+    assert page.tab.run("document.activeElement.id") == "do-pay" and page.tab.run("!document.querySelector('[open]')")
+    page.press("Pay")
+    page.tab.write("dialog[open] [name=method]", "card")
+    page.tab.run("document.querySelector('dialog[open] form').requestSubmit()")
+    page.see("dialog[open] .alert", "paid already")
+    page.tab.press("Escape", 27)
+    page.press("orders")
+    page.press("Count open")
+    page.tab.run("document.querySelector('dialog[open] form').requestSubmit()")
+    page.see("#status", '"open": 3')
+
+
+def test_a_form_is_not_left_by_mistake_nor_sent_twice(page: Page) -> None:
+    thing = make(page.server, "things", title="Cup")
+    page.open(f"edit/things/{thing['id']}", "Edit Cup")
+    page.fill("title", "Mug")
+    for accept, heading in ((False, "Edit Cup"), (True, "things")):
+        page.tab.run("location.hash = '#/list/things'")
+        page.tab.answer(accept)
+        page.see("h1", heading)
+        assert (page.texts("h1") == ["Edit Cup"]) is not accept
+    page.open("new/things", "New in things")
+    page.fill("title", "Once")
+    page.tab.run("for (const each of [1, 2]) document.querySelector('.edit form').requestSubmit()")
+    page.see("#status", "It is created")
+    sent = page.tab.parameters_of("Network.requestWillBeSent")
+    assert [each["request"]["method"] for each in sent].count("POST") == 1
+
+
+def test_the_content_is_reached_by_keyboard(page: Page) -> None:
+    """The first stop of Tab skips to it, and the address stays."""
+    page.open("list/things", "things")
+    page.tab.run("document.activeElement.blur()")
+    page.tab.run("document.querySelector('.skip').focus()")
+    page.tab.press("Enter", 13)
+    assert page.tab.run("document.activeElement.id + location.hash") == "main#/list/things"
+
+
 def test_a_key_is_kept_for_the_tab_and_its_scopes_are_obeyed(tmp_path: Path, tab: Tab) -> None:
-    """Without a key nothing is shown; what was refused for a scope is not offered again."""
+    """Without a key nothing is shown; what its scopes do not allow is not offered; one that ended can be replaced."""
     with Gunicorn(tmp_path, app=APP, workers=1, AUTH="required", ADMIN_KEY=ADMIN_KEY) as server:
-        key = server.post("/api/v1/keys", {"name": "k", "scopes": ["things:read"]}, ADMIN).json()["secret"]
-        server.post("/things", {"title": "Lamp"}, ADMIN)
+        made = [
+            server.post("/api/v1/keys", {"name": "k", "scopes": scopes}, ADMIN).json()
+            for scopes in (["things:read"], ["orders:read", "orders:pay"], WRITER)
+        ]
+        key, payer, writer = (each["secret"] for each in made)
+        thing = server.post("/things", {"title": "Lamp"}, ADMIN).json()["id"]
+        order = server.post("/orders", {"reference": "R", "thing": thing, "lines": [{"thing": thing}]}, ADMIN).json()
         page = Page(tab, server)
         page.open("", "Sign in")
         page.tab.write("#key", "wrong" * 8)
@@ -217,18 +316,35 @@ def test_a_key_is_kept_for_the_tab_and_its_scopes_are_obeyed(tmp_path: Path, tab
         page.see(".alert", "credentials")
         page.tab.write("#key", key)
         tab.run("document.querySelector('main form').requestSubmit()")
-        page.see(".cards li", "1 item", "not for you")
+        page.see(".cards li", "1 item")
+        assert page.texts(".cards a") == ["things"]
         page.press("things")
-        page.press("New")
-        page.fill("title", "Mine")
-        page.press("Create")
-        page.see(".alert", "things:write")
-        page.press("Cancel")
-        page.see("h1", "things")
+        page.see("#status", "1 of 1 things")
         assert "New" not in page.texts("main a")
+        page.press("Lamp")
+        page.see("section", "created")
+        assert page.texts("section h2") == ["History"]
+        assert page.texts(".head button, .head a") == [""]
         assert tab.run("JSON.stringify([localStorage.length, sessionStorage.length, document.cookie])") == '[0,1,""]'
-        page.press("Sign out")
-        page.see("h1", "Sign in")
+        tab.run(f"location.hash = '#/item/orders/{order['id']}'")
+        page.see(".alert", "orders:read")
+        sign_in(page, payer)
+        page.see("h1", "R")
+        assert page.texts(".head > button") == ["Pay"]
+        sign_in(page, writer)
+        tab.run(f"location.hash = '#/edit/orders/{order['id']}'")
+        page.see("h1", "Edit R")
+        assert page.texts("[name=status] option") == ["–", "open"]
+        tab.run(f"location.hash = '#/edit/things/{thing}'")
+        page.see("h1", "Edit Lamp")
+        page.fill("price", "7")
+        assert server.request("DELETE", f"/api/v1/keys/{made[2]['id']}", headers=ADMIN).status == 200
+        page.press("Save")
+        page.see(".alert", "credentials are not valid")
+        tab.write("#key", ADMIN["X-API-Key"])
+        tab.run("document.querySelector('.alert form').requestSubmit()")
+        page.see("#status", "It is saved")
+        assert server.get(f"/things/{thing}", ADMIN).json()["price"] == 7
         page.finish()
 
 
@@ -242,7 +358,9 @@ def test_every_view_is_accessible_and_fits(page: Page, width: int) -> None:
         for scheme in ("light", "dark"):
             page.wide(width, scheme)
             page.open(view, "")
-            page.until("!document.querySelector('section') || document.querySelector('.history > *, .history + *')")
+            page.until(
+                "!document.querySelector('section') || document.querySelector('.history, section:last-child > p')"
+            )
             page.tab.run(axe)
             assert json.loads(page.tab.run(AXE)) == [], view
             assert page.tab.run("document.documentElement.scrollWidth") <= width, view
@@ -255,6 +373,10 @@ def test_the_page_is_public_and_can_be_closed() -> None:
     assert reply.status_code == 200 and "require-trusted-types-for 'script'" in reply.headers["Content-Security-Policy"]
     assert [served.get(f"/browse/{name}").status_code for name in ("api.js", "none", "__init__.py")] == [200, 404, 404]
     assert served.get("/", headers={"Accept": "application/json"}).json["links"]["browse"] == "/browse"
+    for headers, status, scopes in (({}, 200, []), (ADMIN, 200, ["admin"]), ({"X-API-Key": "wrong"}, 401, None)):
+        reply = served.get("/browse/scopes", headers=headers)
+        assert (reply.status_code, reply.headers["Cache-Control"]) == (status, "no-store")
+        assert scopes is None or reply.json == scopes
     for config, without in ((Config(docs=False), ""), (Config(), "browse"), (Config(), "openapi")):
         closed = create_app(config, without={without} - {""}).test_client()
         assert closed.get("/browse").status_code == 404

@@ -2,9 +2,22 @@
 
 from marshmallow import Schema, fields, validate
 
-from restkeeper import Application, Config, ItemSchema, Lifecycle, ListOf, Reference, Resource, Status, Text, Whole
+from restkeeper import (
+    Application,
+    Config,
+    Conflict,
+    ItemSchema,
+    Lifecycle,
+    ListOf,
+    Reference,
+    Resource,
+    Status,
+    Text,
+    Unit,
+    Whole,
+)
 from tests.shop import create_app as create_shop
-from tests.shop.shapes import RATES, SETTINGS
+from tests.shop.shapes import RATES, SETTINGS, Item
 
 
 class ThingSchema(ItemSchema):
@@ -37,7 +50,7 @@ class OrderSchema(ItemSchema):
     lines = ListOf(fields.Nested(LineSchema), low=1, required=True)
     address = fields.Nested(AddressSchema, load_default=None, allow_none=True)
     due = fields.Date(load_default=None, allow_none=True)
-    status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}))
+    status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}, scopes={"paid": "orders:pay"}))
 
 
 class PostSchema(ItemSchema):
@@ -45,13 +58,36 @@ class PostSchema(ItemSchema):
 
     title = Text(0, 200, load_default="")
     views = Whole(0, 2**63 - 1, load_default=0)
+    data = fields.Dict(load_default=dict)
+
+
+class PaymentSchema(Schema):
+    """How an order is paid."""
+
+    method = Text(1, 20, required=True)
 
 
 THINGS = Resource("things", "thing", ThingSchema, search=("title",))
 ORDERS = Resource("orders", "order", OrderSchema)
 POSTS = Resource("posts", "post", PostSchema, ids="integer")
+NOTES = Resource("notes", "note", PostSchema, methods=("GET", "POST", "PATCH"))
+PLATES = Resource("plates", "plate", PostSchema, methods=("GET", "POST", "PUT"))
+
+
+@ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")
+def pay(order: Item, payment: Item, store: Unit) -> Item:
+    """Pay an open order."""
+    if order["status"] == "paid":
+        raise Conflict("the order is paid already")
+    return {**order, "status": "paid"}
+
+
+@ORDERS.action("count-open", of="collection")
+def count_open(store: Unit) -> Item:
+    """Count the open orders."""
+    return {"open": 3}
 
 
 def create_app(config: Config | None = None) -> Application:
     """The service with these collections."""
-    return create_shop(config, [THINGS, ORDERS, POSTS, RATES, SETTINGS], name="Lamps & more")
+    return create_shop(config, [THINGS, ORDERS, POSTS, NOTES, PLATES, RATES, SETTINGS], name="Lamps & more")

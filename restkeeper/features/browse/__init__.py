@@ -6,15 +6,16 @@ from flask import Blueprint, Response, request
 
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.service import Service
-from restkeeper.web import preconditions
-from restkeeper.web.application import Application
-from restkeeper.web.auth import PUBLIC, needs
-from restkeeper.web.exactjson import HTML
+from restkeeper.web import exactjson, preconditions
+from restkeeper.web.application import Application, Reply
+from restkeeper.web.auth import PUBLIC, caller, needs
+from restkeeper.web.exactjson import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
 _FOLDER = Path(__file__).parent
 _SCRIPT = "text/javascript; charset=utf-8"
 _FILES = {"browse.css": "text/css; charset=utf-8", "api.js": _SCRIPT, "form.js": _SCRIPT, "browse.js": _SCRIPT}
+_SCOPES = {"type": "array", "items": {"type": "string", "maxLength": 8192}, "maxItems": 8192}
 _PAGE = Result("The page.", {HTML: {"type": "string"}}, ("Cache-Control", "ETag"))
 
 
@@ -23,6 +24,7 @@ def install(app: Application, service: Service) -> None:
     if service.config.docs and "openapi" in service.features:
         routes = Blueprint("browse", __name__)
         routes.add_url_rule("/browse", view_func=read_browser)
+        routes.add_url_rule("/browse/scopes", view_func=read_scopes)
         routes.add_url_rule("/browse/<path:name>", view_func=read_browser_file)
         app.register_blueprint(routes)
 
@@ -44,3 +46,11 @@ def read_browser_file(name: str) -> Response:
     if name not in _FILES:
         raise NotFound(f"nothing is at {shortened(request.root_path + request.path)}")
     return preconditions.document((_FOLDER / name).read_bytes(), _FILES[name])
+
+
+@needs(PUBLIC)
+@returns(Result("The scopes.", {JSON: _SCOPES}))
+def read_scopes() -> Response:
+    """The scopes of the caller, for the page to offer only what these allow; `admin` allows everything."""
+    require_acceptable(JSON)
+    return Reply(exactjson.dumps(sorted(caller().scopes)), headers={"Cache-Control": "no-store"})

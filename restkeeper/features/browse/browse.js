@@ -1,21 +1,18 @@
 // The views. The address after # names one: #/, #/list/products?sort=-price, #/item/products/ID, #/edit/…, #/new/….
-
-import { collections, isObject, key, kindOf, links, load, may, own, resolved, same, scheme, send, signIn, text, title } from "./api.js";
+import { collections, differing, holds, isLong, isObject, key, kindOf, links, load, may, own, patch, resolved, same, scheme, send, signIn,
+  text, title } from "./api.js";
 import { group, h, words } from "./form.js";
-
 const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", like: "contains", starts: "begins with" };
 const NO_FILTERS = ["limit", "offset", "cursor", "sort", "q", "fields", "embed", "count"];
-const MOST_COLUMNS = 7;
-const MOST_PAGES = 10; // of events that are read at once
-let view = {}; // the one that is shown
-let notice = ""; // for the next one
-
+const [MOST_COLUMNS, MOST_PAGES] = [7, 10]; // of a table; of events that are read at once
+let [view, notice] = [{}, ""]; // what is shown, and what the next view says
 const at = (id) => document.getElementById(id);
 const button = (label, onclick, more) => h("button", { type: "button", onclick, ...more }, label);
 const link = (label, href, more) => h("a", { href, ...more }, label);
 const quiet = (label) => h("span", { class: "quiet" }, label);
 const heading = (label, ...actions) => h("div", { class: "head" }, h("h1", { tabindex: -1 }, label), actions);
-const alert = (message, ...more) => h("div", { class: "alert", role: "alert" }, h("p", {}, message), more);
+const alert = ({ message, errors = [] }, ...more) => h("div", { class: "alert", role: "alert", tabindex: -1 }, h("p", {}, message), h("ul", {},
+  errors.map(({ pointer, parameter = pointer ?? "", detail }) => !message.includes(detail) && h("li", {}, `${parameter} ${detail}`))), more);
 const form = (act, more, ...children) => h("form", { onsubmit: (event) => [event.preventDefault(), act()], ...more }, children);
 const many = (count, one) => `${count ? Number(count).toLocaleString() : "Many"} ${count === "1" ? one : `${one}s`}`;
 const get = (address) => send("GET", address, { signal: view.requests.signal });
@@ -27,7 +24,6 @@ function to(verb, { name, isSingle }, id, query = "") {
 const home = (collection) => to(collection.isSingle ? "item" : "list", collection);
 const newLink = (collection, query) => may(collection.create)
   && link("New", to("new", collection, undefined, query), { class: "button", "aria-label": `New in ${words(collection.name)}` });
-
 // A value as elements: fields, lists, and links to the items that it refers to; in a cell it `isBrief`.
 function shown(value, schema = {}, isBrief = false) {
   schema = resolved(schema);
@@ -43,23 +39,20 @@ function shown(value, schema = {}, isBrief = false) {
 }
 const terms = (pairs) => h("dl", {}, pairs.map(([name, ...value]) => h("div", {}, h("dt", {}, words(name)), h("dd", {}, value))));
 const fieldsOf = (item, schemas) => terms(Object.entries(item).map(([name, value]) => [name, shown(value, own(schemas, name))]));
-
 // The fields that differ between two states of an item.
-const changes = (before, after, { fields }) => terms(Object.keys({ ...before, ...after })
-  .filter((name) => !["updated_at", "version"].includes(name) && !same(own(before, name), own(after, name)))
+const changes = (before, after, { fields }) => terms(differing(before, after).filter((name) => !["updated_at", "version"].includes(name))
   .map((name) => [name, [before, after].map((each) => shown(own(each, name), own(fields, name), true))])
   .map(([name, [one, other]]) => [name, h("del", {}, one), " → ", h("ins", {}, other)]));
-
 // A table of items, `without` some fields; `sorter` makes what is in a cell of its head, and its order.
 function table({ fields, label, ...collection }, rows, caption, { without = [], sorter = (name) => [words(name)] } = {}) {
   const isColumn = (name) => ![label, "id", "created_at", "version", ...without].includes(name)
-    && kindOf(own(fields, name)) !== "object" && !(own(fields, name)?.maxLength > 1000);
+    && kindOf(resolved(own(fields, name))) !== "object" && !isLong(own(fields, name), 1000);
   const ids = label !== "id" && kindOf(own(fields, "id")) !== "string" ? ["id"] : [];
   const others = [...new Set([...Object.keys(fields), ...rows.flatMap(Object.keys)])].filter(isColumn);
   const columns = [label, ...ids, ...others].slice(0, MOST_COLUMNS);
   const look = (name) => ({ class: ["integer", "number"].includes(kindOf(own(fields, name))) && "number" });
-  const head = columns.map((name) => [look(name), ...sorter(name)]).map(([more, label, order]) =>
-    h("th", { scope: "col", "aria-sort": order, ...more }, label));
+  const head = columns.map((name) => [name, ...sorter(name)]).map(([name, label, order]) =>
+    h("th", { scope: "col", "aria-sort": order, ...look(name) }, label));
   const cell = (item, name) => (name !== label ? h("td", look(name), shown(own(item, name), own(fields, name), true))
     : h("th", { scope: "row" }, link(collection.labelOf(item) || "–", to("item", collection, item.id))));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, h("table", {}, h("caption", {}, caption),
@@ -68,50 +61,43 @@ function table({ fields, label, ...collection }, rows, caption, { without = [], 
 
 async function overview() {
   const cards = [];
-  for (const each of collections.values()) { // one after the other: a wrong key is sent once
-    const isRefused = (problem) => problem.status !== 403 && Promise.reject(problem);
-    const counted = !each.isSingle && await get(`${each.path}?limit=1`).catch(isRefused);
-    const count = counted ? many(counted.headers.get("X-Total-Count"), "item") : each.isSingle ? "one item" : "not for you";
-    cards.push(h("li", {}, link(words(each.name), home(each)), quiet(count)));
+  for (const each of [...collections.values()].filter(({ read }) => may(read))) {
+    const total = !each.isSingle && (await get(`${each.path}?limit=1`)).headers.get("X-Total-Count");
+    cards.push(h("li", {}, link(words(each.name), home(each)), quiet(each.isSingle ? "one item" : many(total, "item"))));
   }
-  return [heading(title()), h("ul", { class: "cards" }, cards)];
+  return cards.length || key() ? [heading(title()), h("ul", { class: "cards" }, cards)] : signInForm();
 }
 
 async function list(collection, id, query) {
   const go = (change) => {
-    const next = new URLSearchParams([...query].filter(([name]) => name !== "cursor" && name !== "offset"));
-    change(next);
-    location.hash = to("list", collection, undefined, next);
+    const next = new URLSearchParams([...query].filter(([name]) => !["cursor", "offset"].includes(name)));
+    [, location.hash] = [change(next), to("list", collection, undefined, next)];
   };
   const put = (name, value) => go((next) => (value ? next.set(name, value) : next.delete(name)));
   const asked = new URLSearchParams(query);
   if (collection.embeds.length) asked.set("embed", collection.embeds);
-  const { data, headers } = await get(`${collection.path}?${asked}`);
-  const total = headers.get("X-Total-Count");
+  if (!asked.has("limit")) asked.set("limit", collection.limit);
+  const { data, headers, wrong } = await get(`${collection.path}?${asked}`).catch((problem) =>
+    (problem.status === 400 ? { data: [], headers: new Headers(), wrong: problem } : Promise.reject(problem)));
+  const [pages, total] = [links(headers), headers.get("X-Total-Count")];
   const caption = `${data.length}${total ? ` of ${Number(total).toLocaleString()}` : ""} ${words(collection.name)}`;
-  at("status").textContent = caption;
   const sorter = (name) => {
     const [order, next] = { [name]: ["ascending", `-${name}`], [`-${name}`]: ["descending", ""] }[query.get("sort")] ?? ["none", name];
-    if (!collection.sortable.includes(name)) return [words(name)];
-    return [button(words(name), () => put("sort", next), { id: `sort-${name}`, class: "sort" }), order];
+    const press = () => put("sort", next);
+    return collection.sortable.includes(name) ? [button(words(name), press, { id: `sort-${name}`, class: "sort" }), order] : [words(name)];
   };
-  const chip = ([name, value]) => {
-    const [field, operator = "eq"] = name.split(/[[\]]/);
-    const label = `${words(field)} ${OPERATORS[operator] ?? operator} ${value} ×`;
-    return h("li", {}, button(label, () => go((next) => next.delete(name, value)), { title: "Remove this filter" }));
-  };
+  const chip = ([name, value], place, all, [field, operator = "eq"] = name.split(/[[\]]/)) =>
+    h("li", {}, button(`${words(field)} ${OPERATORS[operator] ?? operator} ${value} ×`, () => go((next) => next.delete(name, value)), { title: "Remove this filter" }));
   const page = ([rel, target]) => link({ prev: "previous" }[rel] ?? rel,
     to("list", collection, undefined, new URL(target, location).searchParams), { id: `page-${rel}`, class: "button" });
   const search = h("input", { id: "q", type: "search", "aria-label": "Search", placeholder: "Search", value: query.get("q") ?? "" });
-  return [
-    heading(words(collection.name), newLink(collection)),
+  return [heading(words(collection.name), newLink(collection), actions(collection)),
     h("div", { class: "tools" },
       collection.canSearch && form(() => put("q", search.value), { role: "search" }, search, h("button", {}, "Search")),
       collection.filters.size > 0 && filterForm(collection.filters, (name, value) => go((next) => next.append(name, value)))),
     h("ul", { class: "chips" }, [...query].filter(([name]) => !NO_FILTERS.includes(name)).map(chip)),
-    data.length ? table(collection, data, caption, { sorter }) : quiet("There are none."),
-    h("nav", { class: "pages", "aria-label": "Pages" }, Object.entries(links(headers)).map(page)),
-  ];
+    wrong ? alert(wrong) : data.length ? table(collection, data, caption, { sorter }) : quiet("There are none."),
+    h("nav", { class: "pages", "aria-label": "Pages" }, Object.entries(pages.next || pages.prev ? pages : {}).map(page))];
 }
 
 function filterForm(filters, act) {
@@ -125,36 +111,74 @@ function filterForm(filters, act) {
     const schema = resolved(operators[operator.value]);
     values.replaceChildren(...options(schema.enum ?? (schema.type === "boolean" ? [true, false] : [])));
   };
-  const submit = () => act(operator.value === "eq" ? field.value : `${field.value}[${operator.value}]`, value.value);
   offer();
-  return form(submit, { "aria-label": "Filter", onchange: offer }, field, operator, value, values, h("button", {}, "Filter"));
+  return form(() => act(field.value + (operator.value === "eq" ? "" : `[${operator.value}]`), value.value), { "aria-label": "Filter", onchange: offer }, field, operator, value, values, h("button", {}, "Filter"));
 }
 
 async function item(collection, id) {
   const address = collection.address(id);
   const { data, headers } = await get(address);
   const whole = collection.embeds.length ? (await get(`${address}?embed=${collection.embeds}`)).data : data;
-  const [place, name] = [h("div"), collection.labelOf(data)];
-  const remove = () => send("DELETE", address, matching(headers)).then(
-    () => [notice, location.hash] = [`${name} is deleted.`, home(collection)],
-    (problem) => place.replaceChildren(alert(problem.message, button("Reload", route))));
-  const dialog = h("dialog", { "aria-labelledby": "question" }, h("form", { method: "dialog" }, h("h2", { id: "question" }, `Delete ${name}?`),
-    h("button", { onclick: remove, class: "danger" }, "Delete"), h("button", {}, "Cancel")));
-  return [
-    heading(name, may(collection.update) && link("Edit", to("edit", collection, id), { class: "button" }),
-      may(collection.remove) && button("Delete", () => dialog.showModal(), { class: "danger" })),
-    place, dialog, fieldsOf(whole, collection.fields),
-    ...collection.referring.map((each) => relation(each, data.id)), collection.feed && history(collection, data),
-  ];
+  const name = collection.labelOf(data);
+  const remove = async () => [`${name} is deleted.`, home(collection), await send("DELETE", address, matching(headers))];
+  return [heading(name, may(collection.update) && link("Edit", to("edit", collection, id), { class: "button" }),
+    actions(collection, data, matching(headers)), may(collection.remove) && asking("Delete", name, remove, { class: "danger" })),
+  fieldsOf(whole, collection.fields), collection.referring.map((each) => relation(each, data.id)), collection.feed && history(collection, data)];
 }
-
+// Buttons for the actions of an item, or for the functions of a collection.
+const actions = (collection, item, condition) => collection.actions(item && (item.id ?? "")).map(({ name, about, schema, path }) => {
+  const label = words(name).replace(/^./, (first) => first.toUpperCase());
+  const act = async (body, once) => {
+    const { data } = await send("POST", path, { body, ...once, ...condition });
+    return [`${label}: done. ${secretOf(data, collection) || (item && same(data?.id, item.id) ? "" : text(data).slice(0, 500))}`];
+  };
+  return asking(label, item ? collection.labelOf(item) : words(collection.name), act, { id: `do-${name}` }, about, schema);
+});
+const secretOf = (data, { fields }) => (!own(fields, "secret") && own(data, "secret") ? `Its secret, shown only now: ${data.secret}` : "");
+// Show the view at an address, or this one anew, with a notice.
+function leave(said, address = location.hash) {
+  [notice, view.isDirty] = [said, false];
+  return address === location.hash ? route() : (location.hash = address);
+}
+// A button, and the dialog with which it asks before it acts: for what the schema has, if there is one.
+function asking(label, name, act, more, about = "", schema = undefined) {
+  const [place, fields] = [h("div"), schema && group(schema, undefined, { isNew: true })];
+  const submit = sending(() => fields, place, async (...sent) => [await act(...sent)].map((left) => [dialog.close(), leave(...left)]));
+  const buttons = h("p", { class: "actions" }, h("button", { class: more.class ?? "primary" }, label), button("Cancel", () => dialog.close()));
+  const dialog = h("dialog", { "aria-label": `${label} ${name}` }, h("h2", {}, `${label} ${name}?`), h("p", {}, about), place,
+    form(submit, { novalidate: true }, fields ? fields.node : [], buttons));
+  return [button(label, () => dialog.showModal(), more), dialog];
+}
+// What sends the values of a form, once at a time, and shows problems: in the fields, or at a place.
+function sending(fieldsNow, place, act, conflict = async () => button("Reload", route)) {
+  let [isBusy, sent, once] = [false];
+  const submit = async () => {
+    if (isBusy) return;
+    const [fields, box] = [fieldsNow(), place.parentElement];
+    place.replaceChildren();
+    for (const each of box.querySelectorAll(".error, [aria-invalid]")) each.matches(".error") ? each.replaceChildren() : each.removeAttribute("aria-invalid");
+    try {
+      isBusy = true;
+      const value = fields?.read();
+      if (!once || !same(value, sent)) [sent, once] = [value, { "Idempotency-Key": crypto.getRandomValues(new Uint32Array(4)).join("-") }];
+      await act(value, once);
+    } catch ({ message, status, errors = [] }) {
+      const others = errors.filter(({ pointer, detail }) => !pointer || !fields?.show(namesIn(pointer), detail));
+      const more = status === 412 && await conflict(sent).catch((problem) => problem.message);
+      const said = { message: errors.length > others.length ? "Some fields are not valid" : message, errors: others };
+      place.replaceChildren(alert(said, more, status === 401 && keyForm(submit)));
+      (box.querySelector("[aria-invalid]") ?? place.querySelector("input") ?? place.firstChild).focus();
+    }
+    isBusy = false;
+  };
+  return submit;
+}
+const namesIn = (pointer) => decodeURIComponent(pointer).split("/").slice(1).map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
 // A part of a view that is filled later.
-function section(name, fill) {
-  const node = h("section", {}, h("h2", {}, name));
+function section(name, fill, node = h("section", {}, h("h2", {}, name))) {
   fill(node).catch((problem) => node.append(quiet(problem.message)));
   return node;
 }
-
 // The items of another collection that refer to an item.
 const relation = ({ of, field, path }, id) => section(`${words(of.name)} by ${words(field)}`, async (node) => {
   const { data, headers } = await get(`${path(id)}?limit=5`);
@@ -163,15 +187,13 @@ const relation = ({ of, field, path }, id) => section(`${words(of.name)} by ${wo
   node.append(data.length ? table(of, data, node.textContent, { without: [field] }) : quiet("none"),
     h("p", { class: "actions" }, data.length > 0 && all, newLink(of, query)));
 });
-
 // The events of an item, the newest first, with what each one changed.
 const history = (collection, { id }) => section("History", async (node) => {
-  const events = h("ol", { class: "history" });
+  const [events, more] = [h("ol", { class: "history" }), button("Search newer events", () => read().catch(({ message }) => more.replaceChildren(message)))];
   const query = new URLSearchParams({ collection: collection.name, ...(!collection.isSingle && { item: text(id) }) });
-  let [next, last] = [`${collection.feed}?${query}`];
+  let [next, last, isDone] = [`${collection.feed}?${query}`];
   const read = async () => {
-    more.hidden = true;
-    for (let pages = 0; pages < MOST_PAGES; pages++) {
+    for (let pages = 0; pages < MOST_PAGES && !isDone; pages++) {
       const { data, headers } = await get(next);
       for (const { type, timestamp, data: state } of data) {
         const changed = last ? changes(last, state, collection) : [];
@@ -179,97 +201,89 @@ const history = (collection, { id }) => section("History", async (node) => {
         last = state;
       }
       const [before, after] = [next, links(headers).next].map((each) => new URL(each, location).searchParams.get("after"));
-      if (!data.length && (!after || before === after)) return;
-      next = links(headers).next;
+      [isDone, next] = [!data.length && (!after || before === after), links(headers).next];
     }
-    more.hidden = false;
+    more.hidden = isDone;
   };
-  const more = button("Search newer events", read);
-  node.append(more, events);
   await read();
-  if (!events.childElementCount) node.append(quiet("No events are stored."));
+  node.append(more, events.childElementCount ? events : h("p", {}, "No events are stored."));
 });
 
 async function edit(collection, id, query, isNew = false) {
-  const { data: before, headers } = isNew ? {} : await get(collection.address(id));
-  const schema = isNew ? collection.newSchema : collection.changedSchema;
-  const readOnly = Object.keys(collection.fields).filter((name) => !own(schema.properties, name));
-  const fields = group(schema, before, { isNew, drafts: query, hidden: isNew ? readOnly : [...readOnly, "id"] });
-  let [place, sent, once] = [h("div")];
-  const submit = async () => {
-    for (const each of node.querySelectorAll(".error")) each.textContent = "";
-    for (const each of node.querySelectorAll("[aria-invalid]")) each.removeAttribute("aria-invalid");
-    try {
-      const body = JSON.stringify(fields.read());
-      if (body !== sent) [sent, once] = [body, crypto.getRandomValues(new Uint32Array(4)).join("-")];
-      const { data } = isNew ? await send("POST", collection.path, { body, "Idempotency-Key": once })
-        : await send(collection.method, collection.address(id), { body, ...matching(headers) });
-      const secret = !own(collection.fields, "secret") && data.secret;
-      notice = `It is ${isNew ? "created" : "saved"}. ${secret ? `Its secret, shown only now: ${secret}` : ""}`;
-      location.hash = to("item", collection, data.id);
-    } catch (problem) {
-      const others = (problem.errors ?? []).filter(({ pointer, detail }) => !pointer || !fields.show(namesIn(pointer), detail));
-      const message = problem.errors?.length && !others.length ? "Some fields are not valid" : problem.message;
-      place.replaceChildren(alert(message, h("ul", {}, others.map(({ pointer = "", detail }) => h("li", {}, `${pointer} ${detail}`)))));
-      if (problem.status === 412) {
-        const { data: now } = await get(collection.address(id));
-        place.firstChild.append("Meanwhile it was changed:", changes(before, now, collection), button("Reload without my changes", route));
-      }
-      node.querySelector("[aria-invalid], .alert button")?.focus();
-    }
+  const [mine, address, place, schema] = [view, collection.address(id), h("div"), isNew ? collection.newSchema : collection.changedSchema];
+  if (!schema) throw new Error("There is no such page");
+  let { data: before, headers } = isNew ? {} : await get(address);
+  const isOpen = (part, name) => part && holds(resolved(part)["x-writable-by"]) && (isNew || name !== "id");
+  const hidden = Object.keys({ ...collection.fields, ...schema.properties }).filter((name) => !isOpen(own(schema.properties, name), name));
+  const fieldsFor = (values) => group(schema, values, { isNew, drafts: isNew ? query : undefined, hidden });
+  let fields = fieldsFor(before);
+  let untouched = fields.read();
+  const save = async (item, once) => {
+    const [method, body] = isNew ? ["POST", item] : collection.method === "PUT" ? ["PUT", item] : ["PATCH", patch(untouched, item)];
+    const { data } = await send(method, isNew ? collection.path : address, { body, ...(isNew ? once : matching(headers)) });
+    if (view === mine) leave(`It is ${isNew ? "created" : "saved"}. ${secretOf(data, collection)}`, to("item", collection, data.id));
   };
-  const node = form(submit, { novalidate: true, class: "edit" }, place, fields.node, h("p", { class: "actions" },
-    h("button", { class: "primary" }, isNew ? "Create" : "Save"),
-    link("Cancel", isNew ? home(collection) : to("item", collection, id), { class: "button" })));
-  return [heading(isNew ? `New in ${words(collection.name)}` : `Edit ${collection.labelOf(before)}`), node];
+  // Begin again with what is stored now, and the fields that were changed here.
+  const merge = async (item) => {
+    const now = await get(address);
+    const [kept, old] = [Object.fromEntries(differing(untouched, item).map((name) => [name, own(item, name)])), fields.node];
+    [fields, untouched, headers] = [fieldsFor({ ...now.data, ...kept }), fieldsFor(now.data).read(), now.headers];
+    old.replaceWith(fields.node);
+    const seen = changes(before, before = now.data, collection);
+    return [h("p", {}, "Meanwhile it was changed; your own changes are kept below:"), seen, button("Reload without my changes", route)];
+  };
+  const more = { novalidate: true, oninput: () => (mine.isDirty = true) };
+  return [heading(isNew ? `New in ${words(collection.name)}` : `Edit ${collection.labelOf(before)}`), h("div", { class: "edit" }, place,
+    form(sending(() => fields, place, save, merge), more, fields.node, h("p", { class: "actions" },
+      h("button", { class: "primary" }, isNew ? "Create" : "Save"),
+      link("Cancel", isNew ? home(collection) : to("item", collection, id), { class: "button" }))))];
 }
-const namesIn = (pointer) => decodeURIComponent(pointer).split("/").slice(1).map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
 
-function signInForm(problem) {
-  const input = h("input", { id: "key", type: "password", autocomplete: "off", "aria-describedby": "key-hint" });
-  return [heading("Sign in"), problem && alert(problem.message), form(() => [signIn(input.value.trim()), route()], { class: "edit" },
-    h("div", { class: "field" }, h("label", { for: "key" }, "API key or token"),
-      h("p", { class: "hint", id: "key-hint" }, "It is kept for this tab, until it is closed."), input),
-    h("p", { class: "actions" }, h("button", { class: "primary" }, "Sign in")))];
+function keyForm(act) {
+  const input = h("input", { id: "key", type: "password", autocomplete: "off", "aria-describedby": "hint-key", required: true, title: "A key has no spaces",
+    pattern: "\\s*[!-~]+\\s*" });
+  return form(() => [signIn(input.value.trim()), act()], {}, h("div", { class: "field" }, h("label", { for: "key" }, "API key or token"), input,
+    h("p", { class: "hint", id: "hint-key" }, "It is kept for this tab, until it is closed.")), h("p", { class: "actions" }, h("button", { class: "primary" }, "Sign in")));
 }
-
+const signInForm = (said) => [heading("Sign in"), h("div", { class: "edit" }, said, keyForm(route))];
 const VIEWS = { "": overview, list, item, edit, new: (collection, id, query) => edit(collection, id, query, true) };
-
 // Show the view that the address names. Focus stays where it is if only the query is another one.
 async function route() {
-  const [path, query = ""] = location.hash.slice(2).split(/\?(.*)/s);
-  const [verb, name, id] = path.split("/").map(decodeURIComponent);
-  const collection = collections.get(name);
+  const path = location.hash.split("?")[0];
   const focused = view.path === path && document.activeElement.id;
   view.requests?.abort();
   const mine = (view = { path, requests: new AbortController() });
-  at("status").textContent = "";
-  let nodes;
+  const waiting = setTimeout(() => (at("status").textContent = "Loading …"), 300);
+  let [nodes, collection] = [];
   try {
+    const [verb, name, id] = path.slice(2).split("/").map(decodeURIComponent);
+    await load();
+    collection = collections.get(name);
     if (!own(VIEWS, verb) || Boolean(verb) !== Boolean(collection)) throw new Error("There is no such page");
-    nodes = await VIEWS[verb](collection, id, new URLSearchParams(query));
+    nodes = await VIEWS[verb](collection, id, new URLSearchParams(location.hash.slice(path.length)));
   } catch (problem) {
-    if (problem.status === 401) signIn("");
-    nodes = problem.status === 401 ? signInForm(problem) : [heading("This is not possible"), alert(problem.message)];
+    const said = (problem.status !== 401 || key()) && alert(problem, problem.status !== 401 && button("Try again", route));
+    if (problem.status === 401 && view === mine) signIn("");
+    nodes = problem.status === 401 ? signInForm(said) : [heading("This is not possible"), said];
   }
+  clearTimeout(waiting);
   if (view === mine) show(nodes, collection, focused);
 }
 
 function show(nodes, collection, focused = "") {
-  at("main").replaceChildren(...nodes.filter(Boolean));
-  if (notice) [at("status").textContent, notice] = [notice, ""];
+  at("main").replaceChildren(...nodes.flat(Infinity).filter(Boolean));
+  const found = at("main").querySelector(":scope > .scroll caption, :scope > .quiet");
+  [at("status").textContent, notice] = [notice || found?.textContent || "", ""];
   const trail = [link(title(), "#/"), ...(collection ? [link(words(collection.name), home(collection))] : [])];
   at("trail").replaceChildren(...trail.map((each) => h("li", {}, each)));
   const session = key() ? button("Sign out", () => [signIn(""), route()]) : button("Sign in", () => show(signInForm()));
   at("session").replaceChildren(...(scheme() ? [session] : []));
   document.title = [at("main").querySelector("h1").textContent, title()].join(" · ");
-  (at(focused || "") ?? at("main").querySelector("h1")).focus();
+  (at(focused || "key") ?? at("main").querySelector("h1")).focus({ preventScroll: true });
+  if (!["q", "value"].includes(focused) && !/^sort-/.test(focused)) scrollTo(0, 0);
 }
 
-try {
-  await load();
-  addEventListener("hashchange", route);
-  await route();
-} catch (problem) {
-  at("main").replaceChildren(heading("The service cannot be read"), alert(problem.message));
-}
+addEventListener("beforeunload", (event) => view.isDirty && event.preventDefault());
+addEventListener("hashchange", ({ oldURL }) => (!view.isDirty || confirm("Leave without saving?") ? route() : window.history.replaceState(null, "", oldURL)));
+document.querySelector(".skip").addEventListener("click", (event) => [event.preventDefault(), at("main").focus()]);
+await route();

@@ -16,6 +16,7 @@ TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not 
 
 
 EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
+MOST = 2**31 - 1  # characters and elements where there is no bound: an item has its own
 WRITABLE_BY = "x-writable-by"  # in the metadata of a field, and in the document
 
 
@@ -53,13 +54,19 @@ class Pattern(validate.Regexp):
         return value
 
 
+def _bounds(low: int, high: int) -> str:
+    if low and high >= MOST:
+        return f"at least {low}"
+    return f"{low} to {high}" if low else f"at most {high}"
+
+
 class Text(Guarded, fields.String):
     """A string of `low` to `high` characters."""
 
     default_error_messages = TEXT_ERRORS
 
     def __init__(self, low: int = 0, high: int = 10_000, **options: Any) -> None:
-        words = f"must have {low} to {high} characters" if low else f"must have at most {high} characters"
+        words = f"must have {_bounds(low, high)} characters"
         extra = options.pop("validate", ())
         super().__init__(validate=(validate.Length(low or None, high, error=words), *extra), **options)
 
@@ -144,7 +151,7 @@ class ListOf(Guarded, fields.List[Any]):
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
 
     def __init__(self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Any) -> None:
-        words = f"must have {low} to {high} items" if low else f"must have at most {high} items"
+        words = f"must have {_bounds(low, high)} items"
         self._length = validate.Length(low or None, high, error=words)
         super().__init__(inner, validate=(self._length, *options.pop("validate", ())), **options)
 

@@ -18,8 +18,11 @@ class ItemSchema(Schema):
     """Base of every collection's schema. The server sets these four fields; unknown fields are refused.
 
     Times and version are not in the items of a schema whose `Meta.exclude` names them, and it can have fields of its
-    own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent.
+    own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent:
+    the `others`, None for any name.
     """
+
+    others: frozenset[str] | None = None
 
     error_messages = {"unknown": "is not a field of this collection"}
 

@@ -18,6 +18,9 @@ from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, operators_of
 
+# The ends of the names of components that a collection has.
+PARTS = ("", *"Part Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
+
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
@@ -37,6 +40,7 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         {} if "count" in reserved else {f"{kind}Count": []}
     )
     spec.groups |= {} if items.relations else {f"{kind}Embed": [], f"{kind}Embedded": []}
+    spec.longest_lists[kind] = items.page_limit_max
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]
     spec.examples[kind] = example_of(representation, whole=True)
@@ -108,18 +112,21 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
             extensions[name] = {**extensions.get(name, {}), **moves, **scopes}
     own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     others = {key: part for key, part in whole.items() if key == "additionalProperties"}  # none: unknown=EXCLUDE
+    odd: JsonSchema = {}
+    if instance.others is not None:
+        others, odd = {"additionalProperties": False}, {name: {} for name in sorted(instance.others)}
     sent = {"type": "object"} | others
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
-    item = returned(shown) | (sent if instance.unknown == INCLUDE else {})
+    item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name in shown if name not in optional]
     patch = {name: _without(with_nulls["properties"][name], "default") for name in own if name != "id"}
     sortable = representation.queryable.sortable
     return {
         "": item,
         "Part": CLOSED | {"description": texts["Part"], "properties": shown},
-        "Input": sent | {"properties": own, "required": whole.get("required", [])},
-        "Replacement": sent | {"properties": _without(own, "id"), "required": whole.get("required", [])},
-        "Patch": sent | {"description": texts["Patch"], "properties": patch},
+        "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
+        "Replacement": sent | {"properties": _without(own, "id") | odd, "required": whole.get("required", [])},
+        "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
         "Field": {"type": "string", "enum": list(properties)},
         "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},
     }
@@ -135,7 +142,10 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     if representation.fingerprint == resource.fingerprint and resource.sort:
         sort["default"] = resource.sort.split(",")
     limit = spec.common["parameters"]["Limit"]
-    yield f"{kind}Limit", limit | {"schema": limit["schema"] | {"default": items.page_limit}}
+    yield (
+        f"{kind}Limit",
+        limit | {"schema": limit["schema"] | {"default": items.page_limit, "maximum": items.page_limit_max}},
+    )
     counted = {"type": "string", "enum": representation.queryable.sortable, "x-extensible": True}
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
     yield f"{kind}Id", parameter("id", spec.common["ids"][resource.ids], texts["Id"], location="path")

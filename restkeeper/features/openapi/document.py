@@ -44,6 +44,8 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
         if not any(hide(version, each.path, each.method) for hide in hides)
     ]
     collections = {each.tag: each for each in routes if each.items}
+    kinds = [each.items.resource.kind for each in collections.values()]
+    spec.taken |= {f"{kind}{part}" for kind in kinds for part in components.PARTS}
     for each in collections.values():
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
     for each in collections.values():
@@ -234,5 +236,6 @@ class _Operations:
         example = self._spec.examples.get(first.format(route.kind)) if isinstance(first, str) else None
         if at_most is None:
             return media(part, route.words("item"), example)
-        page = {"type": "array", "items": part, "maxItems": max(self._spec.config.page_limit_max, at_most)}
+        most = self._spec.longest_lists.get(route.kind, self._spec.config.page_limit_max)
+        page = {"type": "array", "items": part, "maxItems": max(most, at_most)}
         return media(page, route.tag, example and [example])

@@ -1,12 +1,12 @@
 """The OpenAPI document as an apispec object, with the common parts of all services."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
 
 from apispec import APISpec
-from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow import MarshmallowPlugin, resolver
 from apispec.ext.marshmallow.common import make_schema_key
 from marshmallow import Schema, fields
 
@@ -47,7 +47,7 @@ class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
     `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters,
-    or of schemas, by its name.
+    or of schemas, by its name. `taken` has the names of the components that collections have.
     """
 
     def __init__(self, config: Config, contributions: Sequence[Contribution], version: str, title: str = NAME) -> None:
@@ -55,9 +55,11 @@ class Spec(APISpec):
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self.examples: dict[str, Any] = {}
+        self.longest_lists = dict[str, int]()  # the most items of a page, by kind
         self._contributions = contributions
         self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
-        plugin = MarshmallowPlugin()
+        self.taken = set[str]()
+        plugin = MarshmallowPlugin(self._name_of)
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         servers = [{"url": "/", "description": f"This service, {kind}", "x-internal": kind == "local"}]
         info = self.common["info"]
@@ -101,6 +103,12 @@ class Spec(APISpec):
             case dict():
                 return schema
         return dict(self._converter.resolve_nested_schema(schema))
+
+    def _name_of(self, schema: Any) -> str:
+        """The name of a schema's component: its own, with a number if there is another component with that name."""
+        name = resolver(schema)
+        known = {*self.taken, *self.components.schemas, *self.components.schemas_lazy}
+        return next(each for each in chain([name], map(f"{name}{{}}".format, count(1))) if each not in known)
 
     def query(self, schema: Schema) -> list[JsonSchema]:
         """The parameters of a query by a marshmallow schema; the values of an array are separated by commas."""

@@ -10,6 +10,7 @@ from flask import Blueprint, Response, render_template
 
 from restkeeper import errors
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
+from restkeeper.features.pages.calls import first_calls
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service
 from restkeeper.web import exactjson
@@ -43,7 +44,7 @@ PROBLEM_NAME = Parameter(
 def install(app: Application, service: Service) -> None:
     """Serve / and /problems/NAME."""
     handlers = PageHandlers(app, service)
-    routes = Blueprint("pages", __name__, template_folder="templates")
+    routes = Blueprint("problems", __name__, template_folder="templates")
     routes.add_url_rule("/", view_func=handlers.read_index)
     routes.add_url_rule("/problems/<name>", view_func=handlers.read_problem)
     app.register_blueprint(routes)
@@ -68,19 +69,18 @@ class PageHandlers:
     def read_index(self) -> Response:
         """The collections, with their counts for callers that may read all items, and links."""
         service = self._service
-        names = [each.name for each in service.resources]
-        collections: list[dict[str, Any]] = [{"name": name, "url": address_of(f"/{name}")} for name in names]
-        for shown, each in zip(collections, service.resources, strict=True):
-            if not each.singleton and caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
-                shown["items"] = service.store.count(each.name)
+        collections, readable = list[dict[str, Any]](), list[str]()
+        for each in service.resources:
+            collections.append({"name": each.name, "url": address_of(f"/{each.name}")})
+            if caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
+                readable.append(each.name)
+                collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
         links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
-        base = known_base() or "https://HOST"
-        has_times = any("created_at" in each.names for each in service.representations.values())
-        more = {"first": 1, "sort": "-created_at"} if has_times or not names else {"first": 20, "sort": "-id"}
-        return _negotiated("index.html", value, base=base, key=service.guard.is_required, title=service.name, **more)
+        calls, base = first_calls(service, collections, readable), known_base() or "https://HOST"
+        return _negotiated("index.html", value, calls=calls, base=base, of=service)
 
     @needs(PUBLIC)
     @takes(PROBLEM_NAME, *CONDITIONS)

@@ -1,0 +1,185 @@
+"""The calls on the index page: each works when it is copied into a shell."""
+
+import json
+import re
+import subprocess
+from argparse import ArgumentParser
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import fields, validate
+
+from app import create_app as create_service
+from restkeeper import Config, Email, Index, ItemSchema, Reference, Resource, Text, Whole
+from restkeeper.app import create_app
+from restkeeper.features.files import FileOptions, application_of
+from tests.callers import ADMIN_KEY, make_key
+from tests.live import ROOT
+from tests.shop import create_app as create_shop
+
+pytestmark = pytest.mark.needs("pages", "events", "keys")
+
+CURL = "KEY={}\ncurl() {{ printf '%s\\0' \"$@\"; printf '\\n\\0'; }}\n{}"  # prints its arguments, as a shell reads them
+ARGUMENTS = ArgumentParser()
+for option in ("-X", "-d"):
+    ARGUMENTS.add_argument(option)
+ARGUMENTS.add_argument("-i", action="store_true")
+ARGUMENTS.add_argument("-H", action="append", default=[])
+ARGUMENTS.add_argument("url")
+
+
+def calls_of(client: FlaskClient, key: str = "", reader: str | None = None) -> list[str]:
+    """Method, path and body of the calls on the page, which are made in order, and return 200.
+
+    The page is that of the `reader`, if it is another one than who makes the calls.
+    """
+    of_reader = key if reader is None else reader
+    headers = {"Accept": "text/html"} | ({"Authorization": f"Bearer {of_reader}"} if of_reader else {})
+    page = client.get("/", headers=headers).text
+    script = CURL.format(key, "\n".join(map(unescape, re.findall("<pre>(.*?)</pre>", page, re.DOTALL))))
+    done = subprocess.run(["/bin/sh", "-eu"], input=script, capture_output=True, text=True, check=True)
+    found = []
+    for call in done.stdout.split("\n\0")[:-1]:
+        given = ARGUMENTS.parse_args(call.split("\0")[:-1])
+        method, path = given.X or ("POST" if given.d else "GET"), given.url.removeprefix("http://localhost")
+        sent = dict(each.split(": ", 1) for each in given.H)
+        response = client.open(path, method=method, data=given.d, headers=sent)
+        assert response.status_code == 200, (call, response.text)
+        found.append(" ".join(filter(None, (method, path, given.d))))
+    return found
+
+
+BOTH = {"posts": [{"id": "b-1", "name": "O'Reilly's \"$HOME\" `x` \\", "n": 1.5}], "profile": {"name": "it's"}}
+LONG = {"posts": [{"id": 7, "title": "x" * 20_000, "data": [1] * 1000, "made": "2026-01-31"}]}
+EMPTY = ["GET /posts", "GET /posts?sort=-id&limit=3", 'POST /posts {"name":"Hello"}']
+FILES: list[tuple[Any, list[str]]] = [
+    (
+        {"drafts": [], "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 2}]},
+        [
+            "GET /posts",
+            "GET /posts?sort=-title&limit=3",
+            "GET /posts/1",
+            'POST /posts {"title":"Hello","views":100}',
+            'PATCH /posts/1 {"title":"Hello 2"}',
+            "DELETE /posts/1",
+        ],
+    ),
+    (
+        BOTH,
+        [
+            "GET /posts",
+            "GET /posts?sort=-name&limit=3",
+            "GET /posts/b-1",
+            'POST /posts {"name":"O\\u0027Reilly\\u0027s \\"$HOME\\" `x` \\\\","n":1.5}',
+            'PATCH /posts/b-1 {"name":"O\\u0027Reilly\\u0027s \\"$HOME\\" `x` \\\\ 2"}',
+            "DELETE /posts/b-1",
+            "GET /profile",
+            'PATCH /profile {"name":"it\\u0027s 2"}',
+        ],
+    ),
+    ({"profile": {"on": True}}, ["GET /profile", 'PATCH /profile {"on":true}']),
+    ({"posts": []}, EMPTY),
+    (
+        {"posts": [{"id": 1, "title": "\x7f" * 50 + "ls"}]},
+        [
+            "GET /posts",
+            "GET /posts?sort=-title&limit=3",
+            "GET /posts/1",
+            'POST /posts {"title":"Hello"}',
+            'PATCH /posts/1 {"title":"Hello 2"}',
+            "DELETE /posts/1",
+        ],
+    ),
+    (
+        LONG,
+        [
+            "GET /posts",
+            "GET /posts?sort=-title&limit=3",
+            "GET /posts/7",
+            'POST /posts {"title":"Hello","data":[],"made":"2026-01-31"}',
+            "DELETE /posts/7",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "calls"), FILES)
+def test_the_calls_of_a_file(tmp_path: Path, data: Any, calls: list[str]) -> None:
+    """They are made of what it has; if it is only read, they only read."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(data))
+    for read_only in (False, True):
+        app = application_of(create_app, file, FileOptions(read_only=read_only), config=Config())
+        assert calls_of(app.test_client()) == [each for each in calls if not read_only or each.startswith("GET ")]
+
+
+def test_the_calls_of_the_service_of_this_project() -> None:
+    """With no items they are made of the examples of the schema."""
+    client = create_service(Config()).test_client()
+    first = ["GET /products", "GET /products?sort=-created_at&limit=3"]
+    assert calls_of(client) == [*first, 'POST /products {"name":"Desk lamp"}']
+    calls = calls_of(client)
+    assert [each.split("/")[0] for each in calls] == ["GET ", "GET ", "GET ", "POST ", "PATCH ", "DELETE "]
+    for line in (ROOT / "storage/samples/products.ndjson").read_text().splitlines()[:1]:
+        item = {name: value for name, value in json.loads(line).items() if name not in ("id", "sku")}
+        assert client.post("/products", json=item).status_code == 200
+    assert len(calls_of(client)) == 6
+
+
+class PersonSchema(ItemSchema):
+    """Whose e-mail address nobody else has."""
+
+    email = Email(required=True)
+    colour = fields.String(required=True, validate=validate.OneOf(["red", "blue"]))
+
+
+class NoteSchema(ItemSchema):
+    """Of a person."""
+
+    person_id = Reference("people", required=True)
+    text = Text(1, 5, required=True)
+
+
+class SettingsSchema(ItemSchema):
+    """One item."""
+
+    size = Whole(required=True)
+
+
+RESOURCES = [
+    Resource("notes", "note", NoteSchema),
+    Resource("people", "person", PersonSchema, indexes=(Index("email", unique=True),)),
+    Resource("settings", "setting", SettingsSchema, singleton=True),
+]
+
+
+def test_calls_that_could_not_work_are_left_out() -> None:
+    """A unique value is sent once, a reference is one to an item, and an item that others refer to is not deleted."""
+    patch = 'PATCH /people/{} {{"colour":"red"}}'
+    first = ["GET /people", "GET /people?sort=-created_at&limit=3"]
+    client = create_shop(Config(), RESOURCES[1:]).test_client()
+    assert calls_of(client) == [*first, 'POST /people {"email":"ada@example.org","colour":"red"}']
+    id = client.get("/people").json[0]["id"]
+    assert client.put("/settings", json={"size": 1}).status_code == 200
+    settings = ["GET /settings", 'PATCH /settings {"size":1}']
+    assert calls_of(client) == [*first, f"GET /people/{id}", patch.format(id), f"DELETE /people/{id}", *settings]
+    client = create_shop(Config(), RESOURCES).test_client()
+    assert calls_of(client) == ["GET /notes", "GET /notes?sort=-created_at&limit=3"]
+    id = client.post("/people", json={"email": "ada@example.org", "colour": "red"}).json["id"]
+    assert calls_of(client) == [*first, f"GET /people/{id}", patch.format(id)]
+
+
+def test_who_may_not_read_items_gets_calls_without_them() -> None:
+    """And each has a place for the key, and an If-Match where the service needs one."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, require_if_match=True, trusted_hosts=("localhost",))
+    client = create_shop(config, RESOURCES[1:]).test_client()
+    scopes = ("people:read", "people:write", "settings:read", "settings:write")
+    writer = make_key(client, *scopes)["secret"]
+    sent = {"Authorization": f"Bearer {writer}", "If-None-Match": "*"}
+    assert client.put("/settings", json={"size": 1}, headers=sent).status_code == 200
+    assert len(calls_of(client, writer, reader="")) == 3
+    assert client.get("/", headers={"Accept": "text/html"}).text.count("Bearer $KEY") == 3
+    assert [each.split()[0] for each in calls_of(client, writer)] == ["GET"] * 3 + ["PATCH", "DELETE", "GET", "PATCH"]

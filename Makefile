@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 # The tests of the service that `make test` runs on PostgreSQL too, and how many tests have to pass there, at least.
 PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions))
-STORE_TESTS := 87
+STORE_TESTS := 88
 PART_TESTS := 81
 SERVICE_TESTS := 708
 

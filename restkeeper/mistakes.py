@@ -14,7 +14,8 @@ from types import CodeType, TracebackType
 
 _ENGINE = os.path.join(Path(__file__).parent, "")
 _LIBRARIES = (*(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")), "<")
-_MAIN = "app.py"  # which creates the application
+_MAIN = ("app.py", "routes.py")  # which create the application, or add to that of a file
+_CALLED = ("create_app", "declare")  # functions in them
 
 
 def mistake_in(error: BaseException) -> str:
@@ -27,13 +28,13 @@ def mistake_in(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         positions.append((os.path.abspath(error.filename), error.lineno or 0, None))
     own = [position for position in positions if not position[0].startswith(_ENGINE)]
-    folder = next((os.path.dirname(file) for file, _, _ in own if os.path.basename(file) == _MAIN), None)
+    folder = next((os.path.dirname(file) for file, _, _ in own if os.path.basename(file) in _MAIN), None)
     if folder is None or not own[-1][0].startswith(os.path.join(folder, "")):
         return ""
     file, line, code = own[-1]
     location = f"{os.path.relpath(file, folder)}:{line}: "
     if positions[-1] == own[-1]:
-        in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name != "create_app"
+        in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name not in _CALLED
         # The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?".
         text = list(traceback.TracebackException.from_exception(error).format_exception_only())[-1]
         return "" if in_function else location + " ".join(text.split())

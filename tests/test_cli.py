@@ -199,7 +199,7 @@ def test_bad_utf8_line(app: Application, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_bytes(b'{"name":"a"}\n{"name":"\xff"}\n')
     result = run("import", "products", "--skip-bad", tmp_path / "a.ndjson")
     assert (result.exit_code, first_line(result)) == (0, "imported 1 products, skipped 1")
-    assert result.stderr.splitlines() == ["line 2: the body is not UTF-8 (byte 9)"]
+    assert result.stderr.splitlines() == ["line 2: the text is not UTF-8 (byte 9)"]
     assert [item["name"] for item in items(app)] == ["a"]
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -17,8 +18,10 @@ from restkeeper.features.files.declaring import resource_of
 from restkeeper.features.files.eject import eject
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
+from restkeeper.features.files.reading import FileError
 from restkeeper.web import exactjson
 from tests.live import ROOT
+from tests.waiting import SECONDS
 
 DB: dict[str, Any] = {
     "posts": [
@@ -65,7 +68,7 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
         for name, each in items.items()
     ]
     texts = {name: [json.dumps(each).encode() for each in found] for name, found in items.items()}
-    write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts))
+    write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "restkeeper.pytest_plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path / "blog",
@@ -76,6 +79,53 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
         check=False,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+ROUTES = """
+from flask import Blueprint
+from restkeeper import find_items, needs
+
+more = Blueprint("more", __name__)
+blueprints = [more]
+
+@more.get("/titles")
+@needs("public")
+def titles():
+    return [each["title"] for each in find_items("posts", {"views[gte]": 20})]
+
+def declare(resources):
+    @resources["posts"].action("like")
+    def like(post, store):
+        return {**post, "views": post["views"] + 1}
+"""
+LISTS = ("", "?sort=-views,id", "?views[gte]=20&limit=120", "?_sort=views&_order=desc&_start=5&_end=140", "?q=post+11")
+PATHS = [
+    *(f"/posts{each}" for each in LISTS),
+    *("/posts?_embed=comments&views=7", "/posts/3?_embed=comments", "/posts/3/comments", "/posts/150", "/titles"),
+    *("/comments", "/comments/c149", "/comments?_expand=post&_limit=20", "/profile"),
+    "/comments?postId=3&sort=-id&embed=post",
+]
+
+
+def test_requests_have_the_same_responses_before_and_after(tmp_path: Path) -> None:
+    """Lists of more than a hundred items, by reading and by an action of routes.py."""
+    file, folder = tmp_path / "db.json", tmp_path / "blog"
+    posts = [{"id": n, "title": f"post {n}", "views": n % 40, "price": n / 4} for n in range(150, 0, -1)]
+    comments = [{"id": f"c{n}", "postId": n % 7 + 1, "body": "x" * 8_000} for n in range(150)]
+    data: dict[str, Any] = {"posts": posts, "comments": comments, "profile": DB["profile"]}
+    file.write_text(json.dumps(data))
+    file.with_name("routes.py").write_text(ROUTES)
+    run = CliRunner().invoke(main, ["eject", str(file), str(folder)])
+    assert run.exit_code == 0, run.output
+    samples = {name: each if isinstance(each, list) else [each] for name, each in data.items()}
+    found = []
+    for served, seed in ((file, None), (folder, samples)):
+        with LiveServer(served) as server, server.space(seed=seed) as space:
+            requests = [Request(f"{space.url}{path}") for path in PATHS]  # noqa: S310 - http
+            requests.append(Request(f"{space.url}/posts/2/like", method="POST"))  # noqa: S310
+            found.append([urlopen(each, timeout=SECONDS).read() for each in requests])  # noqa: S310
+    assert found[0] == found[1]
+    assert [len(json.loads(body)) for body in found[0][:1]] == [150]
 
 
 PETS: dict[str, Any] = {
@@ -94,6 +144,7 @@ PETS: dict[str, Any] = {
         },
         "/v2/pets/{petId}/image": {"post": {"responses": {"200": {}}}},
         "/login": {"get": {"responses": {"200": {}}}, "post": {}},
+        "/pet-owners": {"get": {}},
     },
     "components": {
         "responses": {"Pet": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}}}},
@@ -145,6 +196,7 @@ def test_the_collections_of_an_openapi_document() -> None:
         "/v2/pets: is at /pets",
         "POST /v2/pets/{petId}/image: not served",
         "GET, POST /login: not served",
+        "GET /pet-owners: not served: names are of letters, digits and underscores",
     ]
 
 
@@ -168,13 +220,35 @@ def test_yaml_is_read_as_json(tmp_path: Path) -> None:
     file.write_text('openapi: 3.0.3\npaths:\n  /a:\n    get: {responses: {200: {description: "x", at: 2026-01-31}}}\n')
     responses = {"200": {"description": "x", "at": "2026-01-31"}}
     assert load(file, file.read_bytes()) == {"openapi": "3.0.3", "paths": {"/a": {"get": {"responses": responses}}}}
-    file.write_text("a: [")
-    with pytest.raises(ValueError, match="api.yaml: "):
-        load(file, file.read_bytes())
     other = tmp_path / "db.json"
     for text, value in (('{"a": [], "openapi": "3.1"}', {"a": [], "openapi": "3.1"}), ('{"a": []}', None), ("[", None)):
         other.write_text(text)
         assert load(other, other.read_bytes()) == value
+
+
+ALIASES = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]" for n in range(30))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [", "2:1: did not find expected node content"),
+        ("a:\n  - b\n c: d", "3:2: did not find expected key"),
+        ("a: *b", "1:4: found undefined alias"),
+        ("a: &a [*a]", "1:8: *a is inside what it stands for"),
+        (ALIASES, "7:30: aliases stand for more than 1000000 characters"),
+        (ALIASES.replace("[", "{<<: [").replace("]", "]}").replace("[x]", "{x: 1}"), "7:"),
+        ("[" * 100_000, "1:200: nesting is deeper than 200 levels"),
+        ("a: \0", "1:4: control characters are not allowed"),
+        ("a: !!python/name:os.x", "1:4: could not determine a constructor for the tag"),
+        ("a: 2026-13-01", " month must be in 1..12"),
+    ],
+)
+def test_bad_yaml_is_named_in_one_line(text: str, reason: str) -> None:
+    """With its place, before it takes time."""
+    with pytest.raises(FileError) as refused:
+        load(Path("api.yaml"), text.encode())
+    assert str(refused.value).startswith(f"api.yaml:{reason}") and "\n" not in str(refused.value)
 
 
 def test_the_schema_beside_a_file_can_refer_to_its_parts(tmp_path: Path) -> None:

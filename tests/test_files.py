@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.client import HTTPException
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -23,7 +24,7 @@ from restkeeper.app import create_app
 from restkeeper.cli.main import application_of_file, main
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of, declared_by
-from restkeeper.features.files.reading import Content, FileError, parse, read, stamp_of
+from restkeeper.features.files.reading import FileError, parse, read, stamp_of
 from restkeeper.features.files.sync import FileSync
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
@@ -71,28 +72,61 @@ def block(name: str) -> str:
         ('{"a": [{"id": 1.5}]}', "db.json:1:8: a[0].id is 1.5: it must be an integer from 0, or 1 to 64 of"),
         ('{"a": [{"id": "a b"}]}', 'db.json:1:8: a[0].id is "a b": it must be an integer from 0, or 1 to 64 of'),
         ('{"a": [{"id": 1},\n  "ü", 2]}', "db.json:2:3: a[1] is a text: each element must be an object"),
-        ('{"ä": 1, "a": 3}', "db.json:1:2: 'ä' cannot be a path: use ASCII letters, digits and underscores"),
-        ('{"a": [], "A": []}', "db.json:1:11: 'A' is 'a' but for its case: use another name"),
+        ('{"ä": 1, "a": 3}', "db.json:1:2: 'ä' cannot be a path: use 1 to 64 ASCII letters, digits and underscores"),
+        ('{"a_b": [], "aB": []}', "db.json:1:13: 'aB' is 'a_b' but for its case or underscores: use another name"),
         ('{"a": 3}', "db.json:1:7: 'a' is a number: it must be an array or an object"),
-        ('{"events": []}', "db.json:1:2: 'events' is a path of the service itself: use another name"),
-        ('{"a": [{"id": 1, "b": 1, "b": 2}]}', "db.json: a/1: the name 'b' occurs twice in one object"),
+        ('{"Events": []}', "db.json:1:2: 'Events' is a name of the service itself: use another one"),
+        ('{"health": {}}', "db.json:1:2: 'health' is a name of the service itself: use another one"),
+        ('{"a": [{}, {},\n  {"b": 1, "b": 2}, {}]}', "db.json:2:3: a/3: the name 'b' occurs twice in one object"),
+        ('{"b": {}, "a":\n {"b": 1, "b": 2}}', "db.json:2:2: a: the name 'b' occurs twice in one object"),
+        ('{"a": [{"id": 1e999}]}', "db.json:1:8: a[0].id is 1e999: it must be an integer from 0, or 1 to 64 of"),
+        ('{"a": [{"id": "\udcff"}]}', 'db.json:1:8: a[0].id is "\ufffd": it must be an integer from 0, or 1 to 64 of'),
+        ('{"b": [{"id": 1}], "a": [{"id": 1},\n  {"id": 2, "b": "\\u0000"}]}', "db.json:2:3: a/2: b must not hold NUL"),
+        ('{"a": [{"b": 9999999999999999999}]}', "db.json:1:8: a/1: the number 9999999999999999999 is out of range"),
+        (
+            '{"a": [{"id": 1,\n"b": "\\\\ud800\\ud83d\\ude00\\ud800"}]}',
+            "db.json:2:6: a text must not hold an unpaired sur",
+        ),
+        ('{"a": [{"id": 1,\n"b": "\udcff"}]}', "db.json:1:8: a/1: the text is not UTF-8 (byte "),
+        ('{"a\udcff": []}', "db.json:1:2: a text is not UTF-8"),
+        ('{"a": [{"b":\n' + "[" * 250 + "]" * 250 + "}]}", "db.json:1:8: a/1: nesting is deeper than 200 levels"),
+        ('{"a": [{"b":\n' + "[" * 3000 + "]" * 3000 + "}]}", "db.json:2:198: nesting is deeper than 200 levels"),
+        ('{"a": [{"b":\n NaN}]}', "db.json:2:2: 'NaN' is no JSON value"),
         ("", "db.json:1:1: Expecting value"),
     ],
 )
-def test_a_bad_file_is_named_in_one_line(text: str, reason: str) -> None:
+def test_a_bad_file_is_named_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
     """With its place."""
-    with pytest.raises(FileError) as error:
-        declared_by(Path("db.json"), parse(text.encode(), "db.json"))
-    assert str(error.value).startswith(reason)
+    (file := tmp_path / "db.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(SystemExit) as error:
+        application_of_file(file, config=Config())
+    assert str(error.value).startswith(f"restkeeper: {reason}")
     assert "\n" not in str(error.value)
 
 
-def test_what_is_too_deep_or_too_wide(tmp_path: Path) -> None:
-    """A deep file ends with a line; of many fields, q searches a hundred."""
+def test_names_that_are_alike(tmp_path: Path) -> None:
+    """In the file, and in the document of the service."""
+    (file := tmp_path / "db.json").write_text(
+        json.dumps(
+            data := {
+                "posts": [{"id": 1, "input": {"a": 1}, "author": {"b": 2}}],
+                "post": {"a": 1},
+                "post_authors": [{"id": 1, "input": {"c": 3}}],
+                "post_fields": [{"id": 1}],
+                "pages": [{"id": 1}],
+                "indexes": [{"id": 1}],
+            }
+        )
+    )
+    client = application_of_file(file, config=Config()).test_client()
+    assert {name: client.get(f"/{name}").json for name in data} == data
+    schemas = client.get("/openapi.json").json["components"]["schemas"]
+    assert [*schemas["PostsInput1"]["properties"], *schemas["PostAuthor"]["properties"]] == ["a", "id", "input"]
+
+
+def test_what_is_too_wide(tmp_path: Path) -> None:
+    """Of many fields, q searches a hundred."""
     file = tmp_path / "db.json"
-    file.write_text('{"a": [{"id": 1, "b": ' + "[" * 3000 + "]" * 3000 + "}]}")
-    with pytest.raises(SystemExit, match=r"restkeeper: db\.json"):
-        application_of(create_app, file, FileOptions(), config=Config())
     file.write_text(json.dumps({"a": [{"id": 1, **{f"f{number}": "x" for number in range(150)}}]}))
     client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
     assert len(client.get("/a?q=x").json) == 1
@@ -134,22 +168,29 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
         "things": [{"id": 1, "personId": 1, "category_id": "a", "boxId": 5}, {"id": 2, "personId": 1}],
         "parts": [{"id": 1, "thingId": 1, "valid": 2}, {"id": 2, "thingId": 9}, {"id": 3, "thingId": True}],
     }
+    data["notes"] = [{"id": 1, "categoryId": None, "personId": None}]  # as after the deletion of what they referred to
     found = declared_by(tmp_path / "db.json", parse(json.dumps(data).encode(), "db.json"))
-    assert found.references == {"things": {"personId": "people", "category_id": "categories"}}
+    to = {"personId": "people", "category_id": "categories"}
+    assert found.references == {"things": to, "notes": {"personId": "people", "categoryId": "categories"}}
+    *_, notes = found.resources(FileOptions(), [])
+    assert {name: type(field).__name__ for name, field in notes.newest.references.items()} == {
+        "personId": "IntegerReference",
+        "categoryId": "Reference",
+    }
     assert found.lines == [
         "things.personId → people",
         "things.category_id → categories",
         "parts.thingId: 2 of 3 values are no ids of things: no relation",
+        "notes.categoryId → categories",
+        "notes.personId → people",
     ]
 
 
 class Served:
     """A file, its service in memory, and their synchronization, which a test runs step by step."""
 
-    def __init__(
-        self, file: Path, *, saves: bool = True, check: Callable[[Content], object] = lambda content: None
-    ) -> None:
-        self.file, self.restarts = file, list[int]()
+    def __init__(self, file: Path, *, saves: bool = True, restart: Mock | None = None) -> None:
+        self.file, self.restart = file, restart or Mock()
         self.app = application_of_file(file, config=Config())
         service = service_of(self.app)
         self.sync = FileSync(
@@ -158,9 +199,9 @@ class Served:
             read(file),
             event=service.store.last_event(),
             stamp=stamp_of(file),
+            watch=partial(stamp_of, file.with_suffix(".schema.json")),
             saves=saves,
-            check=check,
-            restart=lambda: self.restarts.append(1),
+            restart=self.restart,
         )
         self.client: FlaskClient = self.app.test_client()
 
@@ -184,17 +225,18 @@ def served(tmp_path: Path) -> Served:
     return Served(file)
 
 
-def test_collections_are_as_in_the_file(served: Served) -> None:
-    """No field is added, and none is lost."""
-    assert {name: served.get(f"/{name}") for name in BLOG} == BLOG
-
-
-def test_the_index_has_calls_to_copy(served: Served) -> None:
-    """Of each collection."""
-    page = served.client.get("/", headers={"Accept": "text/html"}).text
-    for call in ("/posts</", "/profile</", "/posts?sort=-id&amp;limit=3", "/comments?sort=-id&amp;limit=3"):
-        assert call.replace("</", "\n").strip() in page
-    assert "created_at" not in page
+def test_collections_are_as_in_the_file(tmp_path: Path) -> None:
+    """No field is added, none is lost, and the order is that of the file; new items are the last."""
+    tags: list[Any] = [{"id": id, "postId": 1} for id in ("10", "b", "2", "a", "1")]
+    (file := tmp_path / "db.json").write_text(json.dumps(data := {**BLOG, "tags": tags}))
+    served = Served(file)
+    assert {name: served.get(f"/{name}") for name in data} == data
+    assert served.get("/tags?_page=2&_limit=2") == tags[2:4]
+    assert served.get("/posts/1/tags") == served.get("/posts/1?_embed=tags")["tags"] == tags
+    assert served.client.post("/tags", json=(new := {"id": "0", "postId": 2})).status_code == 200
+    assert served.client.put("/tags/b", json=(changed := {"id": "b", "postId": 2})).status_code == 200
+    served.sync.run_once()
+    assert served.get("/tags") == served.data["tags"] == [tags[0], changed, *tags[2:], new]
 
 
 def test_changes_are_written(served: Served) -> None:
@@ -235,11 +277,11 @@ def test_edits_are_served(served: Served) -> None:
     assert [each["type"] for each in served.get("/api/v1/events")] == ["post.updated", "comment.created"]
     served.sync.run_once()
     assert served.file.read_bytes() == text
-    assert not served.restarts
+    assert not served.restart.called
 
 
-def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path) -> None:
-    """What requests have changed stays as it is, and the file as the editor has written it."""
+def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What requests have changed stays as it is, with a line if it was edited, and the file as the editor has it."""
     (tmp_path / "db.json").write_text(json.dumps(BLOG))
     served = Served(tmp_path / "db.json", saves=False)
     assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
@@ -249,6 +291,10 @@ def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path) -> None:
     served.sync.run_once()
     assert [each["views"] for each in served.get("/posts")] == [5, 6]
     assert served.file.read_bytes() == text
+    served.edit(lambda data: data["posts"][0].update(views=7))
+    served.sync.run_once()
+    assert served.get("/posts/1")["views"] == 5
+    assert "posts/1 was changed by a request, too; not taken: " in capsys.readouterr().err
 
 
 def test_a_bad_file_keeps_the_last_good_state(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,17 +313,60 @@ def test_a_bad_file_keeps_the_last_good_state(served: Served, capsys: pytest.Cap
     assert served.data["posts"] == BLOG["posts"][:1]
 
 
+def test_an_edit_of_the_order_is_served(served: Served) -> None:
+    """Items that were moved, and new ones between others, with no events but those of what was changed."""
+    last = service_of(served.app).store.last_event()
+    served.edit(lambda data: data["posts"].reverse())
+    served.sync.run_once()
+    assert served.get("/posts") == served.data["posts"] == BLOG["posts"][::-1]
+    assert service_of(served.app).store.last_event() == last
+    served.edit(lambda data: data["posts"].insert(1, {"id": 9, "title": "Between", "views": 1}))
+    served.edit(lambda data: data["posts"].insert(0, {"id": 7, "title": "First", "views": 1}))
+    served.sync.run_once()
+    assert [each["id"] for each in served.get("/posts")] == [7, 2, 9, 1]
+    assert served.client.post("/posts", json={"title": "Last", "views": 1}).json["id"] == 10
+    served.sync.run_once()
+    assert [each["id"] for each in served.data["posts"]] == [7, 2, 9, 1, 10]
+    assert served.get("/posts") == served.data["posts"]
+
+
+def test_an_item_that_is_stored_again_is_the_last(served: Served) -> None:
+    """As in the file, also of the items that are new in it."""
+    for method, path in (("DELETE", "/posts/1"), ("POST", "8"), ("DELETE", "/posts/8"), ("POST", "9"), ("POST", "8")):
+        new = {"title": "New", "views": 1}
+        if method == "DELETE":
+            assert served.client.delete(path).status_code == 200
+        else:
+            assert served.client.post("/posts", json={**new, "id": int(path)}).status_code == 200
+    assert served.client.post("/posts", json={**new, "id": 1}).status_code == 200
+    served.sync.run_once()
+    assert [each["id"] for each in served.get("/posts")] == [2, 9, 8, 1]
+    assert served.get("/posts") == served.data["posts"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_what_requests_create_is_behind_an_edit(served: Served, at: int) -> None:
+    """As in the file, wherever the edit has new items."""
+    assert served.client.post("/posts", json={"title": "Last", "views": 1, "id": 9}).status_code == 200
+    served.edit(lambda data: data["posts"].insert(at, {"id": 7, "title": "Edited", "views": 1}))
+    served.sync.run_once()
+    assert [each["id"] for each in served.get("/posts")] == [*([1, 2][:at]), 7, *([1, 2][at:]), 9]
+    assert served.get("/posts") == served.data["posts"]
+
+
 def test_an_edit_and_requests_at_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """Both are kept; of one item the request's, and a line has the edit."""
     assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
     assert served.client.post("/posts", json={"title": "New", "views": 1}).status_code == 200
-    served.edit(lambda data: data["posts"][0].update(views=7))
+    served.edit(lambda data: data["posts"][0].update(views=7, note="x" * 1000))
     served.edit(lambda data: data["posts"][1].update(views=8))
+    served.file.write_text(json.dumps(served.data, indent=1))
     served.sync.run_once()
     assert [each["views"] for each in served.data["posts"]] == [101, 8, 1]
     assert served.get("/posts") == served.data["posts"]
-    line = capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
     assert "db.json: posts/1 was changed by a request, too; not taken: " in line and '"views": 7' in line
+    assert len(line) < 200
 
 
 def test_an_edit_just_before_the_write_is_not_overwritten(served: Served) -> None:
@@ -304,7 +393,7 @@ def test_an_edit_that_fits_no_more_begins_anew(served: Served, change: Callable[
     items = served.get("/posts")
     served.edit(change)
     served.sync.run_once()
-    assert served.restarts and served.get("/posts") == items
+    assert served.restart.called and served.get("/posts") == items
     served.client.post("/posts", json={"title": "New", "views": 1})
     served.sync.finish()
     assert len(served.data["posts"]) == 2
@@ -314,7 +403,7 @@ def test_an_edit_that_fits_no_more_begins_anew(served: Served, change: Callable[
 def test_an_edit_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
     """Nor does a bad file, which is as it was again."""
     (tmp_path / "db.json").write_text(json.dumps(BLOG))
-    served = Served(tmp_path / "db.json", check=Mock(side_effect=FileError("no")))
+    served = Served(tmp_path / "db.json", restart=Mock(side_effect=FileError("no")))
     text = served.file.read_bytes()
     served.edit(lambda data: [each.update(views=9) for each in data["posts"]] and data["posts"][1].update(title="a\0"))
     for _ in range(2):
@@ -325,6 +414,34 @@ def test_an_edit_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
     assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
     served.sync.run_once()
     assert [each["views"] for each in served.data["posts"]] == [5, 200]
+
+
+def test_a_schema_that_is_edited_begins_anew(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """When two looks have seen it, and with what requests have changed; a bad one is named once."""
+    served = Served(served.file, restart=Mock(side_effect=FileError("bad")))
+    beside = served.file.with_suffix(".schema.json")
+    beside.write_text("{")
+    assert served.client.delete("/posts/1").status_code == 200
+    for _ in range(4):
+        served.sync.run_once()
+    assert capsys.readouterr().err == "bad: the former schema is used\n"
+    assert len(served.data["posts"]) == 1 and not served.sync.is_over
+    served.restart.side_effect = None
+    beside.unlink()
+    for _ in range(4):
+        served.sync.run_once()
+    assert [each.args for each in served.restart.mock_calls] == [("its schema was edited",)] * 2
+    assert served.sync.is_over
+
+
+def test_a_file_that_was_deleted_is_written_again(served: Served) -> None:
+    """With the mode that it had."""
+    served.file.chmod(0o640)
+    served = Served(served.file)
+    served.file.unlink()
+    assert served.client.delete("/posts/1").status_code == 200
+    served.sync.run_once()
+    assert len(served.data["posts"]) == 1 and served.file.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_write_that_failed_is_repeated(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,8 +491,15 @@ def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
     assert (reply.status_code, reply.json["errors"][0]["pointer"]) == (422, "#/title")
     assert served.client.post("/posts", json={"title": "short"}).json == {"id": 3, "title": "short"}
     beside.write_text(beside.read_text().replace("5", "4"))
-    with pytest.raises(SystemExit, match=r"^restkeeper: posts/1: .*title"):
-        Served(file)
+    for text, line in (
+        (beside.read_text(), r"db\.json:1:12: posts/1: .*title.* \(2 of 2 do not fit the schema: .*\)$"),
+        ('{\n "a": }', r"db\.schema\.json:2:7: Expecting value"),
+        ("[]", r"db\.schema\.json: no JSON Schema of an object with properties"),
+        ('{"properties": {"posts": {"items": {"properties": {"a": {}}, "required": 1}}}}', "posts: the schema is"),
+    ):
+        beside.write_text(text)
+        with pytest.raises(SystemExit, match=f"^restkeeper: {line}"):
+            Served(file)
 
 
 def test_the_commands_of_a_file(tmp_path: Path) -> None:
@@ -394,26 +518,78 @@ def test_the_commands_of_a_file(tmp_path: Path) -> None:
     assert run.invoke(main, ["schema", str(file)]).output.startswith("Error: db.json:1:1: the file is an array")
 
 
-def test_a_document_of_openapi_is_served(tmp_path: Path) -> None:
-    """Its collections, empty at first and validated; what is not served is named."""
-    file = tmp_path / "pets.json"
-    pet = {
-        "type": "object",
-        "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
-        "required": ["name"],
-    }
-    body = {"content": {"application/json": {"schema": pet}}}
+def document(*names: str, **properties: Any) -> str:
+    """An OpenAPI document of collections whose items have an id and these properties, those with `required` too."""
+    properties = {"id": {"type": "integer"}, "name": {"type": "string"}, **properties}
+    required = [name for name, part in properties.items() if part.pop("required", False)]
+    item = {"type": "object", "properties": properties, "required": required}
+    body = {"content": {"application/json": {"schema": item}}}
     one = {"get": {"responses": {"200": body}}}
     many = {"get": {"responses": {"200": {}}}, "post": {"requestBody": body, "responses": {"201": body}}}
-    paths = {"/pets": many, "/pets/{id}": one, "/login": {"post": {"responses": {"200": {}}}}}
-    file.write_text(json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths}))
+    paths = {path: each for name in names for path, each in ((f"/{name}", many), (f"/{name}/{{id}}", one))}
+    return json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths | {"/login": {"post": {"responses": {}}}}})
+
+
+def test_a_document_of_openapi_is_served(tmp_path: Path) -> None:
+    """Its collections, validated, with the items of the file beside it; what is not served is named."""
+    file, data = tmp_path / "pets.json", tmp_path / "pets.data.json"
+    file.write_text(document("pets", "owners"))
+    rex, tom, eve = ({"id": number, "name": name} for number, name in enumerate(("Rex", "Tom", "Eve"), start=1))
     with running(file) as server:
         assert "POST /login: not served" in server.lines
-        assert server.send("POST", "/pets", {"name": "Rex"}).json() == {"id": 1, "name": "Rex"}
+        assert server.send("POST", "/pets", {"name": "Rex"}).json() == rex
         assert server.send("POST", "/pets", {"name": 1}).status == 422
         assert server.send("DELETE", "/pets/1").status == 405
+        until(data.exists)
+        assert server.send("POST", "/owners", {"name": "Ann"}).status == 200
+        server.end(signal.SIGKILL)
+    file.write_text(document("pets", age={"type": "integer"}))  # an optional field, and a collection less
+    with running(file, "--strict") as server:
+        assert "owners: not described, so its 1 items stay in pets.data.json" in server.lines
+        assert server.send("GET", "/pets").json() == [rex]
+        assert server.send("POST", "/pets", {"name": "Tom"}).json() == tom
+        file.write_text(document("pets", kind={"type": "string", "required": True}))
+        until(lambda: "(2 of 2 do not fit the schema: change them, or it): the former schema is used" in server.lines)
+        assert server.send("POST", "/pets", {"name": "Eve"}).json() == eve
+        text = file.read_text()
+        file.unlink()
+        until(lambda: f"'{file}': the former schema is used" in server.lines)
+        file.write_text(text)
+        server.end(signal.SIGKILL)
+    server = Server(file)
+    assert server.process.wait(timeout=SECONDS)
+    line = r"restkeeper: pets\.data\.json:3:5: pets/1: .*kind.* \(3 of 3 do not fit the schema: .*\)\n"
+    assert re.match(line, server.lines)
+    file.write_text(document("pets", "owners"))
     with running(file) as server:
-        assert server.send("GET", "/pets").json() == [{"id": 1, "name": "Rex"}]
+        assert server.send("GET", "/pets").json() == [rex, tom, eve]
+        assert server.send("GET", "/owners").json() == [{"id": 1, "name": "Ann"}]
+        file.write_text(document("pets", "shops"))
+        until(lambda: server.has("/shops"))
+        data.write_text(json.dumps({"pets": [rex]}))
+        until(lambda: server.send("GET", "/pets").json() == [rex])
+    data.write_text(json.dumps({"pets": [{"id": "a"}]}))
+    with pytest.raises(SystemExit, match=r"'pets' must be an array of items whose ids are integers$"):
+        application_of(create_app, file, FileOptions(), config=Config())
+
+
+def test_a_kill_while_it_starts_again_loses_nothing(tmp_path: Path) -> None:
+    """After an edit of the document: as it ends, and as another store is made."""
+    file, answered = tmp_path / "pets.json", set[int]()
+    file.write_text(document("pets"))
+    for moment in ("ends", "begins", "begins"):
+        with running(file) as server:
+            assert {each["id"] for each in server.send("GET", "/pets").json()} >= answered
+            mark = next((tmp_path / "cache").glob("*/*.mark"))
+            file.write_text(document("pets", **{f"f{len(answered)}": {"type": "string"}}))
+            while "starts again" not in server.lines:
+                with suppress(OSError, HTTPException):
+                    answered.add(server.send("POST", "/pets", {"name": "x"}).json().get("id", 0))
+            answered.discard(0)
+            until(lambda: moment == "ends" or not mark.exists() or server.has("/pets"))  # noqa: B023
+            server.end(signal.SIGKILL)
+    with running(file) as server:
+        assert {each["id"] for each in server.send("GET", "/pets").json()} >= answered
 
 
 def test_a_file_in_the_harness(tmp_path: Path) -> None:
@@ -472,7 +648,7 @@ class Server:
         self.log = file.with_suffix(".log")
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "restkeeper", str(file), "--port", str(self.port), *options],
+                [sys.executable, "-P", "-m", "restkeeper", "--port", str(self.port), str(file), *options],
                 env=environ,
                 stdout=log,
                 stderr=log,
@@ -521,8 +697,9 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
         server.end(signal.SIGKILL)
     json.loads(file.read_bytes())
     with running(file) as server:
-        until(lambda: len(json.loads(file.read_bytes())["posts"]) == 32)
-        assert server.send("GET", "/posts").json() == json.loads(file.read_bytes())["posts"]
+        posts = server.send("GET", "/posts").json()
+        assert len(posts) == 32 and posts[0]["views"] == 101
+        until(lambda: json.loads(file.read_bytes())["posts"] == posts)
         assert server.send("DELETE", "/posts/32").status == 200
         assert server.send("PATCH", "/posts/31", {"views": 1}).status == 200
         assert len(server.send("GET", "/api/v1/events?collection=posts&item=31").json()) == 2
@@ -573,7 +750,7 @@ def test_a_restart_loses_nothing(tmp_path: Path) -> None:
                     answered += server.send("POST", "/comments", {"text": "x", "postId": 1}).status == 200
         items = server.send("GET", "/comments").json()
         assert len(items) > answered
-        until(lambda: sorted(json.loads(file.read_bytes())["comments"], key=itemgetter("id")) == items)
+        until(lambda: json.loads(file.read_bytes())["comments"] == items)
 
 
 def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path) -> None:
@@ -596,10 +773,47 @@ def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path) -> N
         assert "not taken" not in server.lines
 
 
-@pytest.mark.parametrize(("name", "text"), [("db.json", '{"a": [1,]}'), ("db.json5", "{}")])
-def test_a_start_that_cannot_be(tmp_path: Path, name: str, text: str) -> None:
-    """It ends with one line."""
-    (tmp_path / name).write_text(text)
-    server = Server(tmp_path / name)
+def test_a_store_that_cannot_be_read_is_not_deleted(tmp_path: Path) -> None:
+    """The start after an edit refuses, and says what to do."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    with running(file):
+        store = next((tmp_path / "cache").glob("*/*.db"))
+    store.write_bytes(b"no store" * 1000)
+    file.write_text(json.dumps({**BLOG, "posts": []}))
+    server = Server(file)
     assert server.process.wait(timeout=SECONDS)
-    assert server.lines.startswith(f"restkeeper: {name}:") and server.lines.count("\n") == 1
+    assert f"restkeeper: db.json: {store} may have what requests changed last, but" in server.lines
+    store.unlink()
+    with running(file) as server:
+        assert server.send("GET", "/posts").json() == []
+
+
+WRONG = """
+def declare(resources):
+    @resources["posts"].action("Like")
+    def like(post): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("db.json", '{"a": [1,]}', "db.json:1:10: "),
+        ("db.yaml", "openapi: !!bool x", "db.yaml: 'x'"),
+        ("db.yaml", "openapi: !!int ''", "db.yaml: string index out of range"),
+        ("db.yaml", "openapi: !!timestamp x", "db.yaml: 'NoneType' object has no"),
+        ("db.json5", "{}", "db.json5: comments would be lost in writing: add --no-save"),
+        ("routes.py", "import os\nBlueprint('a')", "routes.py:2: NameError: name 'Blueprint' is not defined"),
+        ("routes.py", "def declare(", "routes.py:1: SyntaxError: '(' was never closed"),
+        ("routes.py", WRONG, "routes.py:3: posts: action('Like'): must be a new name"),
+        ("routes.py", WRONG.replace("posts", "post"), "routes.py:3: KeyError: 'post'"),
+    ],
+)
+def test_a_start_that_cannot_be(tmp_path: Path, name: str, text: str, line: str) -> None:
+    """It ends with one line."""
+    (tmp_path / "db.json").write_text(json.dumps(BLOG))
+    (tmp_path / name).write_text(text)
+    server = Server(tmp_path / (name if "db" in name else "db.json"))
+    assert server.process.wait(timeout=SECONDS)
+    assert server.lines.startswith(f"restkeeper: {line}") and server.lines.count("\n") == 1

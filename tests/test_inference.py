@@ -160,6 +160,33 @@ def test_fields_accept_what_the_schema_says(part: Any, good: list[str], bad: lis
         assert [each[:3] for each in faults(one(part), f'{{"a": {value}}}')] == ["#/a"]
 
 
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ({"type": "number", "minimum": 1}, "0", "must be at least 1"),
+        ({"type": "string", "minLength": 1}, '""', "must have at least 1 characters"),
+        ({"type": "array", "minItems": 2}, "[1]", "must have at least 2 items"),
+        ({"type": "integer", "maximum": 5}, "6", "must be at most 5"),
+        ({"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 3}, "3", "must be more than 1 and less than 3"),
+        ({"enum": [1, 2]}, "3", "must be one of: 1, 2"),
+        ({"type": "string", "pattern": "^a"}, '"b"', "must match ^a"),
+        *(
+            ({"type": kind}, "null", "must not be null")
+            for kind in ("string", "integer", "number", "boolean", "array", "object", ["string", "integer"])
+        ),
+        ({"type": "object", "properties": {"b": {}}}, "null", "must not be null"),
+        ({"type": "object", "properties": {"b": {}}}, "5", "must be an object"),
+        ({"type": "boolean"}, "1", "must be true or false"),
+        ({"type": "number"}, '"1"', "must be a number"),
+        ({"type": "array"}, "{}", "must be an array"),
+    ],
+)
+def test_what_is_wrong_is_said_as_everywhere(part: Any, value: str, message: str) -> None:
+    """In the words of the other fields; what is left out is required."""
+    assert faults(one(part), f'{{"a": {value}}}') == {"#/a": message}
+    assert faults(one(part, "a"), "{}") == {"#/a": "is required"}
+
+
 def test_faults_have_their_place() -> None:
     """Also inside objects and arrays; what is not named there is stored in the order in which it is sent."""
     inner = {"type": "object", "properties": {"b-c": {"type": "integer"}, "d": {"type": "string"}}, "required": ["d"]}
@@ -178,6 +205,18 @@ def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
     """Or all schemas are."""
     assert faults(one({}) | {"additionalProperties": False}, '{"b": 1}') == {"#/b": "is not a field of this collection"}
     assert faults(one({}), '{"b": 1}', strict=True) == {"#/b": "is not a field of this collection"}
+    posts = resource_of("posts", {"properties": {"a": {"type": "string"}, "b-c": {}}}, strict=True)
+    client = create_app(Config(), [posts]).test_client()
+    assert client.put("/posts/1", json={"b-c": 1, "id": "1"}).json == {"b-c": 1, "id": "1"}
+    document = client.get("/openapi.json").json["components"]["schemas"]
+    for name, fields in {
+        "Post": "a b-c id",
+        "PostInput": "a b-c id",
+        "PostReplacement": "a b-c",
+        "PostPatch": "a b-c",
+    }.items():
+        assert document[name]["additionalProperties"] is False
+        assert sorted(document[name]["properties"]) == fields.split()
 
 
 def test_what_a_field_refers_to_is_beside_it() -> None:

@@ -218,10 +218,29 @@ def test_a_list_has_its_own_order_and_page(bills: FlaskClient) -> None:
     assert [each["name"] for each in bills.get("/bills?sort=name&limit=2").json] == ["Ab", "a"]
 
 
+@pytest.mark.needs("openapi")
+def test_a_list_can_have_more_than_others() -> None:
+    """By its declaration, in items and in bytes; others keep the limits of the configuration."""
+    large = replace(BILLS, page_limit=250, page_bytes=10_000)
+    client = create_app(Config(page_limit=2, page_limit_max=3, page_bytes=1), [*RESOURCES, large]).test_client()
+    for number in range(6):
+        assert client.post("/bills", json={"name": f"b{number}"}).status_code == 200
+        assert client.post("/products", json={"name": f"p{number}"}).status_code == 200
+    assert [len(client.get(path).json) for path in ("/bills", "/bills?limit=5", "/products")] == [6, 5, 1]
+    refused = [client.get(path).json["errors"] for path in ("/bills?limit=251", "/products?limit=4")]
+    assert [fault["detail"].split()[-1] for (fault,) in refused] == ["250", "3"]
+    known = client.get("/openapi.json").json["components"]
+    limits = [known["parameters"][name]["schema"]["maximum"] for name in ("BillLimit", "Limit")]
+    pages = [known["responses"][name]["content"]["application/json"] for name in ("BillPage", "ProductPage")]
+    assert (limits, [each["schema"]["maxItems"] for each in pages]) == ([250, 3], [250, 200])
+
+
 def test_wrong_declarations() -> None:
     for options, reason in (
         ({"sort": "tags"}, "bills: sort='tags': 'tags' is none of id, name, note, paid_at, "),
-        ({"page_limit": 0}, "bills: page_limit=0: must be a whole number from 1"),
+        ({"page_limit": 0}, "bills: page_limit=0: must be a whole number from 1 to 10000"),
+        ({"page_limit": 10_001}, "bills: page_limit=10001: must be a whole number from 1 to 10000"),
+        ({"page_bytes": "9"}, "bills: page_bytes='9': must be a whole number from 1 to "),
         ({"indexes": (Index("lines.none"),)}, "bills.lines.none: cannot be indexed or searched; there are: "),
         ({"indexes": (Index("attributes.*"),)}, r"bills.attributes.\*: cannot be indexed or searched; there are: "),
         ({"indexes": (Index("lines.sku", unique=True),)}, "bills.lines.sku: can have several values: write Index"),

@@ -44,7 +44,8 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
         raise click.ClickException(str(error)) from None
     for note in notes:
         click.echo(f"  {note}")
-    write_service(folder, engine, partial(write_collections, resources=resources, texts=texts))
+    routes = file.with_name("routes.py")
+    write_service(folder, engine, partial(write_collections, resources=resources, texts=texts, routes=routes))
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 

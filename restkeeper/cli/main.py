@@ -8,7 +8,6 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -44,7 +43,6 @@ NO_COMMANDS = {"new", "serve", "harness", "FILE", "schema", "eject"}  # of `flas
 WITHOUT_SERVICE = NO_COMMANDS | {"contract", "copy"}  # they need none, or load it themselves
 FILE = "app.py"
 SUFFIXES = (".json", ".json5", ".jsonc", ".yaml", ".yml")  # of files that are served: `restkeeper db.json`
-LISTS = {"page_limit": 10_000, "page_limit_max": 10_000, "page_bytes": 16 * 1024 * 1024}  # of a file: has all items
 INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
 
@@ -56,13 +54,11 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return _command(cmd_name) if cmd_name in COMMANDS else None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or that which serves a file of this name."""
-        if args[0] not in COMMANDS and is_file(args[0]):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A file, with options before or after it, is served by a command of its own."""
+        if args and args[0] not in COMMANDS and any(map(is_file, args if args[0][:1] == "-" else args[:1])):
             args = ["FILE", *args]
-        return super().resolve_command(ctx, args)
+        return super().parse_args(ctx, args)
 
 
 @click.group(cls=_Commands)
@@ -99,7 +95,6 @@ def application_of_file(
 ) -> Application:
     """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
     files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
-    config = config and replace(config, **LISTS)
     made: Application = files.application_of(create, file, files.FileOptions(**options), config=config, serves=serves)
     return made
 

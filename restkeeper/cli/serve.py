@@ -16,7 +16,7 @@ from typing import Any
 import click
 from gunicorn.app.base import BaseApplication
 
-from restkeeper.cli.main import LISTS, application_of_file, load_application, main, python_path
+from restkeeper.cli.main import application_of_file, load_application, main, python_path
 from restkeeper.config import Config, ConfigError
 
 SETTINGS = "restkeeper.server.settings"
@@ -102,8 +102,7 @@ def serve_file(
     given = {"PORT": port, "HOST": host}
     os.environ |= {name: str(value) for name, value in given.items() if value is not None}
     os.environ |= {"WEB_CONCURRENCY": "1", "RESTKEEPER_FILE": file.name}
-    defaults = {name.upper(): str(value) for name, value in LISTS.items()} | {"LOG_LEVEL": "warning"}
-    os.environ |= defaults | os.environ
+    os.environ.setdefault("LOG_LEVEL", "warning")
     if no_save or os.environ.get("HARNESS") == "1":
         os.environ["DATABASE_URL"] = "memory://"
     else:

@@ -60,7 +60,7 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
         text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
         value = _decoder.decode(text)
     except UnicodeDecodeError as error:
-        raise InvalidJson(f"the body is not UTF-8 (byte {error.start})") from None
+        raise InvalidJson(f"the text is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
         raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
     except RecursionError:

@@ -8,21 +8,34 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from marshmallow import Schema, ValidationError, fields, validate
 
 from restkeeper.features.files import fields as own
-from restkeeper.resources.resource import METHODS, Resource
-from restkeeper.schemas.fields import Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole
+from restkeeper.resources import RESERVED_KINDS
+from restkeeper.resources.resource import LARGEST_PAGE, METHODS, Resource
+from restkeeper.schemas.fields import (
+    MOST,
+    Email,
+    IntegerReference,
+    JsonObject,
+    ListOf,
+    Pattern,
+    Reference,
+    Text,
+    Url,
+    Whole,
+)
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
+from restkeeper.storage.interface import POSITION
 
 JsonSchema = dict[str, Any]
 
-MOST = 2**31 - 1  # of characters and elements where a schema has no bound: an item has its own
+LISTS: Any = {"sort": POSITION, "page_limit": LARGEST_PAGE, "page_bytes": 4 * 1024 * 1024}  # all items, as in the file
 EMBED_LIMIT = 1_000  # items that are embedded in one that they refer to
 MOST_SEARCHED = 100  # fields: a function of SQLite has at most 127 arguments
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
@@ -40,6 +53,7 @@ _PATTERNS = {
     "uuid": ("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "must be a UUID"),
 }
 _SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
+_ENDS = ("_embedded", "_field", "_input", "_part", "_patch", "_replacement")  # of names in the document, after another
 _EXCLUSIVE = {"min_inclusive": False, "max_inclusive": False}
 _UNCHECKED = (
     "oneOf anyOf not if patternProperties propertyNames dependentRequired dependentSchemas multipleOf uniqueItems"
@@ -130,9 +144,10 @@ def resource_of(
     references: Mapping[str, str] | None = None,
     strict: bool = False,
     methods: Sequence[str] = METHODS,
+    names: Mapping[str, str] = MappingProxyType({}),
     notes: list[str] | None = None,
 ) -> Resource:
-    """The collection, or the singleton, whose items are as a JSON Schema says.
+    """The collection, or the singleton, whose items are as a JSON Schema says; `names` are those of all, with `ids`.
 
     The fields of `references` refer to items of these collections. Unknown fields are stored as they are sent, unless
     `strict`. Raises ValueError for what is no JSON Schema, with the place.
@@ -140,6 +155,9 @@ def resource_of(
     notes = [] if notes is None else notes
     schema = inlined(schema, schema, name, notes)
     singular = singular_of(name)
+    alike = (each != name and singular in (each, singular_of(each)) for each in names)
+    if singular in RESERVED_KINDS or singular.endswith(_ENDS) or any(alike):
+        singular = name  # as of `posts` beside `post`
     kind = singular.title().replace("_", "")
     members = schema.get("properties", {})
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
@@ -148,7 +166,8 @@ def resource_of(
     made = _Maker(kind, strict, notes).members(kind, name, schema | {"properties": fit})
     taken = {*members}
     for each, to in ((each, to) for each, to in (references or {}).items() if each in made):
-        refers, bounds = ("IntegerReference", (0, 2**63 - 1)) if made[each].name == "Whole" else ("Reference", ())
+        is_integer = "client-integer" in (names.get(to), {"Whole": "client-integer"}.get(made[each].name))
+        refers, bounds = ("IntegerReference", (0, 2**63 - 1)) if is_integer else ("Reference", ())
         kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
         beside = re.sub(r"_?[iI]d$", "", each)
         is_free = beside and beside not in taken
@@ -173,6 +192,7 @@ def resource_of(
         singleton=singleton,
         methods=methods,
         embed_limit=EMBED_LIMIT,
+        **({} if singleton else LISTS),
     )
 
 
@@ -243,7 +263,7 @@ class _Maker:
                 return Call("AsSent", (Class(name, base, f"What {path} has.", members),), options)
             case [("integer" | "number" | "boolean" | "object") as simple]:
                 return Call(_SIMPLE[simple], (), options)
-        return Call("fields.Raw", (), options)
+        return Call("Raw", (), options)
 
 
 def _checks(part: JsonSchema) -> Iterator[Call]:
@@ -253,9 +273,13 @@ def _checks(part: JsonSchema) -> Iterator[Call]:
         yield Call("validate.OneOf", (choices,), {"error": "must be one of: {choices}"})
     if "pattern" in part:
         yield Call("Search", (part["pattern"],))
-    for low, high, is_in in (("minimum", "maximum", {}), ("exclusiveMinimum", "exclusiveMaximum", _EXCLUSIVE)):
-        if low in part or high in part:
-            yield Call("validate.Range", (part.get(low), part.get(high)), is_in)
+    for low, high, words, is_in in (
+        ("minimum", "maximum", ("at least {min}", "at most {max}"), {}),
+        ("exclusiveMinimum", "exclusiveMaximum", ("more than {min}", "less than {max}"), _EXCLUSIVE),
+    ):
+        if said := [word for limit, word in zip((low, high), words, strict=True) if limit in part]:
+            options = {**is_in, "error": f"must be {' and '.join(said)}"}
+            yield Call("validate.Range", (part.get(low), part.get(high)), options)
 
 
 def types_of(part: JsonSchema) -> list[str]:

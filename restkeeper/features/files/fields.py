@@ -24,6 +24,12 @@ def _accept(value: Any) -> None:
     """A validator: lists cannot be sorted by a text that has none."""
 
 
+class Raw(fields.Raw):
+    """Any JSON."""
+
+    default_error_messages = Text.default_error_messages
+
+
 class AnyList(fields.List[Any]):
     """An array as long as an item can be."""
 
@@ -92,8 +98,6 @@ class ClosedMembers(Members):
 
 class FileItem(ItemSchema):
     """Base of items that have what their file has, and nothing of the server's but the id."""
-
-    others: frozenset[str] | None = None  # the names that an item can have besides its fields; None for any name
 
     class Meta:
         unknown = INCLUDE

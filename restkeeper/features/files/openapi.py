@@ -3,6 +3,8 @@
 import json
 import re
 from decimal import Decimal
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,10 +12,12 @@ import msgspec
 import orjson
 
 from restkeeper.features.files.declaring import JsonSchema, inlined, target, types_of
+from restkeeper.features.files.reading import MOST_DEEP, FileError, fault_at
 from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import METHODS
 
 YAML = (".yaml", ".yml")
+MOST_ALIASED = 1_000_000  # characters that the aliases of YAML stand for
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _SERVED = ("", "/api/v1")  # the paths that collections are below
 _THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
@@ -32,19 +36,53 @@ class _Head(msgspec.Struct):
 
 
 def load(file: Path, data: bytes) -> Any:
-    """The value of an OpenAPI document, in YAML or JSON; None for the data of another JSON file. Raises ValueError."""
+    """The value of an OpenAPI document, in YAML or JSON; None for the data of another JSON file. Raises FileError."""
+    if file.suffix.lower() in YAML:
+        data = _as_json(file.name, data)
+    else:
+        try:
+            if not isinstance(msgspec.json.decode(data, type=_Head).openapi, str):
+                return None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return None  # no object
+    return json.loads(data, parse_float=Decimal)
+
+
+def _as_json(name: str, data: bytes) -> bytes:
+    """The text of YAML in JSON. Raises FileError, also for what is too deep, or too much with its aliases."""
+    if not find_spec("yaml"):
+        raise FileError(f"{name}: YAML needs another package: pip install 'restkeeper[yaml]'")
+    yaml = import_module("yaml")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    sizes, around, aliased = dict[str | None, int](), [0], 0  # of what has an anchor, and of what is around; characters
+    anchors, wrong = list[str | None](), ""
     try:
-        if file.suffix.lower() in YAML:
-            data = orjson.dumps(msgspec.yaml.decode(data), option=orjson.OPT_NON_STR_KEYS)
-        head = msgspec.json.decode(data, type=_Head)
-    except ImportError:
-        raise ValueError(f"{file.name}: YAML needs another package: pip install 'restkeeper[yaml]'") from None
-    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
-        if file.suffix.lower() in YAML:
-            raise ValueError(f"{file.name}: {error}") from None
-        return None  # no object
-    is_document = file.suffix.lower() in YAML or isinstance(head.openapi, str)
-    return json.loads(data, parse_float=Decimal) if is_document else None
+        for event in yaml.parse(data, Loader=loader):
+            anchor, size = getattr(event, "anchor", None), 1 + len(getattr(event, "value", ""))
+            if isinstance(event, yaml.CollectionStartEvent):
+                anchors.append(anchor)
+                around.append(1)
+                wrong = f"nesting is deeper than {MOST_DEEP} levels" if len(around) > MOST_DEEP else ""
+            elif isinstance(event, yaml.CollectionEndEvent | yaml.NodeEvent):
+                if isinstance(event, yaml.CollectionEndEvent):
+                    anchor, size = anchors.pop(), around.pop()
+                elif isinstance(event, yaml.AliasEvent):
+                    size = sizes.get(anchor, 0)
+                    aliased += size
+                    wrong = f"aliases stand for more than {MOST_ALIASED} characters" if aliased > MOST_ALIASED else ""
+                    wrong = f"*{anchor} is inside what it stands for" if anchor in anchors else wrong
+                sizes[anchor] = size
+                around[-1] += size
+            if wrong:
+                raise yaml.MarkedYAMLError(problem=wrong, problem_mark=event.start_mark)
+        return orjson.dumps(yaml.load(data, Loader=loader), option=orjson.OPT_NON_STR_KEYS)  # noqa: S506 - a safe one
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise FileError(f"{name}:{mark.line + 1}:{mark.column + 1}: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        raise fault_at(data, name, error.position, error.reason) from None
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # such as of "!!bool x", and of 2026-13-01
+        raise FileError(f"{name}: {' '.join(str(error).split())}") from None
 
 
 def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
@@ -81,7 +119,9 @@ def _found(document: Any, notes: list[str]) -> dict[str, Described]:
     for path, item in paths.items():
         left = [method.upper() for method in _OPERATIONS if method in item and (path, method) not in served]
         if left and path.strip("/") not in {"", *RESERVED}:
-            notes.append(f"{', '.join(left)} {path}: not served")
+            is_plain = re.fullmatch(r"(\w|/|{.*?})+", path, re.ASCII)
+            why = "" if is_plain else ": names are of letters, digits and underscores"
+            notes.append(f"{', '.join(left)} {path}: not served{why}")
     return found
 
 

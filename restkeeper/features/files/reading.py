@@ -6,7 +6,8 @@ Nothing is copied and no item is parsed further than to its id: memory is about 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,18 +17,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
-from restkeeper.resources import RESERVED
+from restkeeper.resources import RESERVED, RESERVED_KINDS
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
 
 Id = str | int
+Stamp = tuple[int, ...]
 Texts = dict[Id, Buffer]  # of the items of a collection, by their ids in the order of the file
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)([ \t]+)")
 _POSITION = re.compile(r" \(line (\d+), column (\d+)\)")
+_TOKEN = re.compile(rb'[\[{]|[\]}]|"(?:[^"\\]|\\.)*"')  # what changes the depth, and texts
+MOST_DEEP = 200  # levels, as `exactjson.loads`
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
 
 
@@ -36,14 +40,15 @@ class FileError(Exception):
 
 
 class _Item(msgspec.Struct):
-    id: Any = msgspec.UNSET
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Content(NamedTuple):
     """What a file has: `members` are its collections and singletons in order, and what begins with "$" as it is.
 
     `newline` and `indent` are those of the file, empty for one on a single line; `end` is what follows the last brace.
-    Where items have no ids, they are `given` 1, 2, 3 … The `source` is the text that was read.
+    Where items have no ids, they are `given` 1, 2, 3 … The `source` is the text that was read of the `file`, and in it
+    `starts` has where each member begins.
     """
 
     members: dict[str, Texts | Buffer]
@@ -52,6 +57,8 @@ class Content(NamedTuple):
     end: bytes = b""
     given: bool = False
     source: bytes = b""
+    file: str = ""
+    starts: Mapping[str, int] = {}  # noqa: RUF012 - never changed
 
     @property
     def collections(self) -> dict[str, Texts]:
@@ -66,6 +73,15 @@ class Content(NamedTuple):
         member = self.members.get(name)
         return member.get(id) if isinstance(member, dict) else member
 
+    def fault(self, name: str, id: Id, reason: object) -> FileError:
+        """What is wrong with an item that was read, with its place."""
+        at, member = self.starts[name], self.members[name]
+        if isinstance(member, dict):
+            text = msgspec.json.decode(self.source, type=dict[str, msgspec.Raw])[name]
+            elements = msgspec.json.decode(text, type=list[msgspec.Raw])
+            at, name = _start(self.source, elements[: list(member).index(id) + 1], at), f"{name}/{id}"
+        return fault_at(self.source, self.file, at, f"{name}: {reason}")
+
     def differs(self, newer: "Content") -> Iterator[tuple[str, Id, Buffer | None]]:
         """What another content of the same members has instead: the name, id and text of each item, None without it."""
         for name, before in self.members.items():
@@ -75,6 +91,16 @@ class Content(NamedTuple):
                 yield from ((name, id, None) for id in before if id not in now)
             elif name[0] != "$" and not _is_same(before, now):  # type: ignore[arg-type]
                 yield name, name, now  # type: ignore[misc]
+
+    def moved(self, newer: "Content") -> Iterator[tuple[str, Id]]:
+        """The items, in the order of the newer content, that are not where they are if its new ones are the last."""
+        for name, texts in newer.collections.items():
+            before = self.collections[name]
+            had = [*(id for id in before if id in texts), *(id for id in texts if id not in before)]
+            is_other = False
+            for one, id in zip(had, texts, strict=True):
+                if is_other := is_other or one != id:
+                    yield name, id
 
     def set(self, name: str, id: Id, text: Buffer | None) -> bool:
         """Set an item, or delete it; returns whether this changes anything."""
@@ -143,24 +169,25 @@ def parse(data: bytes, name: str) -> Content:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(data, name, error) from None
     members: dict[str, Texts | Buffer] = {}
-    cases = dict[str, str]()
+    starts, plain = dict[str, int](), dict[str, str]()
     end, given, twice = 0, False, "a name occurs twice, here or after it"
     for key, text in found.items():
         begin = _MEMBER.match(data, end)
         if not begin or json.loads(begin[1]) != key:  # the parser has the last one of each name
-            raise _fault(data, name, begin.start(1) if begin else end, twice)
-        end = begin.end() + len(bytes(text))
+            raise fault_at(data, name, begin.start(1) if begin else end, twice)
+        starts[key], end = begin.end(), begin.end() + len(bytes(text))
         kind = bytes(text)[:1]
         if key[:1] != "$":
             if not _NAME.fullmatch(key):
-                reason = f"{shortened(key)!r} cannot be a path: use ASCII letters, digits and underscores"
-                raise _fault(data, name, begin.start(1), reason)
-            if (alike := cases.setdefault(key.lower(), key)) != key:
-                raise _fault(data, name, begin.start(1), f"{key!r} is {alike!r} but for its case: use another name")
-            if key in RESERVED:
-                raise _fault(data, name, begin.start(1), f"{key!r} is a path of the service itself: use another name")
+                reason = f"{shortened(key)!r} cannot be a path: use 1 to 64 ASCII letters, digits and underscores"
+                raise fault_at(data, name, begin.start(1), reason)
+            if (alike := plain.setdefault(key.lower().replace("_", ""), key)) != key:
+                reason = f"{key!r} is {alike!r} but for its case or underscores: use another name"
+                raise fault_at(data, name, begin.start(1), reason)
+            if key.lower() in RESERVED | RESERVED_KINDS:
+                raise fault_at(data, name, begin.start(1), f"{key!r} is a name of the service itself: use another one")
             if kind not in (b"[", b"{"):
-                raise _fault(data, name, begin.end(), f"{key!r} is {_kind(kind)}: it must be an array or an object")
+                raise fault_at(data, name, begin.end(), f"{key!r} is {_kind(kind)}: it must be an array or an object")
         if kind == b"[" and key[:1] != "$":
             members[key], is_given = _items(data, name, key, begin.end(), text)
             given = given or is_given
@@ -168,15 +195,23 @@ def parse(data: bytes, name: str) -> Content:
             members[key] = text
     rest = data[end:].lstrip()
     if found and rest[:1] != b"}":
-        raise _fault(data, name, begin.start(1) if begin else 0, twice)
+        raise fault_at(data, name, begin.start(1) if begin else 0, twice)
     first = _FIRST.match(data)
     style = (first[1], first[2]) if first else (b"", b"")
-    return Content(members, *style, end=data[len(data.rstrip()) :], given=given, source=data)
+    return Content(members, *style, end=data[len(data.rstrip()) :], given=given, source=data, file=name, starts=starts)
 
 
 def ids_of(texts: Mapping[Id, object]) -> str:
     """How a collection with these ids is declared."""
     return "client" if any(isinstance(id, str) for id in texts) else "client-integer"
+
+
+def load_json(name: str, data: bytes) -> Any:
+    """The value of a JSON file with this name. Raises FileError."""
+    try:
+        return exactjson.loads(data)
+    except InvalidJson as problem:
+        raise _unreadable(data, name, problem) from None
 
 
 def value_of(text: Buffer) -> Any:
@@ -190,15 +225,18 @@ def _items(data: bytes, file: str, name: str, at: int, text: msgspec.Raw) -> tup
     fault, first = "", None
     for number, each in enumerate(elements):
         try:
-            id = _id.decode(each).id
+            own = _id.decode(each).id
         except msgspec.ValidationError:
             fault = f"{name}[{number}] is {_kind(bytes(each)[:1])}: each element must be an object"
             break
+        id: Any = None
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            id = None if own is msgspec.UNSET else msgspec.json.decode(own)
         is_whole = type(id) is int and 0 <= id < 2**63
-        if id is msgspec.UNSET:
+        if own is msgspec.UNSET:
             without, id = without + 1, number + 1
         elif not (is_whole or (isinstance(id, str) and re.fullmatch(GIVEN_ID, id))):
-            shown = shortened(json.dumps(id, default=str))
+            shown = shortened(bytes(own).decode(errors="replace"))
             fault = f"{name}[{number}].id is {shown}: it must be an integer from 0, or 1 to 64 of A-Z a-z 0-9 . _ ~ -"
         elif id in texts:
             fault = f"{name}[{number}].id is {json.dumps(id)} again: each id must be there once"
@@ -212,10 +250,7 @@ def _items(data: bytes, file: str, name: str, at: int, text: msgspec.Raw) -> tup
             break
         texts[id] = each
     if fault:
-        for each in elements[: number + 1]:
-            begin = data.find(bytes(each), at)
-            at = begin + len(bytes(each))
-        raise _fault(data, file, begin, fault)
+        raise fault_at(data, file, _start(data, elements[: number + 1], at), fault)
     if without:
         texts = {id: _with_id(id, bytes(each)) for id, each in texts.items()}
     return texts, bool(without)
@@ -230,23 +265,45 @@ def _with_id(id: Id, text: bytes) -> bytes:
 
 
 def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
-    """Why a text is no JSON object."""
+    """Why a text is no JSON object: the first fault that can be found, with its place."""
+    found, depth = re.search(r"\(byte (\d+)\)$", str(error)), 0
     try:
-        value = exactjson.loads(data)
+        if not isinstance(exactjson.loads(data), dict):
+            reason = f"the file is {_kind(data.lstrip()[:1])}: it must be an object with a member for each collection"
+            return fault_at(data, name, len(data) - len(data.lstrip()), reason)
     except InvalidJson as problem:
-        found = _POSITION.search(problem.detail)
-        where = f"{name}:{found[1]}:{found[2]}" if found else name
-        return FileError(f"{where}: {_POSITION.sub('', problem.detail)}")
-    if isinstance(value, dict):
-        return FileError(f"{name}: {error}")
-    reason = f"the file is {_kind(data.lstrip()[:1])}: it must be an object with a member for each collection"
-    return _fault(data, name, len(data) - len(data.lstrip()), reason)
+        if where := _POSITION.search(problem.detail):
+            return FileError(f"{name}:{where[1]}:{where[2]}: {_POSITION.sub('', problem.detail)}")
+    for token in _TOKEN.finditer(data):
+        depth += (token[0] in b"[{") - (token[0] in b"]}")
+        if depth > MOST_DEEP:
+            return fault_at(data, name, token.start(), f"nesting is deeper than {MOST_DEEP} levels")
+        try:
+            if b"\\u" in token[0] or not token[0].isascii():
+                json.loads(token[0]).encode()
+        except UnicodeDecodeError:
+            return fault_at(data, name, token.start(), "a text is not UTF-8")
+        except UnicodeEncodeError:
+            return fault_at(data, name, token.start(), "a text must not hold an unpaired surrogate")
+    at = int(found[1]) if found else 0
+    word = re.compile(rb"[-+.\w]*").match(data, at)
+    return fault_at(
+        data, name, at, f"{shortened(word[0].decode())!r} is no JSON value" if word and word[0] else str(error)
+    )
 
 
-def _fault(data: bytes, name: str, at: int, reason: str) -> FileError:
-    """What is wrong at a position, with its line and column."""
+def _start(data: bytes, texts: Sequence[msgspec.Raw], at: int) -> int:
+    """Where the last of some texts begins, which follow each other from a position on."""
+    for each in texts[:-1]:
+        at = data.find(bytes(each), at) + len(bytes(each))
+    return data.find(bytes(texts[-1]), at)
+
+
+def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:
+    """What is wrong at a position, with its line and column, but of a file whose comments are not in the text."""
     lines = data[:at].decode(errors="replace").split("\n")
-    return FileError(f"{name}:{len(lines)}:{len(lines[-1]) + 1}: {reason}")
+    where = "" if name.lower().endswith(WITH_COMMENTS) else f"{len(lines)}:{len(lines[-1]) + 1}:"
+    return FileError(f"{name}:{where} {reason}")
 
 
 def _kind(first: bytes) -> str:
@@ -277,7 +334,9 @@ def _as_json(path: Path, data: bytes) -> bytes:
         raise FileError(str(error).replace("<string>", path.name)) from None
 
 
-def stamp_of(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written. Raises OSError."""
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def stamp_of(path: Path) -> Stamp:
+    """What changes when a file is written; it is empty if there is none. Raises OSError."""
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    return ()

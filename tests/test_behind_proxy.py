@@ -14,7 +14,7 @@ from tests.proxy import NAME, Caddy, Nginx, Proxy
 from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
 
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120), pytest.mark.needs("events", "limits")]
+pytestmark = [pytest.mark.matrix, pytest.mark.needs("events", "limits")]
 
 PROXIES = {"nginx": Nginx, "caddy": Caddy}
 MAX_BODY = 1024 * 1024

@@ -25,7 +25,7 @@ CONNECTIONS = 4
 
 ADMIN = "rk_cooperation_0123456789abcdef0123456789abcdef"
 
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.matrix]
 
 
 @pytest.fixture(scope="module")

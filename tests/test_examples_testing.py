@@ -39,7 +39,6 @@ def test_there_are_five() -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_passes(command: str, folder: Path) -> None:
     environ = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}

@@ -122,7 +122,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.matrix
-@pytest.mark.timeout(120)
 def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
     run_steps("versions.md", tmp_path)
 
@@ -145,7 +144,6 @@ def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:
     assert " passed" in run_pytest(EXAMPLE, environ_of(tmp_path))
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "page",
     [
@@ -165,7 +163,6 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
         run_block(block.text, service, environ)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", [README, "testing.md"])
 def test_the_tests_of_a_page_pass(page: str, tmp_path: Path) -> None:
     service = service_of(page, tmp_path)

@@ -14,7 +14,7 @@ from tests.postgresql_server import Databases
 from tests.shop import create_app
 from tests.waiting import SECONDS
 
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.matrix]
 
 KNOWN = len(migrations.MIGRATIONS)  # migrations of the old program
 NEWER = "RESTKEEPER_TESTS_MIGRATION"  # the file of the migration that the newer program has besides

@@ -130,7 +130,6 @@ def sandbox(forbidden: set[str]) -> Callable[[], None]:
     return enter
 
 
-@pytest.mark.timeout(120)
 def test_all_processes_run_in_the_sandbox(tmp_path: Path) -> None:
     """The service reports that it is ready (Type=notify), counts, writes, and stops; so do the others."""
     (port,) = free_ports(1)

@@ -254,9 +254,7 @@ def post_worker_init(worker: Any) -> None:
     if not isinstance(worker.wsgi, Application):
         return
     service = service_of(worker.wsgi)
-    threading.Thread(
-        target=_open_store, args=(service,), name="open-store", daemon=True
-    ).start()  # a greenlet, by gevent
+    threading.Thread(target=_open_store, args=(service,), daemon=True).start()  # a greenlet, by gevent
     if _config.webhook_worker == "inside" and "webhooks" in service.features:
         gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
         deliverer = deliverer_of(service)

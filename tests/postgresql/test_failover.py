@@ -20,8 +20,6 @@ from tests.postgresql_server import Databases, PostgresServer
 from tests.things import THINGS, ids, insert, open_store, record
 from tests.waiting import until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:

@@ -174,7 +174,7 @@ class Facts:
             if component._replace(row="component") not in self.facts:
                 self._note(component, {"component": True})
                 self._schema(self._resolve({"$ref": plain["$ref"]}), component)
-        facts = _values(plain, has_null) | _keywords(plain, is_id=is_id)
+        facts = _restrictions(plain, has_null=has_null, is_id=is_id)
         self.open.update([about.whole] if plain.get("additionalProperties") is True else ())
         self._note(about, facts | {"default": None} if is_needed else facts)
         unseen, needed = "writeOnly" if about.in_response else "readOnly", plain.get("required", ())
@@ -217,26 +217,21 @@ def _without_null(schema: Json) -> tuple[Json, bool]:
     return rest | {keyword: others}, True
 
 
-def _values(schema: Json, has_null: bool) -> Json:
-    """Which types and values are valid. Null is one if it `has_null`."""
+def _restrictions(schema: Json, *, has_null: bool, is_id: bool) -> Json:
+    """The facts of the keywords that hold no schemas. Null is valid if it `has_null`."""
     named: Any = schema.get("type", ())
     values: Any = [schema["const"]] if "const" in schema else schema.get("enum")
     types = {named} if isinstance(named, str) else {*named}
     is_choice = bool({"anyOf", "oneOf"} & schema.keys())
     is_nullable = not is_choice and "$ref" not in schema
     is_nullable = is_nullable and (not types or "null" in types) and (values is None or None in values)
-    return {
+    facts: Json = {
         "type": frozenset(types - {"null"} or types) | ({"integer"} if "number" in types else set()) or None,
         "enum": None if values is None else frozenset(_text(value) for value in values if value is not None),
         "never null": not is_nullable and not has_null,
         "choice": is_choice,
         "closed": schema.get("additionalProperties") is False,
     }
-
-
-def _keywords(schema: Json, *, is_id: bool) -> Json:
-    """The other keywords that hold no schemas."""
-    facts: Json = {}
     for keyword, value in schema.items():
         if keyword in FLAGS:
             facts[keyword] = bool(value)
@@ -244,15 +239,13 @@ def _keywords(schema: Json, *, is_id: bool) -> Json:
             facts[keyword] = frozenset(value)
         elif keyword == "x-transitions":
             facts[keyword] = frozenset((_text(old), _text(new)) for old in value for new in value[old])
-        elif keyword == "x-writable-by":
-            facts[keyword] = value
         elif keyword == "x-scopes":
             facts[keyword] = frozenset(map(" by ".join, value.items()))
         elif keyword == "format" and value in BITS:
             facts["bits"] = BITS[value]
         elif keyword == "pattern" and is_id:
             facts["pattern of an id"] = value
-        elif keyword in BOUNDS:
+        elif keyword in BOUNDS or keyword == "x-writable-by":
             facts[keyword] = None if keyword in COUNTED and not value else value
         elif keyword not in READ and not keyword.startswith("x-"):
             facts[keyword] = _text(value)

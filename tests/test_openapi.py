@@ -357,7 +357,7 @@ def test_a_nullable_field_has_null_once() -> None:
         nullable = fields.String(allow_none=True)
         choice = fields.String(validate=validate.OneOf(["a"]))
 
-    found = Spec(Config(), [], "v1").marshmallow("Fields", Fields, nullable=True)["properties"]
+    found = Spec(Config(), [], "v1", "Fields").marshmallow("Fields", Fields, nullable=True)["properties"]
     assert found == {
         "required": {"type": "string"},
         "text": {"type": ["string", "null"]},

@@ -33,13 +33,16 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     filters = dict(_filters(spec, items, kind))
     for name, part in (*_parameters(spec, items, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
-    spec.groups |= {f"{kind}Filters": list(filters)} | ({} if items.resource.search else {f"{kind}Search": []})
-    spec.groups |= {f"{kind}Owner": []} if items.resource.ownership is Ownership.NONE else {}
     reserved = representation.queryable.reserved
-    spec.groups |= {f"{kind}Or": ["Or"] if "or" in reserved else []} | (
-        {} if "count" in reserved else {f"{kind}Count": []}
-    )
-    spec.groups |= {} if items.relations else {f"{kind}Embed": [], f"{kind}Embedded": []}
+    spec.groups |= {f"{kind}Filters": list(filters), f"{kind}Or": ["Or"] if "or" in reserved else []}
+    present = {
+        "Search": items.resource.search,
+        "Owner": items.resource.ownership is not Ownership.NONE,
+        "Count": "count" in reserved,
+        "Embed": items.relations,
+        "Embedded": items.relations,
+    }
+    spec.groups |= {f"{kind}{name}": [] for name, is_present in present.items() if not is_present}
     spec.longest_lists[kind] = items.page_limit_max
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]

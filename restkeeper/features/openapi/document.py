@@ -193,7 +193,7 @@ class _Operations:
             schema, about = own[name].schema(route.handlers), own[name].about
         return components.parameter(name, schema, about, location="path")
 
-    def _response(self, declared: Result, route: _Route) -> JsonSchema:
+    def _response(self, declared: Result, route: _Route) -> JsonSchema | str:
         content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}
         ids = {to: route.id(to) for to in declared.links if route.id(to) in self._ids}
         links = {route.words(to): {"operationId": id, "parameters": declared.links[to]} for to, id in ids.items()}
@@ -221,14 +221,13 @@ class _Operations:
             responses[str(status)] = self._made(name, about, headers, content=content)
         return responses
 
-    def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema:
-        """A response, or a reference to it if it has a name."""
-        known = self._spec.components
+    def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema | str:
+        """A response, or if it has a name that of its component: apispec makes references of names."""
         made = {"description": about, **{key: part for key, part in parts.items() if part}}
-        made["headers"] = {each: known.get_ref("header", each) for each in (*self._headers, *headers)}
-        if name and name not in known.responses:
-            known.response(name, made)
-        return known.get_ref("response", name or made)
+        made["headers"] = {each: each for each in (*self._headers, *headers)}
+        if name and name not in self._spec.components.responses:
+            self._spec.components.response(name, made)
+        return name or made
 
     def _media(self, schema: SchemaOf, route: _Route, at_most: int | None = None) -> JsonSchema:
         """The media type object of a body: a schema or a list of it, and an example."""

@@ -14,7 +14,6 @@ from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.schemas.fields import WRITABLE_BY, Time
 from restkeeper.schemas.prepared import prepared
-from restkeeper.service import NAME
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
 
@@ -50,7 +49,7 @@ class Spec(APISpec):
     or of schemas, by its name. `taken` has the names of the components that collections have.
     """
 
-    def __init__(self, config: Config, contributions: Sequence[Contribution], version: str, title: str = NAME) -> None:
+    def __init__(self, config: Config, contributions: Sequence[Contribution], version: str, title: str) -> None:
         self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer

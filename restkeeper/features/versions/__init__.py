@@ -2,11 +2,10 @@
 
 from functools import partial
 from math import inf
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from flask import Request, Response
 
-from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import (
@@ -17,10 +16,9 @@ from restkeeper.features.versions.deprecations import (
     mark_document,
     require_known,
 )
-from restkeeper.features.versions.representations import OlderRepresentation, SunsetRepresentation
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.features.versions.representations import represent
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation, State, Versions, http_date, prefix_of, seconds_of
+from restkeeper.versions import Deprecation, State, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import PUBLIC, needs
 from restkeeper.web.errors import render
@@ -59,17 +57,14 @@ def install(app: Application, service: Service) -> None:
         if service.versions.state(each.name, service.clock.time()) is State.RETIRED:
             rule = f"{prefix_of(each.name)}/<path:rest>"  # so that the preflight of a page passes, and it reads the 410
             app.add_url_rule(rule, f"retired_{each.name}", gate.refuse_retired, methods=METHODS)
-    service.contributions.append(Contribution(UNUSED, problems=(VersionRetired, PathRetired)))
-    service.contributions.append(Contribution(amend=partial(describe, service)))
-    if not service.versions.deprecations:
-        return
-    deprecations = Deprecations(app, service)
-    app.before.append(deprecations.refuse_retired)
-    app.after.append(deprecations.mark)
-    app.ready.append(partial(require_known, app, service, partial(_before_sunsets, service.versions)))
-    service.contributions.append(
-        Contribution(about=ABOUT, hides=partial(is_retired, service), amend=partial(mark_document, service))
-    )
+    problems, about = (VersionRetired, PathRetired), ABOUT if service.versions.deprecations else ""
+    hides, amend = partial(is_retired, service), partial(describe, service)
+    service.contributions.append(Contribution(UNUSED, problems=problems, about=about, hides=hides, amend=amend))
+    if service.versions.deprecations:
+        deprecations = Deprecations(app, service)
+        app.before.append(deprecations.refuse_retired)
+        app.after.append(deprecations.mark)
+        app.ready.append(partial(require_known, app, service))
 
 
 def _locate(service: Service, error: NotConvertible) -> Response:
@@ -87,24 +82,8 @@ def _locate(service: Service, error: NotConvertible) -> Response:
     return render(error)
 
 
-def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Representation:
-    """How a version has the items of a collection. Raises ConfigError for a revision that there are no steps from."""
-    whole, deprecated = _before_sunsets(versions, newest, version), versions.fields_of(version, newest.name)
-    return cast(Representation, SunsetRepresentation(whole, deprecated, clock)) if deprecated else whole
-
-
-def _before_sunsets(versions: Versions, newest: StoredRepresentation, version: str) -> Representation:
-    revision = versions[version].revisions.get(newest.name, newest.revision.number)
-    if revision == newest.revision.number:
-        return newest
-    try:
-        return OlderRepresentation(newest, revision)
-    except ValueError as error:
-        raise ConfigError(f"versions: {version}: {error}") from None
-
-
 def describe(service: Service, document: JsonSchema, version: str) -> None:
-    """Add the state of the version to its document, and if there are others, a paragraph about all of them."""
+    """Add the state of the version to its document, if there are others a paragraph about all, and deprecations."""
     versions, now = service.versions, service.clock.time()
     shown = versions[version].revisions
     about: JsonSchema = {"name": version, "state": str(versions.state(version, now))}
@@ -122,6 +101,7 @@ def describe(service: Service, document: JsonSchema, version: str) -> None:
         document["info"]["description"] += (
             f"\n\nThis is `{version}`. The versions are {listed}, each described at `/api/VERSION/openapi.json`."
         )
+    mark_document(service, document, version)
 
 
 class Gate:

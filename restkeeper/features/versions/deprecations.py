@@ -7,7 +7,7 @@ The OpenAPI document of a version marks it until the sunset; after that an opera
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ from werkzeug.routing import Map, Rule
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.features.versions.representations import before_sunsets
+from restkeeper.resources.representation import Representation
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
@@ -161,13 +162,10 @@ def _listed(request: Request, *parameters: str) -> set[str]:
     return {each for name in parameters for text in request.args.getlist(name) for each in text.split(",")}
 
 
-def require_known(
-    app: Application, service: Service, represent: Callable[[StoredRepresentation, str], Representation]
-) -> None:
+def require_known(app: Application, service: Service) -> None:
     """Raises ConfigError for a declaration that cannot work.
 
-    `represent` returns how a version has the items of a collection, before sunsets. What does not exist can be declared
-    after its sunset: requests that use it are told of that.
+    What does not exist can be declared after its sunset: requests that use it are told of that.
     """
     now, served = service.clock.time(), {each.name for each in service.served}
     routes = {(rule.rule, method) for rule in app.url_map.iter_rules() for method in rule.methods or ()}
@@ -175,7 +173,7 @@ def require_known(
         if each.version not in served:
             continue
         stored = service.representations.values() if each.field else ()
-        shown = {one.name: represent(one, each.version) for one in stored}
+        shown = {one.name: before_sunsets(service.versions, one, each.version) for one in stored}
         fault = "" if each.is_over(now) else _missing(each, shown, routes)
         if not fault and (one := shown.get(each.collection)) and (field := fields_of(one.schema()).get(each.member)):
             unique = set(map(one.name_of, service.representations[one.name].resource.unique))

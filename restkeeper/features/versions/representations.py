@@ -9,9 +9,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from restkeeper.clock import Clock, rfc3339
+from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, NotConvertible, ValidationFailed
 from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
 from restkeeper.resources.representation import (
@@ -25,10 +26,27 @@ from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Page, Query, Record, root_of
-from restkeeper.versions import Deprecation, seconds_of
+from restkeeper.versions import Deprecation, Versions, seconds_of
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.queries import Queryable
+
+
+def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Representation:
+    """How a version has the items of a collection now. Raises ConfigError for a revision without steps from it."""
+    whole, deprecated = before_sunsets(versions, newest, version), versions.fields_of(version, newest.name)
+    return cast(Representation, SunsetRepresentation(whole, deprecated, clock)) if deprecated else whole
+
+
+def before_sunsets(versions: Versions, newest: StoredRepresentation, version: str) -> Representation:
+    """How a version has the items of a collection, with the fields whose sunset is over."""
+    revision = versions[version].revisions.get(newest.name, newest.revision.number)
+    if revision == newest.revision.number:
+        return newest
+    try:
+        return OlderRepresentation(newest, revision)
+    except ValueError as error:
+        raise ConfigError(f"versions: {version}: {error}") from None
 
 
 class OlderRepresentation(Representation):

@@ -48,13 +48,12 @@ class PathRetired(Problem):
 
 
 class Target(NamedTuple):
-    """Where a request goes: the version, the name of it in the path if it is there, the rest of the path, the route.
+    """Where a request goes: the version, the rest of the path, and the route, which is the rule without the version.
 
-    The route is the rule without the version; it is empty if no rule matches.
+    The route is empty if no rule matches.
     """
 
     version: str
-    named: str
     rest: str
     route: str
 
@@ -84,7 +83,7 @@ class Deprecations:
         if not (target := self._target(request)):
             return
         declared = self._by_version.get(target.version, [])
-        if not target.named:
+        if not request.path.startswith("/api/"):
             declared = [*self._by_version.get("", ()), *declared]
         if not (concerned := [each for each in declared if self._is_concerned(each, request, response, target)]):
             return
@@ -106,8 +105,8 @@ class Deprecations:
             name = path.split("/")[2]
             prefix = prefix_of(name)
             rest, route = path.removeprefix(prefix) or "/", rule.removeprefix(prefix)
-            return Target(name, name, rest, route) if name in self._versions else None
-        return Target(self._versions.unversioned, "", path, rule) if path.split("/")[1] in self._collections else None
+            return Target(name, rest, route) if name in self._versions else None
+        return Target(self._versions.unversioned, path, rule) if path.split("/")[1] in self._collections else None
 
     def _is_concerned(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
         """Whether a response is of a deprecated path or version, or has a deprecated field or used it.

@@ -56,3 +56,21 @@ def test_a_stop_waits_for_a_running_delivery(tmp_path: Path, inside: bool) -> No
             (entry,) = server.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
     assert (entry["state"], entry["attempts"]) == ("pending", 1)
     assert entry["response_excerpt"] == "timed out after 1 s"
+
+
+CONFIGURATION = """
+from restkeeper.server import settings
+from restkeeper.server.settings import *
+
+def worker_exit(server, worker):
+    settings.worker_exit(server, worker)
+    print("delivers" if worker.delivering.is_alive() else "joined", flush=True)
+"""
+
+
+def test_a_stop_waits_no_longer_than_the_deliverer_runs(tmp_path: Path) -> None:
+    """The join sees the end of the thread: it is no time-out, which each stop of an idle service would wait for."""
+    (settings := tmp_path / "gunicorn.conf.py").write_text(CONFIGURATION)
+    with Gunicorn(tmp_path, "-c", str(settings), workers=1, WEBHOOK_WORKER="inside") as server:
+        pass
+    assert server.log.read_text().endswith("joined\n")

@@ -716,6 +716,36 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
         assert json.loads(file.read_bytes())["posts"][-1]["title"] == "Last"
 
 
+FAILING = """
+from pathlib import Path
+from restkeeper.features.files.sync import FileSync
+
+run_once = FileSync.run_once
+
+def fail(sync):
+    if (failing := Path(__file__).with_name("failing")).exists():
+        failing.unlink()
+        raise RuntimeError("unforeseen")
+    run_once(sync)
+
+FileSync.run_once = fail
+"""
+
+
+def test_an_unforeseen_error_does_not_end_the_writing(tmp_path: Path) -> None:
+    """The process ends, and the next one writes what requests change before and after that."""
+    file, failing = tmp_path / "db.json", tmp_path / "failing"
+    file.write_text(json.dumps(BLOG))
+    (tmp_path / "routes.py").write_text(FAILING)
+    with running(file) as server:
+        failing.touch()
+        until(lambda: not failing.exists())
+        until(lambda: server.has("/posts"))
+        assert server.send("DELETE", "/posts/1").status == 200
+        until(lambda: json.loads(file.read_bytes())["posts"] == BLOG["posts"][1:])
+        assert server.lines.count("RuntimeError: unforeseen") == 1
+
+
 def test_edits_of_a_running_service(tmp_path: Path) -> None:
     """They are served soon, also those that let it start again; with --no-save, nothing is written."""
     file = tmp_path / "db.json"

@@ -8,14 +8,24 @@ import os
 import sys
 import sysconfig
 import traceback
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 
 _ENGINE = os.path.join(Path(__file__).parent, "")
 _LIBRARIES = (*(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")), "<")
 _MAIN = ("app.py", "routes.py")  # which create the application, or add to that of a file
 _CALLED = ("create_app", "declare")  # functions in them
+
+
+def load_module(file: Path) -> ModuleType:
+    """Run a file of the service as the module of its name."""
+    spec = spec_from_file_location(file.stem, file)
+    assert spec and spec.loader  # noqa: S101 - it is a file that ends in .py
+    module = sys.modules[file.stem] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def mistake_in(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from restkeeper import LiveServer
 from restkeeper.cli.main import main
 from restkeeper.cli.new import write_service
-from restkeeper.features.files.declaring import resource_of
+from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
@@ -56,17 +56,16 @@ def shape_of(items: list[Any]) -> Shape:
 def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None:
     """Its tests pass, which are about that."""
     items = {name: each if isinstance(each, list) else [each] for name, each in DB.items()}
-    resources = [
-        resource_of(
-            name,
+    declared = {
+        name: Declared(
             shape_of(each).schema(),
-            ids="client-integer" if isinstance(each[0].get("id"), int) else "client",
-            singleton=isinstance(DB[name], dict),
-            references=REFERENCES.get(name),
-            strict=name == "profile",
+            "singleton" if isinstance(DB[name], dict) else "client" if name == "comments" else "client-integer",
+            REFERENCES.get(name, {}),
         )
         for name, each in items.items()
-    ]
+    }
+    open_ones, closed = resources_of(declared, []), resources_of(declared, [], strict=True)
+    resources = [*open_ones[:2], closed[2]]
     texts = {name: [json.dumps(each).encode() for each in found] for name, found in items.items()}
     write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py"))
     done = subprocess.run(
@@ -179,7 +178,7 @@ def test_the_collections_of_an_openapi_document() -> None:
     """Their schemas without references, what must be sent, and their methods; the rest is named."""
     notes: list[str] = []
     ((name, pets),) = collections_of(PETS, notes).items()
-    assert (name, pets.ids, pets.methods) == ("pets", "client-integer", ("GET", "POST", "DELETE"))
+    assert (name, pets.kind, pets.methods) == ("pets", "client-integer", ["GET", "POST", "DELETE"])
     assert pets.schema == {
         "type": "object",
         "properties": {

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,11 @@ from restkeeper import LiveServer
 from restkeeper.app import create_app
 from restkeeper.cli.main import application_of_file, main
 from restkeeper.config import Config
-from restkeeper.features.files import FileOptions, application_of, declared_by
-from restkeeper.features.files.reading import FileError, parse, read, stamp_of
+from restkeeper.features.files import FileOptions, application_of
+from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
+from restkeeper.features.files.declaring import resources_of
+from restkeeper.features.files.file import declare, read_file
+from restkeeper.features.files.reading import FileError, parse, stamp_of
 from restkeeper.features.files.sync import FileSync
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
@@ -169,15 +171,17 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
         "parts": [{"id": 1, "thingId": 1, "valid": 2}, {"id": 2, "thingId": 9}, {"id": 3, "thingId": True}],
     }
     data["notes"] = [{"id": 1, "categoryId": None, "personId": None}]  # as after the deletion of what they referred to
-    found = declared_by(tmp_path / "db.json", parse(json.dumps(data).encode(), "db.json"))
+    (file := tmp_path / "db.json").write_text(json.dumps(data))
+    declared, lines = declare(read_file(file))
     to = {"personId": "people", "category_id": "categories"}
-    assert found.references == {"things": to, "notes": {"personId": "people", "categoryId": "categories"}}
-    *_, notes = found.resources(FileOptions(), [])
+    references = {name: each.references for name, each in declared.items() if each.references}
+    assert references == {"things": to, "notes": {"personId": "people", "categoryId": "categories"}}
+    *_, notes = resources_of(declared, [])
     assert {name: type(field).__name__ for name, field in notes.newest.references.items()} == {
         "personId": "IntegerReference",
         "categoryId": "Reference",
     }
-    assert found.lines == [
+    assert lines == [
         "things.personId → people",
         "things.category_id → categories",
         "parts.thingId: 2 of 3 values are no ids of things: no relation",
@@ -190,19 +194,12 @@ class Served:
     """A file, its service in memory, and their synchronization, which a test runs step by step."""
 
     def __init__(self, file: Path, *, saves: bool = True, restart: Mock | None = None) -> None:
+        (file.parent / "cache").mkdir(exist_ok=True)
         self.file, self.restart = file, restart or Mock()
         self.app = application_of_file(file, config=Config())
-        service = service_of(self.app)
-        self.sync = FileSync(
-            file,
-            service,
-            read(file),
-            event=service.store.last_event(),
-            stamp=stamp_of(file),
-            watch=partial(stamp_of, file.with_suffix(".schema.json")),
-            saves=saves,
-            restart=self.restart,
-        )
+        former = Checkpoint("", service_of(self.app).store.last_event(), {}, [])
+        checkpoints = Checkpoints(file.parent / "cache" / "db", ()) if saves else None
+        self.sync = FileSync(read_file(file), service_of(self.app), former, checkpoints, self.restart)
         self.client: FlaskClient = self.app.test_client()
 
     @property
@@ -216,6 +213,11 @@ class Served:
 
     def get(self, path: str) -> Any:
         return self.client.get(path).json
+
+    def run(self) -> None:
+        """Synchronize; an edit is one when two looks have seen it."""
+        self.sync.run_once()
+        self.sync.run_once()
 
 
 @pytest.fixture
@@ -235,7 +237,7 @@ def test_collections_are_as_in_the_file(tmp_path: Path) -> None:
     assert served.get("/posts/1/tags") == served.get("/posts/1?_embed=tags")["tags"] == tags
     assert served.client.post("/tags", json=(new := {"id": "0", "postId": 2})).status_code == 200
     assert served.client.put("/tags/b", json=(changed := {"id": "b", "postId": 2})).status_code == 200
-    served.sync.run_once()
+    served.run()
     assert served.get("/tags") == served.data["tags"] == [tags[0], changed, *tags[2:], new]
 
 
@@ -249,7 +251,7 @@ def test_changes_are_written(served: Served) -> None:
     assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
     assert served.client.delete("/posts/2").status_code == 200
     assert served.client.patch("/profile", json={"name": "other"}).status_code == 200
-    served.sync.run_once()
+    served.run()
     assert served.data == {
         "posts": [
             {"id": 1, "title": "Hello", "views": 101},
@@ -260,7 +262,7 @@ def test_changes_are_written(served: Served) -> None:
     }
     assert served.file.is_symlink() and real.stat().st_mode & 0o777 == 0o640
     before = stamp_of(real)
-    served.sync.run_once()
+    served.run()
     assert stamp_of(real) == before
 
 
@@ -270,12 +272,12 @@ def test_edits_are_served(served: Served) -> None:
     served.edit(lambda data: data["posts"][0].update(views=7))
     served.edit(lambda data: data["comments"].append({"id": "b2", "text": "x", "postId": 2}))
     text = served.file.read_bytes()
-    served.sync.run_once()
+    served.run()
     assert served.get("/posts/1")["views"] == 7
     assert served.get("/comments/b2")["text"] == "x"
     assert served.client.get("/posts/1").headers["ETag"] != tag
     assert [each["type"] for each in served.get("/api/v1/events")] == ["post.updated", "comment.created"]
-    served.sync.run_once()
+    served.run()
     assert served.file.read_bytes() == text
     assert not served.restart.called
 
@@ -285,14 +287,14 @@ def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path, capsys: 
     (tmp_path / "db.json").write_text(json.dumps(BLOG))
     served = Served(tmp_path / "db.json", saves=False)
     assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
-    served.sync.run_once()
+    served.run()
     served.edit(lambda data: data["posts"][1].update(views=6))
     text = served.file.read_bytes()
-    served.sync.run_once()
+    served.run()
     assert [each["views"] for each in served.get("/posts")] == [5, 6]
     assert served.file.read_bytes() == text
     served.edit(lambda data: data["posts"][0].update(views=7))
-    served.sync.run_once()
+    served.run()
     assert served.get("/posts/1")["views"] == 5
     assert "posts/1 was changed by a request, too; not taken: " in capsys.readouterr().err
 
@@ -302,14 +304,14 @@ def test_a_bad_file_keeps_the_last_good_state(served: Served, capsys: pytest.Cap
     good = served.file.read_text()
     served.file.write_text(good[:-3])
     for _ in range(4):
-        served.sync.run_once()
+        served.run()
     assert served.get("/posts") == BLOG["posts"]
     assert served.client.delete("/posts/2").status_code == 200
-    served.sync.run_once()
+    served.run()
     assert served.file.read_text() == good[:-3]
     assert capsys.readouterr().err.count("db.json:23:") == 1
     served.file.write_text(good)
-    served.sync.run_once()
+    served.run()
     assert served.data["posts"] == BLOG["posts"][:1]
 
 
@@ -317,15 +319,15 @@ def test_an_edit_of_the_order_is_served(served: Served) -> None:
     """Items that were moved, and new ones between others, with no events but those of what was changed."""
     last = service_of(served.app).store.last_event()
     served.edit(lambda data: data["posts"].reverse())
-    served.sync.run_once()
+    served.run()
     assert served.get("/posts") == served.data["posts"] == BLOG["posts"][::-1]
     assert service_of(served.app).store.last_event() == last
     served.edit(lambda data: data["posts"].insert(1, {"id": 9, "title": "Between", "views": 1}))
     served.edit(lambda data: data["posts"].insert(0, {"id": 7, "title": "First", "views": 1}))
-    served.sync.run_once()
+    served.run()
     assert [each["id"] for each in served.get("/posts")] == [7, 2, 9, 1]
     assert served.client.post("/posts", json={"title": "Last", "views": 1}).json["id"] == 10
-    served.sync.run_once()
+    served.run()
     assert [each["id"] for each in served.data["posts"]] == [7, 2, 9, 1, 10]
     assert served.get("/posts") == served.data["posts"]
 
@@ -339,7 +341,7 @@ def test_an_item_that_is_stored_again_is_the_last(served: Served) -> None:
         else:
             assert served.client.post("/posts", json={**new, "id": int(path)}).status_code == 200
     assert served.client.post("/posts", json={**new, "id": 1}).status_code == 200
-    served.sync.run_once()
+    served.run()
     assert [each["id"] for each in served.get("/posts")] == [2, 9, 8, 1]
     assert served.get("/posts") == served.data["posts"]
 
@@ -349,7 +351,7 @@ def test_what_requests_create_is_behind_an_edit(served: Served, at: int) -> None
     """As in the file, wherever the edit has new items."""
     assert served.client.post("/posts", json={"title": "Last", "views": 1, "id": 9}).status_code == 200
     served.edit(lambda data: data["posts"].insert(at, {"id": 7, "title": "Edited", "views": 1}))
-    served.sync.run_once()
+    served.run()
     assert [each["id"] for each in served.get("/posts")] == [*([1, 2][:at]), 7, *([1, 2][at:]), 9]
     assert served.get("/posts") == served.data["posts"]
 
@@ -361,7 +363,7 @@ def test_an_edit_and_requests_at_once(served: Served, capsys: pytest.CaptureFixt
     served.edit(lambda data: data["posts"][0].update(views=7, note="x" * 1000))
     served.edit(lambda data: data["posts"][1].update(views=8))
     served.file.write_text(json.dumps(served.data, indent=1))
-    served.sync.run_once()
+    served.run()
     assert [each["views"] for each in served.data["posts"]] == [101, 8, 1]
     assert served.get("/posts") == served.data["posts"]
     (line,) = capsys.readouterr().err.splitlines()
@@ -375,7 +377,7 @@ def test_an_edit_just_before_the_write_is_not_overwritten(served: Served) -> Non
     served.edit(lambda data: data["posts"][1].update(views=8))
     assert served.sync.write() is False
     assert [each["views"] for each in served.data["posts"]] == [100, 8]
-    served.sync.run_once()
+    served.run()
     assert [each["views"] for each in served.data["posts"]] == [101, 8]
     assert served.get("/posts") == served.data["posts"]
 
@@ -392,7 +394,7 @@ def test_an_edit_that_fits_no_more_begins_anew(served: Served, change: Callable[
     """Nothing of it is served before that, and the file is not written."""
     items = served.get("/posts")
     served.edit(change)
-    served.sync.run_once()
+    served.run()
     assert served.restart.called and served.get("/posts") == items
     served.client.post("/posts", json={"title": "New", "views": 1})
     served.sync.finish()
@@ -407,12 +409,12 @@ def test_an_edit_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
     text = served.file.read_bytes()
     served.edit(lambda data: [each.update(views=9) for each in data["posts"]] and data["posts"][1].update(title="a\0"))
     for _ in range(2):
-        served.sync.run_once()
-    assert served.sync.is_bad and [each["views"] for each in served.get("/posts")] == [100, 200]
+        served.run()
+    assert [each["views"] for each in served.get("/posts")] == [100, 200]
     served.file.write_bytes(text)
     os.utime(served.file, ns=(served.sync.stamp[0], served.sync.stamp[0]))  # as `mv` leaves it
     assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
-    served.sync.run_once()
+    served.run()
     assert [each["views"] for each in served.data["posts"]] == [5, 200]
 
 
@@ -423,13 +425,12 @@ def test_a_schema_that_is_edited_begins_anew(served: Served, capsys: pytest.Capt
     beside.write_text("{")
     assert served.client.delete("/posts/1").status_code == 200
     for _ in range(4):
-        served.sync.run_once()
+        served.run()
     assert capsys.readouterr().err == "bad: the former schema is used\n"
     assert len(served.data["posts"]) == 1 and not served.sync.is_over
     served.restart.side_effect = None
     beside.unlink()
-    for _ in range(4):
-        served.sync.run_once()
+    served.run()
     assert [each.args for each in served.restart.mock_calls] == [("its schema was edited",)] * 2
     assert served.sync.is_over
 
@@ -440,7 +441,7 @@ def test_a_file_that_was_deleted_is_written_again(served: Served) -> None:
     served = Served(served.file)
     served.file.unlink()
     assert served.client.delete("/posts/1").status_code == 200
-    served.sync.run_once()
+    served.run()
     assert len(served.data["posts"]) == 1 and served.file.stat().st_mode & 0o777 == 0o640
 
 
@@ -449,9 +450,9 @@ def test_a_write_that_failed_is_repeated(served: Served, monkeypatch: pytest.Mon
     served.client.delete("/posts/1")
     with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
         patched.setattr(os, "replace", Mock(side_effect=OSError("the disk is full")))
-        served.sync.run_once()
-    assert served.data == BLOG and len(list(served.file.parent.iterdir())) == 1
-    served.sync.run_once()
+        served.run()
+    assert served.data == BLOG and len(list(served.file.parent.iterdir())) == 2
+    served.run()
     assert len(served.data["posts"]) == 1
 
 
@@ -462,7 +463,7 @@ def test_a_list_has_everything(tmp_path: Path) -> None:
     served = Served(file)
     assert served.get("/posts") == served.data["posts"]
     served.edit(lambda data: [each.update(views=1) for each in data["posts"]])
-    served.sync.run_once()
+    served.run()
     assert served.get("/posts") == served.data["posts"]
     assert served.get("/posts?limit=2") == [{"id": 0, "views": 1}, {"id": 1, "views": 1}]
     assert served.client.get("/posts?limit=10001").status_code == 400
@@ -580,13 +581,13 @@ def test_a_kill_while_it_starts_again_loses_nothing(tmp_path: Path) -> None:
     for moment in ("ends", "begins", "begins"):
         with running(file) as server:
             assert {each["id"] for each in server.send("GET", "/pets").json()} >= answered
-            mark = next((tmp_path / "cache").glob("*/*.mark"))
+            checkpoint = next((tmp_path / "cache").glob("*/*.checkpoint"))
             file.write_text(document("pets", **{f"f{len(answered)}": {"type": "string"}}))
             while "starts again" not in server.lines:
                 with suppress(OSError, HTTPException):
                     answered.add(server.send("POST", "/pets", {"name": "x"}).json().get("id", 0))
             answered.discard(0)
-            until(lambda: moment == "ends" or not mark.exists() or server.has("/pets"))  # noqa: B023
+            until(lambda: moment == "ends" or not checkpoint.exists() or server.has("/pets"))  # noqa: B023
             server.end(signal.SIGKILL)
     with running(file) as server:
         assert {each["id"] for each in server.send("GET", "/pets").json()} >= answered
@@ -788,16 +789,16 @@ def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path) -> N
     file = tmp_path / "db.json"
     file.write_text(json.dumps(BLOG))
     with running(file) as server:
-        mark = next((tmp_path / "cache").glob("*/*.mark"))
-        before = mark.read_bytes()
+        checkpoint = next((tmp_path / "cache").glob("*/*.checkpoint"))
+        before = checkpoint.read_bytes()
         assert server.send("PUT", "/posts/1", {"title": "Hello", "views": 1}).status == 200
-        until(lambda: json.loads(file.read_bytes())["posts"][0]["views"] == 1 and mark.read_bytes() != before)
-        after = mark.read_bytes()
+        until(lambda: json.loads(file.read_bytes())["posts"][0]["views"] == 1 and checkpoint.read_bytes() != before)
+        after = checkpoint.read_bytes()
         assert server.send("PUT", "/posts/1", {"title": "Hello", "views": 2}).status == 200
         server.end(signal.SIGKILL)
     if json.loads(file.read_bytes())["posts"][0]["views"] == 1:  # as if it had been killed just before
-        mark.with_suffix(".next").write_bytes(after)
-        mark.write_bytes(before)
+        checkpoint.with_suffix(".next").write_bytes(after)
+        checkpoint.write_bytes(before)
     with running(file) as server:
         assert server.send("GET", "/posts/1").json()["views"] == 2
         assert "not taken" not in server.lines

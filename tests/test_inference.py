@@ -7,7 +7,7 @@ import marshmallow
 import pytest
 
 from restkeeper import Config, create_app
-from restkeeper.features.files.declaring import inlined, resource_of, singular_of
+from restkeeper.features.files.declaring import Declared, inlined, resources_of, singular_of
 from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
 from restkeeper.schemas.prepared import prepared
 from restkeeper.web import exactjson
@@ -107,7 +107,8 @@ def test_what_is_counted_is_bounded() -> None:
 
 def faults(schema: Any, value: str, **options: Any) -> Any:
     """What is wrong with an item, by pointer; or the item as it is stored."""
-    made = prepared(resource_of("posts", schema, **options).schema)
+    (posts,) = resources_of({"posts": Declared(schema)}, [], **options)
+    made = prepared(posts.schema)
     try:
         return made.dump(made.load(exactjson.loads(value)))
     except marshmallow.ValidationError as error:
@@ -205,8 +206,8 @@ def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
     """Or all schemas are."""
     assert faults(one({}) | {"additionalProperties": False}, '{"b": 1}') == {"#/b": "is not a field of this collection"}
     assert faults(one({}), '{"b": 1}', strict=True) == {"#/b": "is not a field of this collection"}
-    posts = resource_of("posts", {"properties": {"a": {"type": "string"}, "b-c": {}}}, strict=True)
-    client = create_app(Config(), [posts]).test_client()
+    schema = {"properties": {"a": {"type": "string"}, "b-c": {}}}
+    client = create_app(Config(), resources_of({"posts": Declared(schema)}, [], strict=True)).test_client()
     assert client.put("/posts/1", json={"b-c": 1, "id": "1"}).json == {"b-c": 1, "id": "1"}
     document = client.get("/openapi.json").json["components"]["schemas"]
     for name, fields in {
@@ -222,10 +223,9 @@ def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
 def test_what_a_field_refers_to_is_beside_it() -> None:
     """Under its name without "Id"; the deletion of that item leaves null."""
     parts = {"postId": {"type": "integer"}, "user_id": {"type": "string"}, "user": {"type": "string"}}
-    users, posts = resource_of("users", {}), resource_of("posts", {}, ids="client-integer")
-    references = {"postId": "posts", "user_id": "users"}
-    comments = resource_of("comments", {"properties": parts}, references=references)
-    client = create_app(Config(), [users, posts, comments]).test_client()
+    comments = Declared({"properties": parts}, references={"postId": "posts", "user_id": "users"})
+    declared = {"users": Declared({}), "posts": Declared({}, "client-integer"), "comments": comments}
+    client = create_app(Config(), resources_of(declared, [])).test_client()
     sent = {"id": "a", "postId": 0, "user": "x"}
     post = client.put("/posts/0", json={"title": "Hello"}).json
     assert client.put("/comments/a", json=sent).json == sent
@@ -239,15 +239,16 @@ def test_what_a_field_refers_to_is_beside_it() -> None:
 def test_a_default_is_of_new_items() -> None:
     """Also of a text that has bounds."""
     parts = {"a": {"type": "string", "maxLength": 9, "default": "x"}, "b": {"type": "number", "default": 1.5}}
-    made = resource_of("posts", {"properties": exactjson.loads(exactjson.dumps(parts))}).schema()
-    assert made.load({}) == {"a": "x", "b": Decimal("1.5")}
+    schema = {"properties": exactjson.loads(exactjson.dumps(parts))}
+    (posts,) = resources_of({"posts": Declared(schema)}, [])
+    assert posts.schema().load({}) == {"a": "x", "b": Decimal("1.5")}
 
 
 def test_what_fields_cannot_check_is_named() -> None:
     """And accepted."""
     notes: list[str] = []
     parts = {"a": {"oneOf": [{}, {}]}, "b-c": {"type": "string"}, "d": {"type": ["string", "integer"]}}
-    resource_of("posts", {"properties": parts}, notes=notes)
+    resources_of({"posts": Declared({"properties": parts})}, notes)
     assert sorted(notes) == [
         "posts.a: oneOf: not checked",
         "posts.b-c: has other characters than ASCII letters, digits and _: any JSON is accepted",
@@ -270,7 +271,7 @@ def test_what_fields_cannot_check_is_named() -> None:
 def test_what_is_no_schema_is_refused(part: Any, error: str) -> None:
     """With its place."""
     with pytest.raises(ValueError) as refused:
-        resource_of("posts", one(part))
+        resources_of({"posts": Declared(one(part))}, [])
     assert error in str(refused.value)
 
 
@@ -314,8 +315,8 @@ def test_a_service_validates_by_the_schema() -> None:
     """What it does not name is stored, also inside objects; a fault has its place, and filters know the members."""
     age = {"type": "integer", "minimum": Decimal("0.5"), "examples": [Decimal("1.0")]}
     author = {"type": "object", "properties": {"age": age}, "required": ["age"]}
-    posts = resource_of("posts", {"properties": {"author": author, "version": {"type": "integer"}}})
-    client = create_app(Config(), [posts]).test_client()
+    schema = {"properties": {"author": author, "version": {"type": "integer"}}}
+    client = create_app(Config(), resources_of({"posts": Declared(schema)}, [])).test_client()
     wrong = client.put("/posts/1", json={"author": {"age": "1"}})
     assert (wrong.status_code, wrong.json["errors"]) == (
         422,

@@ -1,6 +1,6 @@
 """`restkeeper schema` and `eject`: what a JSON file has become."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -9,8 +9,9 @@ import click
 
 from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
-from restkeeper.features.files import Declared, FileOptions, declared_by, opened
+from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject as write_collections
+from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError
 from restkeeper.web import exactjson
 
@@ -23,8 +24,8 @@ def schema(file: Path) -> None:
     """Print the JSON Schema that the values of a JSON FILE have. Edited beside it, as db.schema.json, it is used."""
     declared, _ = _read(file)
     parts = {
-        name: each if kind == "singleton" else {"type": "array", "items": each}
-        for (name, kind), each in zip(declared.kinds, declared.schemas.values(), strict=True)
+        name: each.schema if each.kind == "singleton" else {"type": "array", "items": each.schema}
+        for name, each in declared.items()
     }
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": parts}
     click.echo(exactjson.dumps(document, option=exactjson.INDENTED))
@@ -39,7 +40,7 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     declared, texts = _read(file)
     notes = list[str]()
     try:
-        resources = declared.resources(FileOptions(), notes)
+        resources = resources_of(declared, notes)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     for note in notes:
@@ -49,15 +50,15 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 
-def _read(file: Path) -> tuple[Declared, dict[str, Sequence[bytes]]]:
+def _read(path: Path) -> tuple[Mapping[str, Declared], dict[str, Sequence[bytes]]]:
     """What declares the collections of a file, and the texts of their items. Raises ClickException."""
     try:
-        content, declared = opened(file)
-        declared = declared or declared_by(file, content)
+        file = read_file(path)
+        declared, _ = declare(file)
     except FileError as error:
         raise click.ClickException(str(error)) from None
     texts: dict[str, Sequence[bytes]] = {
         name: [*map(bytes, each.values())] if isinstance(each, dict) else [bytes(each)]
-        for name, each in content.members.items()
+        for name, each in file.content.members.items()
     }
     return declared, texts

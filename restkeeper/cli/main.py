@@ -9,7 +9,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +18,7 @@ from flask import Flask
 from flask.cli import ScriptInfo
 
 import restkeeper
+from restkeeper.mistakes import load_module
 from restkeeper.web.application import Application
 
 COMMANDS = {
@@ -114,11 +114,7 @@ def load_application(folder: Path, call: Callable[..., Any] | None = None) -> Ap
     if str(folder) not in sys.path:  # after the standard library, before installed packages
         index = next((index for index, path in enumerate(sys.path) if path in INSTALLED), len(sys.path))
         sys.path.insert(index, str(folder))
-    spec = spec_from_file_location("app", file)
-    assert spec and spec.loader  # noqa: S101 - it is a file that ends in .py
-    module = sys.modules["app"] = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    create = getattr(module, "create_app", None)
+    create = getattr(load_module(file), "create_app", None)
     if not callable(create):
         sys.exit(f"restkeeper: {file} has no create_app(), so it is no Restkeeper service")
     if not isinstance(made := call(create) if call else create(), Application):

@@ -8,13 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
 
 from marshmallow import Schema, ValidationError, fields, validate
 
-from restkeeper.features.files import fields as own
+from restkeeper.features.files import fields as theirs
 from restkeeper.resources import RESERVED_KINDS
 from restkeeper.resources.resource import LARGEST_PAGE, METHODS, Resource
 from restkeeper.schemas.fields import (
@@ -32,6 +32,7 @@ from restkeeper.schemas.fields import (
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import POSITION
+from restkeeper.web.exactjson import LARGEST_INTEGER
 
 JsonSchema = dict[str, Any]
 
@@ -41,7 +42,7 @@ MOST_SEARCHED = 100  # fields: a function of SQLite has at most 127 arguments
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
-THEIRS = [each for each in vars(own).values() if isinstance(each, type) and each.__module__ == own.__name__]
+THEIRS = [each for each in vars(theirs).values() if isinstance(each, type) and each.__module__ == theirs.__name__]
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
 _TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
@@ -95,7 +96,7 @@ class Class(NamedTuple):
         base: type[Schema] = getattr(_NAMES, self.base)
         made = base.from_dict({name: call.made() for name, call in self.fields.items()}, name=self.name)
         made.__doc__ = self.about
-        if issubclass(made, own.FileItem):
+        if issubclass(made, theirs.FileItem):
             made.others, made.declared_as = self.others, self  # type: ignore[attr-defined]
         return made
 
@@ -135,64 +136,81 @@ def singular_of(name: str) -> str:
     return name
 
 
-def resource_of(
-    name: str,
-    schema: JsonSchema,
-    *,
-    ids: str = "client",
-    singleton: bool = False,
-    references: Mapping[str, str] | None = None,
-    strict: bool = False,
-    methods: Sequence[str] = METHODS,
-    names: Mapping[str, str] = MappingProxyType({}),
-    notes: list[str] | None = None,
-) -> Resource:
-    """The collection, or the singleton, whose items are as a JSON Schema says; `names` are those of all, with `ids`.
+class Declared(NamedTuple):
+    """What a collection, or a singleton, is declared by.
 
-    The fields of `references` refer to items of these collections. Unknown fields are stored as they are sent, unless
-    `strict`. Raises ValueError for what is no JSON Schema, with the place.
+    Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
+    to items of these collections. Without `methods` it has all.
     """
-    notes = [] if notes is None else notes
+
+    schema: JsonSchema
+    kind: str = "client"
+    references: Mapping[str, str] = {}
+    methods: Sequence[str] = ()
+
+
+def resources_of(
+    declared: Mapping[str, Declared], notes: list[str], *, strict: bool = False, read_only: bool = False
+) -> list[Resource]:
+    """The collections and singletons, whose items are as their JSON Schemas say. Raises ValueError, with the place.
+
+    Unknown fields are stored as they are sent, unless `strict`. `notes` get what fields cannot check.
+    """
+    resources = []
+    for name in declared:
+        try:
+            resources.append(_resource_of(name, declared, notes, strict, read_only))
+        except (AttributeError, TypeError) as error:  # such as of a `required` that is a number
+            raise ValueError(f"{name}: the schema is not understood: {error}") from None
+    return resources
+
+
+def _resource_of(
+    name: str, declared: Mapping[str, Declared], notes: list[str], strict: bool, read_only: bool
+) -> Resource:
+    own = declared[name]
+    schema, is_single = own.schema, own.kind == "singleton"
     schema = inlined(schema, schema, name, notes)
     singular = singular_of(name)
-    alike = (each != name and singular in (each, singular_of(each)) for each in names)
+    alike = (each != name and singular in (each, singular_of(each)) for each in declared)
     if singular in RESERVED_KINDS or singular.endswith(_ENDS) or any(alike):
         singular = name  # as of `posts` beside `post`
-    kind = singular.title().replace("_", "")
+    class_name = singular.title().replace("_", "")
     members = schema.get("properties", {})
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
     for each in [each for each in members if each not in fit and each != "id"]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
-    made = _Maker(kind, strict, notes).members(kind, name, schema | {"properties": fit})
+    made = _Maker(class_name, strict, notes).members(class_name, name, schema | {"properties": fit})
     taken = {*members}
-    for each, to in ((each, to) for each, to in (references or {}).items() if each in made):
-        is_integer = "client-integer" in (names.get(to), {"Whole": "client-integer"}.get(made[each].name))
-        refers, bounds = ("IntegerReference", (0, 2**63 - 1)) if is_integer else ("Reference", ())
-        kept = {key: value for key, value in made[each].options.items() if key in ("required", "data_key", "metadata")}
-        beside = re.sub(r"_?[iI]d$", "", each)
-        is_free = beside and beside not in taken
-        taken.add(beside)
-        options = {"on_delete": "null", "allow_none": True, **({"embed_as": beside} if is_free else {}), **kept}
-        made[each] = Call(refers, (to, *bounds), options)
+    for each, to in own.references.items():
+        if each in made:
+            beside = re.sub(r"_?[iI]d$", "", each)
+            options = {"on_delete": "null", "allow_none": True}
+            options |= {"embed_as": beside} if beside and beside not in taken else {}
+            options |= {k: v for k, v in made[each].options.items() if k in ("required", "data_key", "metadata")}
+            taken.add(beside)
+            is_integer = declared[to].kind == "client-integer"
+            refers, bounds = ("IntegerReference", (0, LARGEST_INTEGER)) if is_integer else ("Reference", ())
+            made[each] = Call(refers, (to, *bounds), options)
     about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
     is_closed = strict or schema.get("additionalProperties") is False
-    declared = Class(
-        f"{kind}Schema", "FileItem", about, made, frozenset(members.keys() - fit.keys()) if is_closed else None
+    item = Class(
+        f"{class_name}Schema", "FileItem", about, made, frozenset(members.keys() - fit.keys()) if is_closed else None
     ).made()
-    inner = {each: getattr(field, "inner", field) for each, field in fields_of(declared()).items() if each != "id"}
-    texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not singleton]
+    inner = {each: getattr(field, "inner", field) for each, field in fields_of(item()).items() if each != "id"}
+    texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:
         notes.append(f"{name}: q searches the first {MOST_SEARCHED} of its {len(texts)} text fields")
     return Resource(
         name=name,
         singular=singular,
-        schema=cast(type[own.FileItem], declared),
+        schema=cast(type[theirs.FileItem], item),
         search=tuple(texts[:MOST_SEARCHED]),
-        ids="server" if singleton else ids,
-        singleton=singleton,
-        methods=methods,
+        ids="server" if is_single else own.kind,
+        singleton=is_single,
+        methods=("GET",) if read_only else own.methods or METHODS,
         embed_limit=EMBED_LIMIT,
-        **({} if singleton else LISTS),
+        **({} if is_single else LISTS),
     )
 
 

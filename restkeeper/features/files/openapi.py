@@ -6,12 +6,12 @@ from decimal import Decimal
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import orjson
 
-from restkeeper.features.files.declaring import JsonSchema, inlined, target, types_of
+from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, target, types_of
 from restkeeper.features.files.reading import MOST_DEEP, FileError, fault_at
 from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import METHODS
@@ -21,14 +21,6 @@ MOST_ALIASED = 1_000_000  # characters that the aliases of YAML stand for
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _SERVED = ("", "/api/v1")  # the paths that collections are below
 _THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
-
-
-class Described(NamedTuple):
-    """What a document says of a collection."""
-
-    schema: JsonSchema
-    ids: str
-    methods: tuple[str, ...]
 
 
 class _Head(msgspec.Struct):
@@ -85,7 +77,7 @@ def _as_json(name: str, data: bytes) -> bytes:
         raise FileError(f"{name}: {' '.join(str(error).split())}") from None
 
 
-def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
+def collections_of(document: Any, notes: list[str]) -> dict[str, Declared]:
     """The collections of a document, by name; `notes` gets a sentence for each operation that is not served.
 
     Raises ValueError for a document that has none, or is none of OpenAPI 3.
@@ -101,9 +93,9 @@ def collections_of(document: Any, notes: list[str]) -> dict[str, Described]:
     return found
 
 
-def _found(document: Any, notes: list[str]) -> dict[str, Described]:
+def _found(document: Any, notes: list[str]) -> dict[str, Declared]:
     paths: dict[str, Any] = document.get("paths", {})
-    found: dict[str, Described] = {}
+    found: dict[str, Declared] = {}
     served: set[tuple[str, str]] = set()
     for path, many in paths.items():
         named = _THINGS.fullmatch(path)
@@ -125,7 +117,7 @@ def _found(document: Any, notes: list[str]) -> dict[str, Described]:
     return found
 
 
-def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) -> Described:
+def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) -> Declared:
     """A collection by the operations of its two paths."""
     sent = _schema(document, many.get("post", {}).get("requestBody", {}))
     listed = inlined(_schema(document, _success(many.get("get", {}))), document, name, [])
@@ -142,7 +134,8 @@ def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) 
         notes.append(f"{name}: items have an id here, and none in the document")
     is_integer = "integer" in types_of(inlined(id or {}, document, name, []))
     methods = {method for method in METHODS if method.lower() in (many if method == "POST" else one)} | {"GET"}
-    return Described(schema, "client-integer" if is_integer else "client", tuple(filter(methods.__contains__, METHODS)))
+    kind = "client-integer" if is_integer else "client"
+    return Declared(schema, kind, methods=[each for each in METHODS if each in methods])
 
 
 def _success(operation: Any) -> Any:

@@ -102,23 +102,21 @@ class Content(NamedTuple):
                 if is_other := is_other or one != id:
                     yield name, id
 
+    def copy(self) -> "Content":
+        """A content whose items can be set, and not those of this one."""
+        members = {name: dict(each) if isinstance(each, dict) else each for name, each in self.members.items()}
+        return self._replace(members=members)
+
     def set(self, name: str, id: Id, text: Buffer | None) -> bool:
-        """Set an item, or delete it; returns whether this changes anything."""
+        """Set an item, or delete it; returns whether this changes anything. The id of a singleton is its name."""
         if name not in self.members or is_equal(had := self.item(name, id), text):
             return False
-        level = 2 if name in self.collections else 1
-        self.put(name, id, None if text is None else self._written(text, had, level))
-        return True
-
-    def put(self, name: str, id: Id, text: Buffer | None) -> None:
-        """Have just this text of an item, or none."""
-        member = self.members.get(name)
-        texts: dict[Any, Any] = member if isinstance(member, dict) else self.members
-        key = id if isinstance(member, dict) else name
+        texts: Any = self.collections.get(name, self.members)
         if text is None:
-            texts.pop(key, None)
+            del texts[id]
         else:
-            texts[key] = text
+            texts[id] = self._written(text, had, 1 if texts is self.members else 2)
+        return True
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""

@@ -5,12 +5,13 @@ of what the file does not have yet.
 """
 
 import os
-import tempfile
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
+from stat import S_IMODE
 from typing import Any, TypeVar
 
 import click
@@ -18,7 +19,9 @@ from gevent import get_hub, monkey
 
 from restkeeper.clock import YIELD_SECONDS, in_turns, rfc3339
 from restkeeper.errors import InvalidJson, Problem, shortened
-from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, read, stamp_of, value_of
+from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
+from restkeeper.features.files.file import File, Look, read_data
+from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, stamp_of, value_of
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.unit import item_of, use_ids
@@ -43,39 +46,28 @@ Edit = tuple[str, Id, Buffer | None]  # a name, an id and a text, None if the it
 class FileSync:
     """The synchronization of a file with a service.
 
-    `content` is that of the file, which has all changes up to the `event`; it was read when the file had the `stamp`.
-    `note` is called with what is to be written, and the event up to which that is; what it returns, when it is written.
-    `restart` ends this process for a reason: an edit does not fit what the service was declared by, or `watch` returns
-    something else than what was `watched`. It raises FileError or ValueError for what no service can be declared by.
-    Without `saves` nothing is written.
+    The file was declared, and stored up to the event of the `former` checkpoint. Without `checkpoints` nothing is
+    written. `restart` ends this process for a reason: an edit does not fit what the service was declared by, or the
+    schema was edited. It raises FileError or ValueError for what no service can be declared by.
     """
 
     def __init__(
         self,
-        path: Path,
+        file: File,
         service: Service,
-        content: Content,
-        *,
-        event: str,
-        stamp: Stamp,
-        watch: Callable[[], Stamp] = tuple,
-        watched: Stamp = (),
-        saves: bool = True,
-        note: Callable[[bytes, str], Callable[[], object]] = lambda data, event: tuple,  # which does nothing
-        opens: Callable[[Path], Content] = read,
-        restart: Callable[[str], object] = lambda reason: None,
+        former: Checkpoint,
+        checkpoints: Checkpoints | None,
+        restart: Callable[[str], object],
     ) -> None:
-        self._path, self._service, self._saves = path, service, saves
-        self._note, self._open, self._restart = note, opens, restart
-        self._watch, self._watched = watch, watched
-        self._filter = EventFilter(tuple(service.representations))
-        self._seen: Stamp = ()  # of a file that cannot be read, or of a schema that was edited
-        os.umask(umask := os.umask(0o077))
-        self._mode, self._owner = 0o666 & ~umask, (-1, -1)
-        self._remember_access()
-        self.content, self.event, self.stamp = content, event, stamp
-        self.is_bad = self.is_over = False
-        self.is_edited = False  # since the last note
+        self._path, self._schema = file.data, file.schema
+        self._kinds = {name: each.kind for name, each in file.declared.items()}
+        self._service, self._former, self._checkpoints, self._restart = service, former, checkpoints, restart
+        self.content, self.event = file.content, former.event
+        self.stamp, self._schema_stamp = self._seen = file.look
+        self._refused: Look | None = None  # of what cannot be served
+        self._access = access_of(self._path)
+        self.is_over = False
+        self._is_edited = False  # since the last checkpoint
         self.seconds = 0.0  # that the last write took
 
     def run(self) -> None:
@@ -97,118 +89,64 @@ class FileSync:
         return max(LOOK_SECONDS, self.seconds / MOST_BUSY - self.seconds)
 
     def run_once(self) -> None:
-        """Read the file if it was edited, and write it if items have changed. Raises StoreError."""
-        watched, stamp = self._watch(), stamp_of(self._path) or self.stamp  # none: an editor replaces it at this moment
-        if stamp != self.stamp:
-            self._read(stamp, stamp + watched)
-        elif self.is_bad:  # it is as it was
-            self.is_bad, self._seen = False, ()
-        elif watched != self._watched:
-            self._declare(watched)
-        if not self.is_bad and not self.is_over:
+        """Serve an edit, when two looks have seen it, and write the file if items have changed. Raises StoreError."""
+        look = stamp_of(self._path) or self.stamp, stamp_of(self._schema)  # none: an editor replaces it at this moment
+        if look == self._seen and look not in ((self.stamp, self._schema_stamp), self._refused):
+            self._take(*look)
+        self._seen = look
+        if look[0] == self.stamp and not self.is_over:
             self.write()
+            self._seen = self.stamp, look[1]  # what is written here is no edit
 
     def finish(self) -> None:
         """Write what is not written yet, before the process ends."""
-        if not (self.is_over or self.is_bad):
+        if not self.is_over:
             with suppress(StoreError, OSError):
                 self.write()
         self.is_over = True
 
-    def write(self, since: Content | None = None) -> bool:
-        """Write the file, if items have changed. Returns False if others have written it since it was read.
-
-        With the content `since` which it was edited, no item is replaced that was.
-        """
-        changes, last = self.changes()
-        if since:
-            kinds = {*self.content.kinds()}.intersection(since.kinds())
-            changes = [each for each in changes if not self._is_refused(*each, since, dict(kinds))]
-        former = [(name, id, self.content.item(name, id)) for name, id, _ in changes]
-        if self._saves and (any([self.content.set(*each) for each in changes]) or self.content.given):
-            began, is_written = time.monotonic(), False
-            data = b"".join(self.content.text())
-            try:
-                written = apart(self._note, data, last)  # first: who is killed between them knows the file again
-                is_written = apart(self._replace, data)
-            finally:
-                if not is_written:  # the content is that of the file
-                    for each in former:
-                        self.content.put(*each)
-            if not is_written:
-                return False
-            written()
-            self.content = self.content._replace(given=False)
-            self.seconds = time.monotonic() - began
-        elif self.is_edited:
-            apart(self._note, self.content.source, last)()
-        self.event, self.is_edited = last, False
+    def write(self) -> bool:
+        """Write the file, if items have changed. Returns False if others have written it since it was read."""
+        changes, last = changes_since(self._service, self.event)
+        if checkpoints := self._checkpoints:
+            content, data, began = self.content.copy(), self.content.source, time.monotonic()
+            if is_new := any([content.set(*each) for each in changes]) or content.given:
+                data = b"".join(content.text())
+            if is_new or self._is_edited:  # the checkpoint is first: who is killed between them knows the file again
+                apart(checkpoints.prepare, self._former, data, last)
+            if is_new:
+                self._access = access_of(self._path) or self._access
+                stamp = apart(replace_file, self._path, data, self.stamp, self._access)
+                if not stamp:
+                    return False
+                self.content, self.stamp = content._replace(given=False), stamp
+                self.seconds = time.monotonic() - began
+            if is_new or self._is_edited:
+                checkpoints.commit()
+        self.event, self._is_edited = last, False
         return True
 
-    def _is_refused(self, name: str, id: Id, text: Buffer | None, since: Content, same: Container[str]) -> bool:
-        """Whether this item was edited, and is another one: then it says so. `same` are names of the same kind."""
-        edited = self.content.item(name, id)
-        is_free = is_equal(edited, since.item(name, id)) and name in same
-        if is_refused := not (is_free or is_equal(edited, text)):
-            self._refuse(name, id, "an edit", text)
-        return is_refused
-
-    def _refuse(self, name: str, id: Id, by: str, text: Buffer | None) -> None:
-        shown = "its deletion" if text is None else shortened(" ".join(bytes(text).decode(errors="replace").split()))
-        say(f"{self._path.name}: {name}/{id} was changed by {by}, too; not taken: {shown}")
-
-    def changes(self) -> tuple[list[Edit], str]:
-        """The items that have changed since the event, as they are now, and the last event."""
-        newest, again = dict[tuple[str, Id], Buffer | None](), list[Edit]()
-        after, more = self.event, self._service.store.last_event() != self.event
-        while more:
-            try:
-                page = self._service.store.events(after, self._filter, EVENTS)
-            except EventsExpired as error:
-                after = error.resume
-                continue
-            for event in page.events:
-                stored = self._service.representations[event.collection]
-                record = Record("", 1, "", event.fingerprint, event.data, removed=event.removed)
-                id = stored.name if stored.resource.singleton else item_of(stored, record)["id"]
-                is_deleted = event.type.endswith(".deleted")
-                if newest.get((stored.name, id), b"") is None:  # stored again, it is the last
-                    del newest[stored.name, id]
-                    again.append((stored.name, id, None))
-                newest[stored.name, id] = None if is_deleted else stored.body(record)
-            after, more = page.last, page.more
-            time.sleep(YIELD_SECONDS)
-        return again + [(*key, text) for key, text in newest.items()], after
-
-    def _read(self, stamp: Stamp, look: Stamp) -> None:
-        """Serve what was edited; of a file that cannot be served, say why, and stay as it was."""
-        if self.is_bad and look == self._seen:
-            return
+    def _take(self, stamp: Stamp, schema_stamp: Stamp) -> None:
+        """Serve what was edited, or start again with it; if that cannot be, say why, and stay as it was."""
+        is_data, reason = stamp != self.stamp, "its schema was edited"
         try:
-            edited = apart(self._open, self._path)
-            is_other = sorted(edited.kinds()) != sorted(self.content.kinds())
-            if reason := "it has other names, or other types of ids" if is_other else self._serve(edited):
+            if is_data:
+                edited = apart(read_data, self._path, self._kinds)
+                is_other = sorted(edited.kinds()) != sorted(self.content.kinds())
+                reason = "it has other names, or other types of ids" if is_other else self._serve(edited)
+                if not reason:
+                    self.content, self.stamp, self._is_edited = edited, stamp, True
+            elif not self.write():  # so that all is checked
+                return
+            if reason:
                 self._restart(reason)  # what is not written yet is written by the next start, as after a crash
                 self.is_over = True
-            else:
-                self.content, self.stamp, self.is_edited = edited, stamp, True
-                self.is_bad, self._seen = False, ()
-        except (FileError, InvalidJson, ValueError) as error:
-            if look == self._seen:  # else it may be written at this moment
+        except (FileError, InvalidJson, OSError, ValueError) as error:
+            if is_data:
+                self._refused = stamp, schema_stamp
                 say(f"{error}: the last good content is served, and nothing is written")
-                self.is_bad = True
-            self._seen = look
-
-    def _declare(self, watched: Stamp) -> None:
-        """Start again with a schema that was edited, if two looks see the same; if that cannot be, say why."""
-        if watched != self._seen:
-            self._seen = watched
-        elif self.write():  # so that all is checked
-            self._watched = watched
-            try:
-                self._restart("its schema was edited")
-                self.is_over = True
-            except (FileError, InvalidJson, OSError, ValueError) as error:
+            else:
+                self._schema_stamp = schema_stamp
                 say(f"{error}: the former schema is used")
 
     def _serve(self, edited: Content) -> str:
@@ -241,7 +179,7 @@ class FileSync:
 
     def _stored_since(self, edited: Content) -> list[tuple[str, Id]]:
         """The items that the file does not have yet where it will: as the last, which requests have created."""
-        changes, _ = self.changes()
+        changes, _ = changes_since(self._service, self.event)
         again = {(name, id) for name, id, text in changes if text is None}
         found = [(name, id, (name, id) in again) for name, id, text in changes if text is not None]
         return [(name, id) for name, id, is_again in found if is_again or edited.item(name, id) is None]
@@ -256,7 +194,7 @@ class FileSync:
                 before = transaction.read(name, key)
             body, kind = before and stored.body(before), "updated" if before else "created"
             if not (is_equal(body, self.content.item(name, id)) or is_equal(body, text)):
-                self._refuse(name, id, "a request", text)
+                refuse(self._path, name, id, "a request", text)
                 continue
             if text is None:
                 kind = "deleted"
@@ -278,48 +216,80 @@ class FileSync:
                 transaction.delete(name, key)
                 transaction.insert(name, record)
 
-    def _remember_access(self) -> None:
-        with suppress(FileNotFoundError):
-            found = self._path.stat()
-            self._mode, self._owner = found.st_mode & 0o7777, (found.st_uid, found.st_gid)
 
-    def _replace(self, data: bytes) -> bool:
-        """Replace the file, or what it is a link to, by one that is complete; False if it was written by others."""
-        target = Path(os.path.realpath(self._path))
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+def changes_since(service: Service, event: str) -> tuple[list[Edit], str]:
+    """The items that have changed since an event, as they are now, and the last event."""
+    newest, again = dict[tuple[str, Id], Buffer | None](), list[Edit]()
+    which, more = EventFilter(tuple(service.representations)), service.store.last_event() != event
+    while more:
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-                self._remember_access()
-                os.fchmod(descriptor, self._mode)
+            page = service.store.events(event, which, EVENTS)
+        except EventsExpired as error:
+            event = error.resume
+            continue
+        for each in page.events:
+            stored = service.representations[each.collection]
+            record = Record("", 1, "", each.fingerprint, each.data, removed=each.removed)
+            id = stored.name if stored.resource.singleton else item_of(stored, record)["id"]
+            text: Buffer | None = stored.body(record)
+            if each.type.endswith(".deleted"):  # a single item has its defaults then
+                text = b"{}" if stored.resource.singleton else None
+            if newest.get((stored.name, id), b"") is None:  # stored again, it is the last
+                del newest[stored.name, id]
+                again.append((stored.name, id, None))
+            newest[stored.name, id] = text
+        event, more = page.last, page.more
+        time.sleep(YIELD_SECONDS)
+    return again + [(*key, text) for key, text in newest.items()], event
+
+
+def refuse(path: Path, name: str, id: Id, by: str, text: Buffer | None) -> None:
+    """Say what of an item is not taken."""
+    shown = "its deletion" if text is None else shortened(" ".join(bytes(text).decode(errors="replace").split()))
+    say(f"{path.name}: {name}/{id} was changed by {by}, too; not taken: {shown}")
+
+
+def access_of(path: Path) -> os.stat_result | None:
+    """The mode and the owner of a file, if there is one."""
+    with suppress(FileNotFoundError):
+        return path.stat()
+    return None
+
+
+def replace_file(path: Path, data: bytes, stamp: Stamp, access: os.stat_result | None) -> Stamp:
+    """Replace a file, or what it is a link to, by one that is complete; its new stamp, or none if others wrote it."""
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            if access:
+                os.fchmod(file.fileno(), S_IMODE(access.st_mode))
                 with suppress(PermissionError):
-                    os.fchown(descriptor, *self._owner)
-            if stamp_of(self._path) not in ((), self.stamp):
-                return False
-            os.replace(name, target)
-            self.stamp = stamp_of(self._path)
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # before anything says that the file was written
-            finally:
-                os.close(folder)
-            return True
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
+                    os.fchown(file.fileno(), access.st_uid, access.st_gid)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        written = stamp_of(temporary)
+        if stamp_of(path) not in ((), stamp):
+            return ()
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # before anything says that the file was written
+    finally:
+        os.close(folder)
+    return written
 
 
-def fill(service: Service, content: Content, progress: Callable[[int], object] = lambda count: None) -> None:
+def fill(service: Service, content: Content) -> None:
     """Store what a file has, without events. Raises FileError for items that are not valid."""
     for name, stored in service.representations.items():
         texts, wrong = content.members[name], list[tuple[Id, Problem]]()
         items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
         for first in range(0, len(items), TOGETHER * 5):
-            part = items[first : first + TOGETHER * 5]
-            wrong += service.store.write(partial(_insert, service, stored, part))
-            progress(sum(len(bytes(text)) for _, text in part))
+            wrong += service.store.write(partial(_insert, service, stored, items[first : first + TOGETHER * 5]))
             time.sleep(YIELD_SECONDS)
         for id, problem in wrong:
             count = f"{len(wrong)} of {len(items)} do not fit the schema: change them, or it"

@@ -12,12 +12,12 @@ import msgspec
 import orjson
 
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, target, types_of
-from restkeeper.features.files.reading import MOST_DEEP, FileError, fault_at
+from restkeeper.features.files.reading import FileError, fault_at
 from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import METHODS
 
 YAML = (".yaml", ".yml")
-MOST_ALIASED = 1_000_000  # characters that the aliases of YAML stand for
+MOST_DEEP = 200  # levels, as `exactjson.loads`
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _SERVED = ("", "/api/v1")  # the paths that collections are below
 _THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
@@ -41,30 +41,19 @@ def load(file: Path, data: bytes) -> Any:
 
 
 def _as_json(name: str, data: bytes) -> bytes:
-    """The text of YAML in JSON. Raises FileError, also for what is too deep, or too much with its aliases."""
+    """The text of YAML in JSON. Raises FileError, also for what is too deep, or has aliases."""
     if not find_spec("yaml"):
         raise FileError(f"{name}: YAML needs another package: pip install 'restkeeper[yaml]'")
     yaml = import_module("yaml")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    sizes, around, aliased = dict[str | None, int](), [0], 0  # of what has an anchor, and of what is around; characters
-    anchors, wrong = list[str | None](), ""
+    depth, wrong = 0, ""
     try:
         for event in yaml.parse(data, Loader=loader):
-            anchor, size = getattr(event, "anchor", None), 1 + len(getattr(event, "value", ""))
-            if isinstance(event, yaml.CollectionStartEvent):
-                anchors.append(anchor)
-                around.append(1)
-                wrong = f"nesting is deeper than {MOST_DEEP} levels" if len(around) > MOST_DEEP else ""
-            elif isinstance(event, yaml.CollectionEndEvent | yaml.NodeEvent):
-                if isinstance(event, yaml.CollectionEndEvent):
-                    anchor, size = anchors.pop(), around.pop()
-                elif isinstance(event, yaml.AliasEvent):
-                    size = sizes.get(anchor, 0)
-                    aliased += size
-                    wrong = f"aliases stand for more than {MOST_ALIASED} characters" if aliased > MOST_ALIASED else ""
-                    wrong = f"*{anchor} is inside what it stands for" if anchor in anchors else wrong
-                sizes[anchor] = size
-                around[-1] += size
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_DEEP:
+                wrong = f"nesting is deeper than {MOST_DEEP} levels"
+            elif isinstance(event, yaml.AliasEvent):  # a few of them, inside each other, stand for any number of values
+                wrong = f"*{event.anchor}: aliases are not read: write out what it stands for"
             if wrong:
                 raise yaml.MarkedYAMLError(problem=wrong, problem_mark=event.start_mark)
         return orjson.dumps(yaml.load(data, Loader=loader), option=orjson.OPT_NON_STR_KEYS)  # noqa: S506 - a safe one

@@ -12,7 +12,7 @@ from decimal import Decimal
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -29,9 +29,7 @@ Texts = dict[Id, Buffer]  # of the items of a collection, by their ids in the or
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)([ \t]+)")
-_POSITION = re.compile(r" \(line (\d+), column (\d+)\)")
-_TOKEN = re.compile(rb'[\[{]|[\]}]|"(?:[^"\\]|\\.)*"')  # what changes the depth, and texts
-MOST_DEEP = 200  # levels, as `exactjson.loads`
+_BYTE = re.compile(r" \(byte (\d+)\)$")
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
 
 
@@ -40,7 +38,14 @@ class FileError(Exception):
 
 
 class _Item(msgspec.Struct):
-    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: (
+        Annotated[int, msgspec.Meta(ge=0, le=exactjson.LARGEST_INTEGER)]
+        | Annotated[str, msgspec.Meta(pattern=GIVEN_ID[:-1] + r"\Z")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
+
+
+_WANTED = "it must be an object, whose id is an integer from 0, or 1 to 64 of A-Z a-z 0-9 . _ ~ -"
 
 
 class Content(NamedTuple):
@@ -84,13 +89,13 @@ class Content(NamedTuple):
 
     def differs(self, newer: "Content") -> Iterator[tuple[str, Id, Buffer | None]]:
         """What another content of the same members has instead: the name, id and text of each item, None without it."""
-        for name, before in self.members.items():
-            now = newer.members[name]
-            if isinstance(before, dict) and isinstance(now, dict):
-                yield from ((name, id, text) for id, text in now.items() if not _is_same(before.get(id), text))
+        for name, now in newer.members.items():
+            before: Any = self.members[name]
+            if isinstance(now, dict):
+                yield from ((name, id, text) for id, text in now.items() if bytes(before.get(id, b"")) != bytes(text))
                 yield from ((name, id, None) for id in before if id not in now)
-            elif name[0] != "$" and not _is_same(before, now):  # type: ignore[arg-type]
-                yield name, name, now  # type: ignore[misc]
+            elif name[0] != "$" and bytes(before) != bytes(now):
+                yield name, name, now
 
     def moved(self, newer: "Content") -> Iterator[tuple[str, Id]]:
         """The items, in the order of the newer content, that are not where they are if its new ones are the last."""
@@ -174,23 +179,24 @@ def parse(data: bytes, name: str) -> Content:
         if not begin or json.loads(begin[1]) != key:  # the parser has the last one of each name
             raise fault_at(data, name, begin.start(1) if begin else end, twice)
         starts[key], end = begin.end(), begin.end() + len(bytes(text))
-        kind = bytes(text)[:1]
-        if key[:1] != "$":
-            if not _NAME.fullmatch(key):
-                reason = f"{shortened(key)!r} cannot be a path: use 1 to 64 ASCII letters, digits and underscores"
-                raise fault_at(data, name, begin.start(1), reason)
-            if (alike := plain.setdefault(key.lower().replace("_", ""), key)) != key:
-                reason = f"{key!r} is {alike!r} but for its case or underscores: use another name"
-                raise fault_at(data, name, begin.start(1), reason)
-            if key.lower() in RESERVED | RESERVED_KINDS:
-                raise fault_at(data, name, begin.start(1), f"{key!r} is a name of the service itself: use another one")
-            if kind not in (b"[", b"{"):
-                raise fault_at(data, name, begin.end(), f"{key!r} is {_kind(kind)}: it must be an array or an object")
-        if kind == b"[" and key[:1] != "$":
+        if key[:1] == "$":
+            members[key] = text
+            continue
+        kind, alike, reason = bytes(text)[:1], plain.setdefault(key.lower().replace("_", ""), key), ""
+        if not _NAME.fullmatch(key):
+            reason = "cannot be a path: use 1 to 64 ASCII letters, digits and underscores"
+        elif alike != key:
+            reason = f"is {alike!r} but for its case or underscores: use another name"
+        elif key.lower() in RESERVED | RESERVED_KINDS:
+            reason = "is a name of the service itself: use another one"
+        elif kind not in (b"[", b"{"):
+            reason = "must be an array or an object"
+        if reason:
+            raise fault_at(data, name, begin.start(1), f"{shortened(key)!r} {reason}")
+        members[key] = text
+        if kind == b"[":
             members[key], is_given = _items(data, name, key, begin.end(), text)
             given = given or is_given
-        else:
-            members[key] = text
     rest = data[end:].lstrip()
     if found and rest[:1] != b"}":
         raise fault_at(data, name, begin.start(1) if begin else 0, twice)
@@ -219,75 +225,44 @@ def value_of(text: Buffer) -> Any:
 
 def _items(data: bytes, file: str, name: str, at: int, text: msgspec.Raw) -> tuple[Texts, bool]:
     """The items of an array by their ids, and whether these are given here. Raises FileError."""
-    elements, texts, without = msgspec.json.decode(text, type=list[msgspec.Raw]), Texts(), 0
-    fault, first = "", None
-    for number, each in enumerate(elements):
-        try:
-            own = _id.decode(each).id
-        except msgspec.ValidationError:
-            fault = f"{name}[{number}] is {_kind(bytes(each)[:1])}: each element must be an object"
+    elements, texts, reason, number = msgspec.json.decode(text, type=list[msgspec.Raw]), Texts(), "", 0
+    try:
+        ids: list[Any] = [each.id for each in msgspec.json.decode(text, type=list[_Item])]
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        ids, found = [], re.search(r"\$\[(\d+)\]", str(error))
+        number, reason = int(found[1]) if found else 0, _WANTED
+    is_given = {*ids} == {msgspec.UNSET}
+    for number, id in enumerate(ids[: 0 if is_given else None]):
+        if id in texts:
+            reason = f"the id {json.dumps(id)} is there again"
+        elif type(id) is not type(ids[0]):
+            reason = "some ids are texts, some are integers, or some items have none: use one type"
+        if reason:
             break
-        id: Any = None
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            id = None if own is msgspec.UNSET else msgspec.json.decode(own)
-        is_whole = type(id) is int and 0 <= id < 2**63
-        if own is msgspec.UNSET:
-            without, id = without + 1, number + 1
-        elif not (is_whole or (isinstance(id, str) and re.fullmatch(GIVEN_ID, id))):
-            shown = shortened(bytes(own).decode(errors="replace"))
-            fault = f"{name}[{number}].id is {shown}: it must be an integer from 0, or 1 to 64 of A-Z a-z 0-9 . _ ~ -"
-        elif id in texts:
-            fault = f"{name}[{number}].id is {json.dumps(id)} again: each id must be there once"
-        elif first is not None and type(first) is not type(id):
-            fault = f"{name}[{number}].id is {json.dumps(id)}, and others are as {json.dumps(first)}: use one type"
-        else:
-            first = id
-        if without and first is not None:
-            fault = f"{name}[{number}]: some items have an id and some have none: give each one, or none of them"
-        if fault:
-            break
-        texts[id] = each
-    if fault:
-        raise fault_at(data, file, _start(data, elements[: number + 1], at), fault)
-    if without:
-        texts = {id: _with_id(id, bytes(each)) for id, each in texts.items()}
-    return texts, bool(without)
-
-
-_id = msgspec.json.Decoder(_Item)
-
-
-def _with_id(id: Id, text: bytes) -> bytes:
-    inside = text[1:].lstrip()
-    return b'{"id": %b%b%b' % (json.dumps(id).encode(), b"" if inside == b"}" else b", ", inside)
+        texts[id] = elements[number]
+    if reason:
+        raise fault_at(data, file, _start(data, elements[: number + 1], at), f"{name}[{number}]: {reason}")
+    for number, each in enumerate(elements if is_given else (), start=1):
+        inside = bytes(each)[1:].lstrip()
+        texts[number] = b'{"id": %d%b%b' % (number, b"" if inside == b"}" else b", ", inside)
+    return texts, is_given
 
 
 def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
-    """Why a text is no JSON object: the first fault that can be found, with its place."""
-    found, depth = re.search(r"\(byte (\d+)\)$", str(error)), 0
+    """Why a text is no JSON object: the first fault, with its place as far as that is known."""
+    reason = str(error)
     try:
-        if not isinstance(exactjson.loads(data), dict):
-            reason = f"the file is {_kind(data.lstrip()[:1])}: it must be an object with a member for each collection"
-            return fault_at(data, name, len(data) - len(data.lstrip()), reason)
+        value = exactjson.loads(data)
+        if not isinstance(value, dict):
+            reason = "the file must be an object with a member for each collection (byte 0)"
+        elif fault := next(exactjson.faults_in_values(value), None):
+            reason = f"{fault['pointer']}: {fault['detail']}"
     except InvalidJson as problem:
-        if where := _POSITION.search(problem.detail):
-            return FileError(f"{name}:{where[1]}:{where[2]}: {_POSITION.sub('', problem.detail)}")
-    for token in _TOKEN.finditer(data):
-        depth += (token[0] in b"[{") - (token[0] in b"]}")
-        if depth > MOST_DEEP:
-            return fault_at(data, name, token.start(), f"nesting is deeper than {MOST_DEEP} levels")
-        try:
-            if b"\\u" in token[0] or not token[0].isascii():
-                json.loads(token[0]).encode()
-        except UnicodeDecodeError:
-            return fault_at(data, name, token.start(), "a text is not UTF-8")
-        except UnicodeEncodeError:
-            return fault_at(data, name, token.start(), "a text must not hold an unpaired surrogate")
-    at = int(found[1]) if found else 0
-    word = re.compile(rb"[-+.\w]*").match(data, at)
-    return fault_at(
-        data, name, at, f"{shortened(word[0].decode())!r} is no JSON value" if word and word[0] else str(error)
-    )
+        if where := re.search(r" \(line (\d+), column (\d+)\)$", problem.detail):
+            return FileError(f"{name}:{where[1]}:{where[2]}: {problem.detail[: where.start()]}")
+        reason = problem.detail
+    at = _BYTE.search(reason) or _BYTE.search(str(error))
+    return fault_at(data, name, int(at[1]), _BYTE.sub("", reason)) if at else FileError(f"{name}: {reason}")
 
 
 def _start(data: bytes, texts: Sequence[msgspec.Raw], at: int) -> int:
@@ -304,19 +279,11 @@ def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:
     return FileError(f"{name}:{where} {reason}")
 
 
-def _kind(first: bytes) -> str:
-    kinds = {b"[": "an array", b"{": "an object", b'"': "a text", b"n": "null", b"t": "a boolean", b"f": "a boolean"}
-    return kinds.get(first, "a number")
-
-
-def _is_same(one: Buffer | None, other: Buffer) -> bool:
-    return one is other or (one is not None and bytes(one) == bytes(other))
-
-
 def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
-    if one is None or other is None or _is_same(one, other):
-        return one is other or None not in (one, other)
-    return exactjson.equal(*(exactjson.dumps(value_of(each)) for each in (one, other)))
+    """Whether two texts have equal values. Raises InvalidJson."""
+    if one is None or other is None:
+        return one is other
+    return bytes(one) == bytes(other) or exactjson.equal(*(exactjson.dumps(value_of(each)) for each in (one, other)))
 
 
 def _as_json(path: Path, data: bytes) -> bytes:

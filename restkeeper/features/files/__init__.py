@@ -203,15 +203,16 @@ def _public(folder: Path) -> Callable[[Request], Response | None]:
     """Files of a folder, for a GET of what is no route: none that begins with a dot, or is elsewhere."""
 
     def send(request: Request) -> Response | None:
-        parts = [each for each in request.path.split("/") if each]
-        if request.url_rule or request.method not in ("GET", "HEAD") or any(part[0] == "." for part in parts):
+        if request.url_rule or request.method not in ("GET", "HEAD") or "/." in request.path:
             return None
         with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, or has NUL; a link to itself
-            file = folder.joinpath(*parts).resolve()
-            is_folder = file.is_dir()
-            file = (file / "index.html").resolve() if is_folder else file
+            file = (folder / request.path.lstrip("/")).resolve()
+            if file.is_dir():
+                file = (file / "index.html").resolve()
+            elif request.path[-1] == "/":
+                return None
             is_hidden = any(part[0] == "." for part in file.relative_to(folder).parts)  # ValueError: it is elsewhere
-            if file.is_file() and not is_hidden and (is_folder or request.path[-1] != "/"):
+            if file.is_file() and not is_hidden:
                 return send_file(file, conditional=True, max_age=0)
         return None
 

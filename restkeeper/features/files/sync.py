@@ -23,7 +23,7 @@ from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.file import File, Look, read_data
 from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, stamp_of, value_of
 from restkeeper.resources.changes import Change
-from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.representation import NO_LIMITS
 from restkeeper.resources.unit import item_of, use_ids
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -108,12 +108,12 @@ class FileSync:
     def write(self) -> bool:
         """Write the file, if items have changed. Returns False if others have written it since it was read."""
         changes, last = changes_since(self._service, self.event)
-        if checkpoints := self._checkpoints:
-            content, data, began = self.content.copy(), self.content.source, time.monotonic()
-            if is_new := any([content.set(*each) for each in changes]) or content.given:
+        if self._checkpoints and (changes or self._is_edited or self.content.given):
+            content, began, data = self.content.copy(), time.monotonic(), self.content.source
+            is_new = any([content.set(*each) for each in changes]) or content.given
+            if is_new:
                 data = b"".join(content.text())
-            if is_new or self._is_edited:  # the checkpoint is first: who is killed between them knows the file again
-                apart(checkpoints.prepare, self._former, data, last)
+            apart(self._checkpoints.prepare, self._former, data, last)  # who is killed then knows the file again
             if is_new:
                 self._access = access_of(self._path) or self._access
                 stamp = apart(replace_file, self._path, data, self.stamp, self._access)
@@ -121,8 +121,7 @@ class FileSync:
                     return False
                 self.content, self.stamp = content._replace(given=False), stamp
                 self.seconds = time.monotonic() - began
-            if is_new or self._is_edited:
-                checkpoints.commit()
+            self._checkpoints.commit()
         self.event, self._is_edited = last, False
         return True
 
@@ -164,12 +163,10 @@ class FileSync:
                 if text is not None:
                     stored = self._service.representations[name]
                     stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS)
-            for first in range(0, len(edits), TOGETHER):
-                self._service.store.write(partial(self._store, edits[first : first + TOGETHER]))
+            _in_transactions(self._service, self._store, edits)
             moved = [each for each in self.content.moved(edited) if each[0] in order]
             for _ in range(ROUNDS):
-                for first in range(0, len(moved), TOGETHER):
-                    self._service.store.write(partial(self._move, moved[first : first + TOGETHER]))
+                _in_transactions(self._service, self._move, moved)
                 former, moved = moved, self._stored_since(edited)  # which is behind it, as in the file
                 if moved == former:
                     break
@@ -284,32 +281,34 @@ def replace_file(path: Path, data: bytes, stamp: Stamp, access: os.stat_result |
 
 
 def fill(service: Service, content: Content) -> None:
-    """Store what a file has, without events. Raises FileError for items that are not valid."""
-    for name, stored in service.representations.items():
-        texts, wrong = content.members[name], list[tuple[Id, Problem]]()
+    """Store what a file has, without events. Raises FileError for an item that is not valid."""
+    for name in service.representations:
+        texts = content.members[name]
         items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
-        for first in range(0, len(items), TOGETHER * 5):
-            wrong += service.store.write(partial(_insert, service, stored, items[first : first + TOGETHER * 5]))
-            time.sleep(YIELD_SECONDS)
-        for id, problem in wrong:
-            count = f"{len(wrong)} of {len(items)} do not fit the schema: change them, or it"
-            raise content.fault(name, id, f"{problem} ({count})")
+        _in_transactions(service, partial(_insert, service, content, name), items, TOGETHER * 5)
 
 
 def _insert(
-    service: Service, stored: StoredRepresentation, items: list[tuple[Id, Buffer]], transaction: Transaction
-) -> list[tuple[Id, Problem]]:
-    now, last, wrong = rfc3339(service.clock.time()), "", list[tuple[Id, Problem]]()
+    service: Service, content: Content, name: str, items: list[tuple[Id, Buffer]], transaction: Transaction
+) -> None:
+    stored, now, last = service.representations[name], rfc3339(service.clock.time()), ""
     for id, text in items:
         try:
             record = stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS)
-            transaction.insert(stored.name, record)
-            last = max(last, record.id)
+            transaction.insert(name, record)
         except Problem as problem:
-            wrong.append((id, problem))
-    if last:
-        use_ids(stored.resource, "", last, transaction)
-    return wrong
+            raise content.fault(name, id, f"{problem}: change it, or the schema") from None
+        last = max(last, record.id)
+    use_ids(stored.resource, "", last, transaction)
+
+
+def _in_transactions(
+    service: Service, work: Callable[[list[Any], Transaction], None], items: list[Any], most: int = TOGETHER
+) -> None:
+    """Work on items, with at most so many in a transaction."""
+    for first in range(0, len(items), most):
+        service.store.write(partial(work, items[first : first + most]))
+        time.sleep(YIELD_SECONDS)
 
 
 def apart(work: Callable[..., T], *arguments: Any) -> T:

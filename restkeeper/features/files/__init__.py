@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -123,8 +123,7 @@ def _application_of(
         checkpoints.prepare(former, file.content.source, former.event)
         checkpoints.commit()
     if serves:
-        restart = partial(_restart, create, path, options, {*lines, *notes})
-        sync = FileSync(file, service, former, checkpoints, restart)
+        sync = FileSync(file, service, former, checkpoints, partial(_restart, create, path, options))
         Thread(target=_synchronize, args=(sync,), name="file", daemon=True).start()  # a greenlet, by gevent
         atexit.register(sync.finish)
     else:
@@ -172,14 +171,13 @@ def _synchronize(sync: FileSync) -> None:
             os.kill(os.getpid(), SIGTERM)
 
 
-def _restart(create: Create, path: Path, options: FileOptions, said: Container[str], reason: str) -> None:
+def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
     """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
     file, notes = apart(read_file, path), list[str]()
     declared, lines = declare(file)
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     create(Config(), resources, begin=lambda app, service: fill(service, file.content))
-    new = [each for each in (*lines, *notes) if each not in said]
-    say("\n  ".join([f"{path.name}: {reason}: the service starts again", *new]))
+    say("\n  ".join([f"{path.name}: {reason}: the service starts again", *lines, *notes]))
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.errors import InvalidJson
-from restkeeper.features.files.declaring import Declared, JsonSchema, inlined
+from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, singular_of
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
 from restkeeper.features.files.reading import Content, FileError, Stamp, load_json, read, stamp_of, value_of
 
 SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
-_IRREGULAR = {"person": "people", "child": "children", "man": "men", "woman": "women"}
+_IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
 
 Look = tuple[Stamp, Stamp]  # of the data, and of the schema
 
@@ -95,8 +95,8 @@ def declare(file: File) -> tuple[Mapping[str, Declared], list[str]]:
         schema = schema.get("items", {}) if name in parts and isinstance(member, dict) else schema
         declared[name] = Declared(schema, kind)
     for (name, field), ids in referring.items():
-        names = _plurals(field[:-2].rstrip("_"))
-        if target := next((each for each in names if each in content.collections), None):
+        single = field[:-2].rstrip("_")
+        if target := next((each for each in content.collections if single in _singles(each)), None):
             if missing := sum(id not in content.collections[target] for id in ids):
                 lines.append(f"{name}.{field}: {missing} of {len(ids)} values are no ids of {target}: no relation")
             else:
@@ -121,7 +121,6 @@ def _schemas_beside(file: File) -> tuple[dict[str, JsonSchema], list[str]]:
         raise FileError(f"{name}: {error}") from None
 
 
-def _plurals(singular: str) -> list[str]:
-    """The names that a collection of such items can have, by the simplest rules of English."""
-    stems = [singular, singular[:-1] + "ies"] if singular.endswith("y") else [singular]
-    return [_IRREGULAR.get(singular, f"{singular}s"), f"{singular}es", stems[-1]]
+def _singles(name: str) -> set[str]:
+    """What one item of a collection can be called."""
+    return {name, name.removesuffix("s"), name.removesuffix("es"), singular_of(name), _IRREGULAR.get(name, name)}

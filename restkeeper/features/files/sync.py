@@ -315,19 +315,19 @@ def apart(work: Callable[..., T], *arguments: Any) -> T:
     """The result of work that blocks: under gevent in a thread of its own, so that requests continue."""
     if not monkey.is_module_patched("threading"):
         return work(*arguments)
-    result, error = get_hub().threadpool.apply(_outcome, (work, arguments))
-    if error:
-        raise error
-    done: T = result
+    outcome = get_hub().threadpool.apply(_outcome, (work, arguments))
+    if isinstance(outcome, Exception):
+        raise outcome
+    done: T = outcome
     return done
 
 
-def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> tuple[T | None, Exception | None]:
-    """What work returns, or raises of a file: gevent prints a traceback of what a thread raises."""
+def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> T | Exception:
+    """What work returns, or the exception that it raises: gevent prints a traceback of what a thread raises."""
     try:
-        return work(*arguments), None
-    except (FileError, InvalidJson, OSError, ValueError) as error:
-        return None, error
+        return work(*arguments)
+    except Exception as error:
+        return error
 
 
 say = partial(click.echo, err=True)

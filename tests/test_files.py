@@ -325,6 +325,28 @@ def test_a_bad_file_keeps_the_last_good_state(served: Served, capsys: pytest.Cap
     assert served.data["posts"] == BLOG["posts"][:1]
 
 
+CLEARING = """
+def declare(resources):
+    @resources["posts"].action("clear")
+    def clear(post, store):
+        store.delete("profile", "profile")
+        return post
+"""
+
+
+def test_a_single_item_that_is_deleted_stays_in_the_file(tmp_path: Path) -> None:
+    """By a function of routes.py: without it, the next start would not know it."""
+    (tmp_path / "db.json").write_text(json.dumps(BLOG))
+    (tmp_path / "routes.py").write_text(CLEARING)
+    served = Served(tmp_path / "db.json")
+    assert served.client.post("/posts/1/clear").status_code == 200
+    served.sync.run_once()
+    assert served.data == {**BLOG, "profile": {}}
+    assert served.client.put("/profile", json={"name": "again"}).status_code == 200
+    served.sync.run_once()
+    assert served.data["profile"] == {"name": "again"}
+
+
 def test_an_edit_of_the_order_is_served(served: Served) -> None:
     """Items that were moved, and new ones between others, with no events but those of what was changed."""
     last = service_of(served.app).store.last_event()

@@ -78,12 +78,14 @@ def serve_folder(folder: Path) -> None:
 @click.option(
     "--delay",
     type=_Numbers(r"(\d{1,5})(?:-(\d{1,5}))?", 1000, "300 or 300-800"),
+    default="0",
     metavar="MS",
     help="Respond later: 300, or 300-800 milliseconds at random.",
 )
 @click.option(
     "--fail",
     type=_Numbers(r"(100|\d{1,2}(?:\.\d+)?)%?", 100, "5%"),
+    default="0",
     metavar="PERCENT",
     help="So many requests get a 503 at random: 5%.",
 )
@@ -94,8 +96,8 @@ def serve_file(
     no_save: bool,
     read_only: bool,
     strict: bool,
-    delay: tuple[float, float] | None,
-    fail: tuple[float, float] | None,
+    delay: tuple[float, float],
+    fail: tuple[float, float],
 ) -> None:
     """Serve a JSON FILE: its arrays are collections, its objects single items. See docs/prototyping.md."""
     file = file.absolute()
@@ -116,9 +118,7 @@ def serve_file(
         except BlockingIOError:
             sys.exit(f"restkeeper: {file.name} is served already, by another program: add --no-save")
         os.environ["DATABASE_URL"] = f"sqlite:///{folder / name}.db"
-    options: dict[str, Any] = {"saves": not no_save, "read_only": read_only, "strict": strict}
-    options |= {"delay": delay} if delay else {}
-    options |= {"fail": fail[0]} if fail else {}
+    options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
     _serve(partial(application_of_file, file, options), is_file=True)
 
 

@@ -301,7 +301,8 @@ def types_of(part: JsonSchema) -> list[str]:
 def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSchema:
     """A schema with what it refers to in its document in its place, and without allOf and the words of OpenAPI 3.0.
 
-    What is inside itself, or beyond MOST_PARTS, is any JSON. Raises ValueError for what is no JSON Schema.
+    What is inside itself, or beyond MOST_PARTS, is any JSON. Raises ValueError, AttributeError or TypeError for what is
+    no JSON Schema.
     """
     left = [MOST_PARTS]
 
@@ -344,10 +345,7 @@ def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSche
             made["type"] = [*kinds, "null"]
         return made
 
-    try:
-        return walk(schema, path, ())
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"{path}: the schema is not understood: {error}") from None
+    return walk(schema, path, ())
 
 
 def target(document: Any, ref: str, path: str) -> Any:

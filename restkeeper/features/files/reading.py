@@ -71,7 +71,10 @@ class Content(NamedTuple):
 
     def kinds(self) -> list[tuple[str, str]]:
         """The name and kind of each member: what the service is declared by, besides the schemas."""
-        return [(name, ids_of(each) if isinstance(each, dict) else "singleton") for name, each in self.members.items()]
+        kinds = dict.fromkeys(self.members, "singleton")
+        for name, texts in self.collections.items():
+            kinds[name] = "client" if any(isinstance(id, str) for id in texts) else "client-integer"
+        return [*kinds.items()]
 
     def item(self, name: str, id: Id) -> Buffer | None:
         """The text of an item, or of a singleton."""
@@ -203,11 +206,6 @@ def parse(data: bytes, name: str) -> Content:
     first = _FIRST.match(data)
     style = (first[1], first[2]) if first else (b"", b"")
     return Content(members, *style, end=data[len(data.rstrip()) :], given=given, source=data, file=name, starts=starts)
-
-
-def ids_of(texts: Mapping[Id, object]) -> str:
-    """How a collection with these ids is declared."""
-    return "client" if any(isinstance(id, str) for id in texts) else "client-integer"
 
 
 def load_json(name: str, data: bytes) -> Any:

@@ -253,7 +253,8 @@ def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
         value = exactjson.loads(data)
         if not isinstance(value, dict):
             reason = "the file must be an object with a member for each collection (byte 0)"
-        elif fault := next(exactjson.faults_in_values(value), None):
+        else:
+            fault = next(exactjson.faults_in_values(value), {"pointer": "#", "detail": reason})
             reason = f"{fault['pointer']}: {fault['detail']}"
     except InvalidJson as problem:
         if where := re.search(r" \(line (\d+), column (\d+)\)$", problem.detail):

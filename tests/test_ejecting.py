@@ -225,14 +225,19 @@ def test_yaml_is_read_as_json(tmp_path: Path) -> None:
         assert load(other, other.read_bytes()) == value
 
 
+ALIASES = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]" for n in range(30))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("a: [", "2:1: did not find expected node content"),
         ("a:\n  - b\n c: d", "3:2: did not find expected key"),
-        ("a: &a [x]\nb: *a", "2:4: *a: aliases are not read: write out what it stands for"),
-        ("a: &a {<<: *a}", "1:12: *a: aliases are not read"),
-        ("[" * 100_000, "1:201: nesting is deeper than 200 levels"),
+        ("a: *b", "1:4: found undefined alias"),
+        ("a: &a [*a]", "1:8: *a is inside what it stands for"),
+        (ALIASES, "7:30: aliases stand for more than 1000000 characters"),
+        (ALIASES.replace("[", "{<<: [").replace("]", "]}").replace("[x]", "{x: 1}"), "7:"),
+        ("[" * 100_000, "1:200: nesting is deeper than 200 levels"),
         ("a: \0", "1:4: control characters are not allowed"),
         ("a: !!python/name:os.x", "1:4: could not determine a constructor for the tag"),
         ("a: 2026-13-01", " month must be in 1..12"),

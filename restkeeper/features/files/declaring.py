@@ -74,12 +74,12 @@ class Call(NamedTuple):
         options = {name: _made(value) for name, value in self.options.items()}
         return attrgetter(self.name)(_NAMES)(*map(_made, self.args), **options)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"{self.name}({', '.join(self.parts())})"
 
     def parts(self) -> list[str]:
         """The texts of its arguments."""
-        return [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.options.items())]
+        return [*map(_text, self.args), *(f"{name}={_text(value)}" for name, value in self.options.items())]
 
 
 class Class(NamedTuple):
@@ -100,7 +100,7 @@ class Class(NamedTuple):
             made.others, made.declared_as = self.others, self  # type: ignore[attr-defined]
         return made
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name
 
 
@@ -114,6 +114,18 @@ def _made(value: Any) -> Any:
     if isinstance(value, list):
         return [_made(each) for each in value]
     return value.made() if isinstance(value, Call | Class) else value
+
+
+def _text(value: Any) -> str:
+    """A value in Python, with double quotation marks as far as they need no escape."""
+    match value:
+        case list():
+            return f"[{', '.join(map(_text, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_text(key)}: {_text(each)}' for key, each in value.items())}}}"
+        case str() if '"' not in value and "'" not in value:
+            return f'"{repr(value)[1:-1]}"'
+    return str(value) if isinstance(value, Call | Class) else repr(value)
 
 
 def singular_of(name: str) -> str:

@@ -102,13 +102,22 @@ def _schema(resource: Resource) -> str:
     """The module of a collection's schemas: what these need is imported."""
     whole: Class = resource.schema.declared_as  # type: ignore[attr-defined]
     body = "".join(f"\n\n{_class(each)}" for each in _classes(whole))
-    ours, theirs = ([each.__name__ for each in classes] for classes in (OURS, THEIRS))
-    modules = {"decimal": ["Decimal"], "marshmallow": ["fields", "validate"], "restkeeper": ours}
-    imports = ""
-    for module, names in (*modules.items(), (f"schemas.{_FIELDS}", theirs)):
-        if used := sorted(name for name in names if re.search(rf"(?<![.\w]){name}\b", body)):
-            imports += f"from {module} import {', '.join(used)}\n"
-    return f'"""The schema of the items of {resource.name}."""\n\n{imports}{body}'
+
+    def names(known: Sequence[str]) -> list[str]:
+        return sorted(name for name in known if re.search(rf"(?<![.\w]){name}\b", body))
+
+    groups = [
+        [("decimal", names(["Decimal"]))],
+        [("marshmallow", names(["fields", "validate"]))],
+        [
+            ("restkeeper", names([each.__name__ for each in OURS])),
+            (f"schemas.{_FIELDS}", names([each.__name__ for each in THEIRS])),
+        ],
+    ]
+    imports = (
+        "".join(f"from {module} import {', '.join(found)}\n" for module, found in each if found) for each in groups
+    )
+    return f'"""The schema of the items of {resource.name}."""\n\n' + "\n".join(filter(None, imports)) + body
 
 
 def _classes(node: Class | Call) -> Iterator[Class]:

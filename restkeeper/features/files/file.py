@@ -10,7 +10,7 @@ from restkeeper.errors import InvalidJson
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, singular_of
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
-from restkeeper.features.files.reading import Content, FileError, Stamp, load_json, read, stamp_of, value_of
+from restkeeper.features.files.reading import Content, FileError, Stamp, load_json, progress, read, stamp_of, value_of
 
 SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
@@ -73,30 +73,33 @@ def declare(file: File) -> tuple[Mapping[str, Declared], list[str]]:
     parts, lines = _schemas_beside(file)
     content, declared = file.content, dict[str, Declared]()
     referring = dict[tuple[str, str], set[Any]]()  # the values of fields that may refer to others
-    for name, kind in content.kinds():
-        if name[0] == "$":
-            continue
-        member, shape = content.members[name], Shape()
-        texts: Mapping[Any, Any] = member if isinstance(member, dict) else {name: member}
-        for number, (id, text) in enumerate(texts.items(), start=1):
-            try:
-                value = value_of(text)
-            except InvalidJson as problem:
-                raise content.fault(name, id, problem.detail) from None
-            if name not in parts:
-                shape.add(value)
-            for key in value if isinstance(member, dict) else ():
-                if key.endswith(("Id", "_id")):
-                    ids, other = referring.setdefault((name, key), set()), value[key]
-                    ids.update([] if other is None else [other if type(other) in (str, int) else None])
-            if number % 1000 == 0:
-                time.sleep(YIELD_SECONDS)
-        schema = parts.get(name) or shape.schema()
-        schema = schema.get("items", {}) if name in parts and isinstance(member, dict) else schema
-        declared[name] = Declared(schema, kind)
+    with progress("reading", sum(map(len, content.collections.values()))) as bar:
+        for name, kind in content.kinds():
+            if name[0] == "$":
+                continue
+            member, shape = content.members[name], Shape()
+            texts: Mapping[Any, Any] = member if isinstance(member, dict) else {name: member}
+            for number, (id, text) in enumerate(texts.items(), start=1):
+                try:
+                    value = value_of(text)
+                except InvalidJson as problem:
+                    raise content.fault(name, id, problem.detail) from None
+                if name not in parts:
+                    shape.add(value)
+                for key in value if isinstance(member, dict) else ():
+                    if key.endswith(("Id", "_id")):
+                        ids, other = referring.setdefault((name, key), set()), value[key]
+                        ids.update([] if other is None else [other if type(other) in (str, int) else None])
+                if number % 1000 == 0:
+                    bar.update(1000)
+                    time.sleep(YIELD_SECONDS)
+            schema = parts.get(name) or shape.schema()
+            schema = schema.get("items", {}) if name in parts and isinstance(member, dict) else schema
+            declared[name] = Declared(schema, kind)
     for (name, field), ids in referring.items():
         single = field[:-2].rstrip("_")
-        if target := next((each for each in content.collections if single in _singles(each)), None):
+        if alike := [each for each in content.collections if single in _singles(each)]:
+            target = min(alike, key=single.__eq__)  # `posts`, also beside `post`
             if missing := sum(id not in content.collections[target] for id in ids):
                 lines.append(f"{name}.{field}: {missing} of {len(ids)} values are no ids of {target}: no relation")
             else:

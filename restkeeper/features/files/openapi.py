@@ -17,6 +17,7 @@ from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import METHODS
 
 YAML = (".yaml", ".yml")
+MOST_ALIASED = 1_000_000  # characters that the aliases of YAML stand for
 MOST_DEEP = 200  # levels, as `exactjson.loads`
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _SERVED = ("", "/api/v1")  # the paths that collections are below
@@ -41,19 +42,30 @@ def load(file: Path, data: bytes) -> Any:
 
 
 def _as_json(name: str, data: bytes) -> bytes:
-    """The text of YAML in JSON. Raises FileError, also for what is too deep, or has aliases."""
+    """The text of YAML in JSON. Raises FileError, also for what is too deep, or too much with its aliases."""
     if not find_spec("yaml"):
         raise FileError(f"{name}: YAML needs another package: pip install 'restkeeper[yaml]'")
     yaml = import_module("yaml")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    depth, wrong = 0, ""
+    sizes, around, aliased = dict[str | None, int](), [0], 0  # of what has an anchor, and of what is around; characters
+    anchors, wrong = list[str | None](), ""
     try:
         for event in yaml.parse(data, Loader=loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MOST_DEEP:
-                wrong = f"nesting is deeper than {MOST_DEEP} levels"
-            elif isinstance(event, yaml.AliasEvent):  # a few of them, inside each other, stand for any number of values
-                wrong = f"*{event.anchor}: aliases are not read: write out what it stands for"
+            anchor, size = getattr(event, "anchor", None), 1 + len(getattr(event, "value", ""))
+            if isinstance(event, yaml.CollectionStartEvent):
+                anchors.append(anchor)
+                around.append(1)
+                wrong = f"nesting is deeper than {MOST_DEEP} levels" if len(around) > MOST_DEEP else ""
+            elif isinstance(event, yaml.CollectionEndEvent | yaml.NodeEvent):
+                if isinstance(event, yaml.CollectionEndEvent):
+                    anchor, size = anchors.pop(), around.pop()
+                elif isinstance(event, yaml.AliasEvent):
+                    size = sizes.get(anchor, 0)
+                    aliased += size
+                    wrong = f"aliases stand for more than {MOST_ALIASED} characters" if aliased > MOST_ALIASED else ""
+                    wrong = f"*{anchor} is inside what it stands for" if anchor in anchors else wrong
+                sizes[anchor] = size
+                around[-1] += size
             if wrong:
                 raise yaml.MarkedYAMLError(problem=wrong, problem_mark=event.start_mark)
         return orjson.dumps(yaml.load(data, Loader=loader), option=orjson.OPT_NON_STR_KEYS)  # noqa: S506 - a safe one

@@ -6,6 +6,7 @@ Nothing is copied and no item is parsed further than to its id: memory is about 
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import click
 import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
@@ -31,6 +33,12 @@ _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)([ \t]+)")
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
+
+
+def progress(label: str, length: int) -> Any:
+    """A progress bar, if stderr is a terminal and there is something to wait for."""
+    hidden, steps = length < 10_000 or not sys.stderr.isatty(), length // 200 + 1
+    return click.progressbar(length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=steps)
 
 
 class FileError(Exception):

@@ -21,7 +21,7 @@ from restkeeper.clock import YIELD_SECONDS, in_turns, rfc3339
 from restkeeper.errors import InvalidJson, Problem, shortened
 from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.file import File, Look, read_data
-from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, stamp_of, value_of
+from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, progress, stamp_of, value_of
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import NO_LIMITS
 from restkeeper.resources.unit import item_of, use_ids
@@ -282,10 +282,11 @@ def replace_file(path: Path, data: bytes, stamp: Stamp, access: os.stat_result |
 
 def fill(service: Service, content: Content) -> None:
     """Store what a file has, without events. Raises FileError for an item that is not valid."""
-    for name in service.representations:
-        texts = content.members[name]
-        items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
-        _in_transactions(service, partial(_insert, service, content, name), items, TOGETHER * 5)
+    with progress("storing", sum(map(len, content.collections.values()))) as bar:
+        for name in service.representations:
+            texts = content.members[name]
+            items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
+            _in_transactions(service, partial(_insert, service, content, name), items, bar.update)
 
 
 def _insert(
@@ -303,11 +304,16 @@ def _insert(
 
 
 def _in_transactions(
-    service: Service, work: Callable[[list[Any], Transaction], None], items: list[Any], most: int = TOGETHER
+    service: Service,
+    work: Callable[[list[Any], Transaction], None],
+    items: list[Any],
+    done: Callable[[int], object] = lambda count: None,
 ) -> None:
-    """Work on items, with at most so many in a transaction."""
-    for first in range(0, len(items), most):
-        service.store.write(partial(work, items[first : first + most]))
+    """Work on items, TOGETHER in a transaction."""
+    for first in range(0, len(items), TOGETHER):
+        part = items[first : first + TOGETHER]
+        service.store.write(partial(work, part))
+        done(len(part))
         time.sleep(YIELD_SECONDS)
 
 

@@ -37,7 +37,6 @@ from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import LAST_IDS, run_after
-from restkeeper.resources.writes import Writes
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.errors import StoreError
@@ -200,12 +199,11 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for version in service.served:
         service.writes[version.name] = found = {
-            name: Writes(service.items_of(stored, service.hooks.represent(stored, version.name)))
+            name: service.items_of(stored, service.hooks.represent(stored, version.name))
             for name, stored in service.representations.items()
         }
-        every = [each.items for each in found.values()]
-        for each in every:
-            each.relations = relations_of(each, every)
+        for each in found.values():
+            each.relations = relations_of(each, found.values())
     for name in service.representations:
         mount(app, service, partial(_routes_of, service, name), unversioned=True)
     install("batch", "webhooks", "health", "pages", "browse", "openapi")  # the last one documents what there is

@@ -16,7 +16,6 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks, omitted_by
-from restkeeper.resources.items import Items
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import Unit
@@ -80,9 +79,9 @@ class Service:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    def items_of(self, stored: StoredRepresentation, known: Representation | None = None, **options: Any) -> Items:
-        """The items of a collection, as requests read them."""
-        return Items(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
+    def items_of(self, stored: StoredRepresentation, known: Representation | None = None, **options: Any) -> Writes:
+        """The items of a collection, as requests read and write them."""
+        return Writes(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
 
     def open_store(self, wait_seconds: float = 0.0) -> None:
         """Open the store now, so that a start without it fails. Raises StoreError.

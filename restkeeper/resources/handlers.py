@@ -83,11 +83,10 @@ class CollectionHandlers:
     All of them need what `needs` says, if that is given, see `auth.needs`.
     """
 
-    def __init__(self, writes: Writes, *, others: Mapping[str, Writes] | None = None, needs: str = "") -> None:
+    def __init__(self, items: Writes, *, others: Mapping[str, Writes] | None = None, needs: str = "") -> None:
         self.needs = needs
-        self.writes = writes
-        self.items = writes.items
-        self.name = writes.name
+        self.items = items
+        self.name = items.name
         self._others = others or {}
 
     def blueprint(self) -> Blueprint:
@@ -126,8 +125,8 @@ class CollectionHandlers:
 
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
-            sent = handlers.writes.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            return handlers.writes.act(action, sent, action.body and load(action.body(), sent), id)
+            sent = handlers.items.body(JSON) if action.body else read_none(handlers.items.config.max_body)
+            return handlers.items.act(action, sent, action.body and load(action.body(), sent), id)
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
@@ -153,7 +152,7 @@ class CollectionHandlers:
         An array of 1 to 100 of them creates all or none; the response is then the array of the items as stored. That is
         not in the schemas: types that are made from them stay as they are.
         """
-        return self.writes.create(self.writes.body(JSON, most=MOST_TOGETHER))
+        return self.items.create(self.items.body(JSON, most=MOST_TOGETHER))
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -167,7 +166,7 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        return self.writes.change(id, self.writes.replace, self.writes.body(JSON))
+        return self.items.change(id, self.items.replace, self.items.body(JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=Body("{}Replacement"))
@@ -181,21 +180,21 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        return self.writes.change(id, self.writes.merge, self.writes.body(MERGE_PATCH, JSON))
+        return self.items.change(id, self.items.merge, self.items.body(MERGE_PATCH, JSON))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
     @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
-        return self.writes.delete(id)
+        return self.items.delete(id)
 
 
 class ReferringHandlers(CollectionHandlers):
     """The handlers of the items that refer to an item of `parents`, at a path of that."""
 
-    def __init__(self, writes: Writes, parents: Items, relation: Relation) -> None:
-        super().__init__(writes)
+    def __init__(self, items: Writes, parents: Items, relation: Relation) -> None:
+        super().__init__(items)
         self.parents = parents
         self.relation = relation
 
@@ -221,7 +220,7 @@ class ReferringHandlers(CollectionHandlers):
 
         The field that refers to it may be left out.
         """
-        sent, field = self.writes.body(JSON, most=MOST_TOGETHER), self.relation.field
+        sent, field = self.items.body(JSON, most=MOST_TOGETHER), self.relation.field
         several = sent if isinstance(sent, list) else [sent]
 
         def refer() -> None:
@@ -230,7 +229,7 @@ class ReferringHandlers(CollectionHandlers):
             detail = f"must be {own}, as in the path, or left out"
             require_none([fault([n, field] if several is sent else [field], detail) for n in other])
 
-        reply = self.writes.create(sent, refer)
+        reply = self.items.create(sent, refer)
         if location := reply.headers.get("Location"):
             reply.headers["Location"] = f"{location.rsplit('/', 4)[0]}/{self.name}/{location.rpartition('/')[2]}"
         return reply
@@ -239,8 +238,8 @@ class ReferringHandlers(CollectionHandlers):
 class SecretItemHandlers(CollectionHandlers):
     """The handlers of a collection whose items have a secret: for admins."""
 
-    def __init__(self, writes: Writes) -> None:
-        super().__init__(writes, needs=ADMIN)
+    def __init__(self, items: Writes) -> None:
+        super().__init__(items, needs=ADMIN)
 
     @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def read_item(self, id: str) -> Reply:
@@ -259,7 +258,7 @@ class SecretItemHandlers(CollectionHandlers):
         response has. `store` is called with a transaction and these two, by name.
         """
         require_acceptable(JSON)
-        items, sent = self.items, self.writes.body(JSON) if id is None else None
+        items, sent = self.items, self.items.body(JSON) if id is None else None
 
         def prepare() -> Prepared:
             before = None if id is None else items.store.read(items.name, id)
@@ -273,4 +272,4 @@ class SecretItemHandlers(CollectionHandlers):
             return Prepared(reply, partial(store, record=record, secret=secret), before)
 
         once = items.hooks.idempotency(sent, secret=True)
-        return self.writes.add(once, prepare) if id is None else self.writes.write_once(once, prepare, lock=id)
+        return items.add(once, prepare) if id is None else items.write_once(once, prepare, lock=id)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -58,26 +59,23 @@ class Prepared(NamedTuple):
     creates: bool = False
 
 
-class Writes:
-    """The writes of items by requests; `apply` is what stores a change, in a transaction."""
+@dataclass(eq=False)
+class Writes(Items):
+    """The items of one collection, as requests read and write them; `apply` stores a change, in a transaction."""
 
-    def __init__(self, items: Items, apply: Callable[..., object] | None = None) -> None:
-        self.items = items
-        self.name, self.stored, self.resource = items.name, items.stored, items.resource
-        self.representation, self.access = items.representation, items.access
-        self.store, self.hooks, self.clock = items.store, items.hooks, items.clock
-        self.apply = apply or items.hooks.apply
-        config = items.config
-        self._must_say = config.require_if_match
-        self._limits = ItemLimits(*config.item_limits)
-        self._body_limits = config.body_limits
-        self._locks = ItemLocks(items.clock)
+    apply: Callable[..., object] | None = None  # by default `Hooks.apply`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._apply = self.apply or self.hooks.apply
+        self._limits = ItemLimits(*self.config.item_limits)
+        self._locks = ItemLocks(self.clock)
         self._serial = self.name if self.resource.ids in INTEGERS else None  # the lock of new items
 
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
         require_acceptable(JSON)
-        return read_object(*types, most=most, **self._body_limits)
+        return read_object(*types, most=most, **self.config.body_limits)
 
     def create(self, sent: JsonObject | list[JsonObject], complete: Callable[[], object] = lambda: None) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
@@ -134,7 +132,7 @@ class Writes:
         """Create an item, of the `owner` that an admin names."""
         ids = next_ids(self.resource, transaction or self.store, self.hooks.new_id, [sent])
         record = self._new(sent, owner, ids[0])
-        return Prepared(self.items.represent(record), partial(self._insert, [record], ids), after={"": record})
+        return Prepared(self.represent(record), partial(self._insert, [record], ids), after={"": record})
 
     def _prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
         """Create items, all or none."""
@@ -150,7 +148,7 @@ class Writes:
                     break
         require_none(faults)
         body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
-        reply = Reply(body, content_type=JSON, headers={"Cache-Control": self.items.caching})
+        reply = Reply(body, content_type=JSON, headers={"Cache-Control": self.caching})
         work = partial(self._insert, records, ids)
         return Prepared(reply, work, after={f"{n}/": each for n, each in enumerate(records)})
 
@@ -169,7 +167,7 @@ class Writes:
         except (NotFound, RecordNotFound):
             if change != self.replace or not self.stored.is_put_creating:
                 raise
-            require_match(None, must_say=self._must_say)
+            require_match(None, must_say=self.config.require_if_match)
             if not self.resource.singleton:
                 known = self.resource.shown(key) if (key := self.resource.key(id)) else id
                 sent = sent if "id" in sent else {"id": known, **sent}
@@ -189,7 +187,7 @@ class Writes:
         except NotConvertible:
             body = before.body
         change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self._now()))
-        return Prepared(Reply(body, content_type=JSON), partial(self.apply, change=change), before)
+        return Prepared(Reply(body, content_type=JSON), partial(self._apply, change=change), before)
 
     def prepare_action(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Prepared:
         """See `act`. What its function does with other items is done."""
@@ -217,9 +215,9 @@ class Writes:
     def _prepare_update(self, before: Record, after: Record) -> Prepared:
         after = self._run_before(before, after) or after
         if after is before:
-            return Prepared(self.items.represent(before))
+            return Prepared(self.represent(before))
         change = Change("updated", self.stored, before, after, after.updated_at)
-        return Prepared(self.items.represent(after), partial(self.apply, change=change), before, {"": after})
+        return Prepared(self.represent(after), partial(self._apply, change=change), before, {"": after})
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
         """As `Representation.replace`, by a caller: a field that it may not change, and left out, stays as it is.
@@ -273,7 +271,7 @@ class Writes:
         """Store new items, of which some have ids that were `made` for them."""
         use_ids(self.resource, next(filter(None, made), ""), max(each.id for each in records), transaction)
         for each in in_turns(records, self.clock):
-            self.apply(transaction, Change("created", self.stored, None, each, each.updated_at))
+            self._apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
     def _run_before(self, before: Record | None, after: Record | None) -> Record | None:
         try:
@@ -296,13 +294,13 @@ class Writes:
 
     def _prepare_if_match(self, prepare: Callable[[], Prepared], owner: str | None) -> Prepared:
         prepared = prepare()
-        seen, tag = (None, None) if owner is None else self.items.first_page(owner)
+        seen, tag = (None, None) if owner is None else self.first_page(owner)
 
         def work(transaction: Transaction) -> None:
             change_token = transaction.change_token(self.name)
             if seen not in (None, change_token):
                 raise RecordChanged("the list was changed meanwhile")
-            require_match(tag or self.items.list_tag(change_token, self.items.page_limit))
+            require_match(tag or self.list_tag(change_token, self.page_limit))
             done(prepared, transaction)
 
         return prepared._replace(work=work)
@@ -349,7 +347,7 @@ class Writes:
         except DuplicateValue as error:
             if prepared.creates:
                 with suppress(NotFound):
-                    self.access.require_sight(self.items.find(str(self.resource.shown(prepared.after[""].id))))
+                    self.require_sight(str(self.resource.shown(prepared.after[""].id)))
                     raise RecordChanged("the item was created meanwhile") from None
             taken = self._taken(prepared) or [self.representation.name_of(each) for each in error.fields]
             raise DuplicateValue(*taken) from None
@@ -381,14 +379,14 @@ class Writes:
 
         Without a transaction it is as it was read with the credential, or now.
         """
-        record = self.items.find(id) if transaction is None else self.stored.read(transaction, id)
+        record = self.find(id) if transaction is None else self.stored.read(transaction, id)
         self.access.require_change(record)
-        if is_conditional() or self._must_say:
+        if is_conditional() or self.config.require_if_match:
             try:
-                tag = self.items.tag(record)
+                tag = self.tag(record)
             except NotConvertible:
                 tag = digest(record.body)  # the 409 has it
-            require_match(tag, self.items.changed_at(record), must_say=self._must_say)
+            require_match(tag, self.changed_at(record), must_say=self.config.require_if_match)
         return record
 
 

@@ -26,7 +26,6 @@ from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretIt
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.writes import Writes
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service, mount
@@ -264,8 +263,13 @@ class KeyHandlers(SecretItemHandlers):
 
     def __init__(self, service: Service) -> None:
         self._scopes = service.guard.scopes  # of routes that are added later, too
-        items = service.items_of(KEYS, caching=UNCACHED, choices={"scopes": self._scopes})
-        super().__init__(Writes(items, lambda transaction, change: revoke_key(transaction, change.record.id)))
+        items = service.items_of(
+            KEYS,
+            caching=UNCACHED,
+            choices={"scopes": self._scopes},
+            apply=lambda transaction, change: revoke_key(transaction, change.record.id),
+        )
+        super().__init__(items)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted."""

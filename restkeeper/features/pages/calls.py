@@ -33,7 +33,7 @@ def first_calls(service: Service, collections: Sequence[Mapping[str, Any]], read
     references = [field for each in service.resources for field in each.newest.references.values()]
     kept = {field.to for field in references if field.on_delete == "restrict"}
     for _, each in sorted(first.items()):
-        items, record = known[each["name"]].items, None
+        items, record = known[each["name"]], None
         if items.name in readable:
             page = service.store.page(items.name, Query(limit=1, sort=items.resource.order), 1)
             parts = zip(page.fingerprints, page.bodies, page.removed, strict=True)

@@ -23,7 +23,7 @@ from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretIt
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.writes import Writes, write_together
+from restkeeper.resources.writes import write_together
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
@@ -182,8 +182,10 @@ class WebhookHandlers(SecretItemHandlers):
         self._types = known_types(service.resources)
         self._config = service.config
         choices = {"types": self._types, "api_version": self._versions}
-        items = service.items_of(WEBHOOKS, caching=UNCACHED, choices=choices, defaults={"api_version": version})
-        super().__init__(Writes(items, self._apply))
+        defaults = {"api_version": version}
+        super().__init__(
+            service.items_of(WEBHOOKS, caching=UNCACHED, choices=choices, defaults=defaults, apply=self._apply)
+        )
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
@@ -223,11 +225,11 @@ class WebhookHandlers(SecretItemHandlers):
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change(id, _replace, self.writes.body(JSON))
+        return self._change(id, _replace, self.items.body(JSON))
 
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
-        patch = self.writes.body(MERGE_PATCH, JSON)
+        patch = self.items.body(MERGE_PATCH, JSON)
         unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
         return self._change(id, WEBHOOKS.merge, patch | unset)
 
@@ -313,7 +315,7 @@ class WebhookHandlers(SecretItemHandlers):
                 require_none(self._faults(now, pinned=was["api_version"]))
             return after
 
-        return self.writes.change(id, valid, sent)
+        return self.items.change(id, valid, sent)
 
     def _apply(self, transaction: Transaction, change: Change) -> None:
         """Store a change. Deliveries that wait are sent at once, if it may have repaired the webhook."""

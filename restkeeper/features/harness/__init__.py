@@ -38,8 +38,9 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
 
     def dispatch(environ: Any, start_response: Any) -> Any:
         path = environ.get("PATH_INFO", "")
-        if path.startswith(PREFIX) and (space := spaces.find(path.removeprefix(PREFIX).partition("/")[0])):
-            with suppress(NotFound):  # it was dropped at this moment
+        if path.startswith(PREFIX):
+            with suppress(NotFound):  # there is none, or it was dropped at this moment
+                space = spaces.find(path.removeprefix(PREFIX).partition("/")[0])
                 return space(_below(environ, f"{PREFIX}{space.id}"), start_response)
         if f"{path}/".startswith(f"{CONTROL}/"):
             return control(_below(environ, CONTROL), start_response)

@@ -152,11 +152,6 @@ class Control:
             routes.add_url_rule(rule, view_func=view, methods=[method])
         return routes
 
-    def _space(self, id: str) -> Space:
-        if (space := self._spaces.find(id)) is None:
-            raise NotFound("there is no such space: it was dropped, or is of another server")
-        return space
-
     @takes(body=NewSpaceSchema)
     @returns(SpaceSchema, Conflict, NotFound, status=201)
     def create_space(self, body: dict[str, Any]) -> dict[str, str]:
@@ -173,20 +168,20 @@ class Control:
     @returns(NotFound)
     def drop_space(self, id: str) -> dict[str, Any]:
         """End a space."""
-        self._spaces.drop(self._space(id))
+        self._spaces.drop(self._spaces.find(id))
         return {}
 
     @returns(NotFound)
     def reset_space(self, id: str) -> dict[str, Any]:
         """Make a space as new, and empty. Snapshots stay."""
-        self._spaces.renew(self._space(id))
+        self._spaces.renew(self._spaces.find(id))
         return {}
 
     @takes(body=SeedSchema)
     @returns(NotFound, Conflict)
     def seed_space(self, id: str, body: dict[str, Any]) -> dict[str, int]:
         """Add items, all or none. The response has how many of each collection."""
-        return self._seed(self._space(id), body["seed"])
+        return self._seed(self._spaces.find(id), body["seed"])
 
     def _seed(self, space: Space, data: dict[str, Any]) -> dict[str, int]:
         with self._spaces.using(space) as instance:
@@ -198,20 +193,20 @@ class Control:
     @returns(SnapshotSchema, NotFound, Conflict, status=201)
     def take_snapshot(self, id: str) -> dict[str, str]:
         """Keep the data of a space as they are."""
-        return {"name": self._space(id).snapshot()}
+        return {"name": self._spaces.find(id).snapshot()}
 
     @takes(body=SnapshotSchema)
     @returns(SnapshotSchema, NotFound)
     def restore_snapshot(self, id: str, body: dict[str, Any]) -> dict[str, str]:
         """Have the data of a snapshot again; the clock, faults and requests stay."""
-        self._space(id).restore(body["name"])
+        self._spaces.find(id).restore(body["name"])
         return body
 
     @takes(body=ClockSchema)
     @returns(ClockSchema, NotFound)
     def set_clock(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """Read, set, freeze or advance the time of a space. What webhooks get until then is sent."""
-        space = self._space(id)
+        space = self._spaces.find(id)
         with self._spaces.using(space) as instance:
             clock = instance.clock
             moment = body["now"].timestamp() if "now" in body else clock.time()
@@ -223,13 +218,13 @@ class Control:
     @returns(NotFound, Conflict)
     def add_fault(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """Add a fault. A request meets all of its delays until the first fault of another kind."""
-        self._space(id).faults.add(body)
+        self._spaces.find(id).faults.add(body)
         return {}
 
     @returns(NotFound)
     def clear_faults(self, id: str) -> dict[str, Any]:
         """Have no faults any more."""
-        self._space(id).faults.clear()
+        self._spaces.find(id).faults.clear()
         return {}
 
     @takes(query=RequestQuery)
@@ -237,13 +232,13 @@ class Control:
     def list_requests(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
         """The last requests to a space, the oldest first."""
         limit = query.pop("limit")
-        return list(self._space(id).journal.find(**query))[-limit:]
+        return list(self._spaces.find(id).journal.find(**query))[-limit:]
 
     @takes(query=DeliveryQuery)
     @returns(DeliverySchema(many=True), NotFound)
     def list_deliveries(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
         """Send what webhooks are to get, and return what they got, as soon as there is one."""
-        space = self._space(id)
+        space = self._spaces.find(id)
         with self._spaces.using(space):
             return space.catcher.wait(query["type"], query["within"])
 
@@ -251,7 +246,7 @@ class Control:
     @returns(ResponsesSchema, NotFound)
     def set_responses(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """What endpoints that are not on this machine respond to the next deliveries."""
-        space = self._space(id)
+        space = self._spaces.find(id)
         with self._spaces.using(space):
             space.catcher.respond(body["statuses"])
         return body

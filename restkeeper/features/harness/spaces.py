@@ -164,9 +164,11 @@ class Spaces:
         self._spaces: dict[str, Space] = {}
         self._spare = [Instance(make) for _ in range(SPARE)]
 
-    def find(self, id: str) -> Space | None:
-        """The space with this id."""
-        return self._spaces.get(id)
+    def find(self, id: str) -> Space:
+        """The space with this id. Raises NotFound."""
+        if (space := self._spaces.get(id)) is None:
+            raise NotFound("there is no such space: it was dropped, or is of another server")
+        return space
 
     def create(self, seed: int | None = None) -> Space:
         """A new, empty space. Raises Conflict for more than MOST_SPACES, and as `require_whole`."""

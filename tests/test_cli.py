@@ -2,10 +2,7 @@
 
 import csv
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +20,6 @@ from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.outbox import Event
 from restkeeper.web.application import Application
-from tests import stores
-from tests.live import ROOT
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.waiting import join
@@ -73,13 +68,6 @@ def items(app: Application) -> Any:
 
 def count(app: Application) -> int:
     return len(items(app))
-
-
-def command(folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Run `flask` as an operator does, on the store that tests.live serves in that folder."""
-    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": stores.url(f"sqlite:///{folder}/restkeeper.db")}
-    environ["FLASK_APP"] = "tests.shop"
-    return subprocess.Popen([sys.executable, "-m", "flask", *arguments], cwd=ROOT, env=environ, **options)
 
 
 @pytest.mark.parametrize("form", ["ndjson", "json", "csv"])

@@ -61,10 +61,9 @@ def check(strict: bool, today: datetime, window: int) -> None:
 
     A change that needs a person's judgement is shown, and does not fail the check.
     """
-    present, accepted = served_documents(Path.cwd()), _accepted(Path.cwd())
+    present, accepted, findings = _compared(today, window)
     if missing := sorted(present.keys() - accepted.keys()):
         raise click.ClickException(f"{FOLDER}/{missing[0]}.json does not exist; `restkeeper contract accept` writes it")
-    findings = _findings(accepted, present, today, window)
     new = [each for each in findings if each.severity is Severity.COMPATIBLE]
     for each in findings:
         if strict or each not in new:
@@ -84,8 +83,7 @@ def check(strict: bool, today: datetime, window: int) -> None:
 def accept(force: str | None, today: datetime, window: int) -> None:
     """Record what the service would serve as promised, and show what is new. Refused if a client could break."""
     folder = Path.cwd() / FOLDER
-    present, accepted = served_documents(Path.cwd()), _accepted(Path.cwd())
-    findings = _findings(accepted, present, today, window)
+    present, accepted, findings = _compared(today, window)
     for each in findings if accepted else ():
         click.echo(each.paragraph())
     broken = [each for each in findings if each.severity is Severity.BREAKING]
@@ -130,8 +128,9 @@ def _as_deployed(create: Callable[..., Any]) -> Any:
         raise Refused(str(error)) from None
 
 
-def _findings(accepted: dict[str, Json], present: dict[str, Json], today: datetime, window: int) -> list[Finding]:
-    """The findings of all versions. Raises Refused for a document that cannot be compared."""
+def _compared(today: datetime, window: int) -> tuple[dict[str, Json], dict[str, Json], list[Finding]]:
+    """The served and the accepted documents, and the findings of all versions. Raises Refused."""
+    present, accepted = served_documents(Path.cwd()), _accepted(Path.cwd())
     moved = accepted.keys() ^ present.keys()
     found = []
     for version in sorted(present.keys() - accepted.keys()) + list(accepted):
@@ -141,7 +140,7 @@ def _findings(accepted: dict[str, Json], present: dict[str, Json], today: dateti
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             wrong = "is no OpenAPI document that can be compared"  # no such document was ever accepted
             raise Refused(f"{FOLDER}/{version}.json {wrong}: {error}") from None
-    return found
+    return present, accepted, found
 
 
 def _accepted(folder: Path) -> dict[str, Json]:

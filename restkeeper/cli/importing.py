@@ -5,10 +5,8 @@ the store locked, for short times.
 """
 
 import hashlib
-import os
 import pickle
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -214,7 +212,7 @@ def id_at(digest: bytes, number: int) -> str:
 def _opened(file: str, service: Service) -> BinaryIO:
     """The file; for a pipe or a device, a temporary copy."""
     source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
-    if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+    if file != "-" and source.seekable():
         return source
     spool = tempfile.TemporaryFile(dir=service.location.folder)
     with source:

@@ -15,7 +15,6 @@ from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -173,9 +172,7 @@ class LiveServer:
             starting.callback(end, process, own_lifeline)
             self._running = starting.pop_all()
 
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -43,6 +44,7 @@ from contextlib import suppress
 from urllib.error import HTTPError
 from urllib.request import urlopen
 import pytest
+from restkeeper import LiveServer
 
 @pytest.fixture
 def read(api, pytestconfig):
@@ -64,6 +66,14 @@ def test_that_fails(api, read):
 def test_that_fails_without(api):
     api.drop()
     assert not "this one"
+
+@pytest.fixture
+def own(pytestconfig):
+    with LiveServer(pytestconfig.getini("restkeeper")) as server:
+        yield server
+
+def test_that_fails_with_its_own(own):
+    raise ValueError
 
 @pytest.mark.restkeeper({"users": []})
 def test_that_is_wrong(api):
@@ -186,17 +196,20 @@ def test_the_command(folder: Path, until_eof: bool) -> None:
 
 @pytest.mark.parametrize(("in_process", "workers"), [("false", "2"), ("true", "0")])
 def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str) -> None:
-    """In any project, in parallel, with the marker; a failed test shows its last requests."""
+    """In any project, in parallel, with the marker; a failed test shows its last requests, and its server's log."""
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.pytest.ini_options]\nrestkeeper = "{os.path.relpath(folder, tmp_path)}"\n'
         f"restkeeper_in_process = {in_process}\naddopts = '--strict-markers'\n"
     )
     (tmp_path / "test_it.py").write_text(TESTS)
-    running = run_tests(tmp_path, "-n", workers)
+    running = run_tests(tmp_path, "-rP", "-n", workers)
     output, _ = running.communicate(timeout=SECONDS)
-    assert "2 failed, 6 passed, 1 error" in output and "space() takes 1 positional argument" in output, output
+    assert "3 failed, 6 passed, 1 error" in output and "space() takes 1 positional argument" in output, output
     assert output.count("restkeeper requests of api") == 1 and "GET /users?limit=5 200\n" in output
     assert "GET /users?limit=none 400" in output and "must be" in output
+    logs = re.findall(r"-+ restkeeper log of (.*?) -+\n(.*?)\n[-=_]+ ", output, re.S)
+    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 3]
+    assert all("imported" in log for title, log in logs if title == "own" or in_process == "false")
     assert of_session(running.pid) == []
 
 

@@ -77,12 +77,6 @@ def test_a_post_can_have_an_id(client: FlaskClient) -> None:
     assert (other.status_code, pointers(other)) == (409, ["#/code"])
 
 
-def test_an_id_is_given_once_for_a_key(client: FlaskClient) -> None:
-    headers = {"Idempotency-Key": "one"}
-    first, again = (client.post("/tags", json={"id": "red"}, headers=headers) for _ in range(2))
-    assert (first.status_code, first.data) == (200, again.data) and again.headers["Idempotent-Replayed"] == "true"
-
-
 def test_an_id_must_be_possible_in_a_path(client: FlaskClient) -> None:
     """All faults of the request are told at once."""
     for id in ("", "x" * 65, ".", "..", "a b", "a/b", "ä", "a\n", 5, None, [], {}):

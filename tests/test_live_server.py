@@ -4,10 +4,7 @@ import json
 import os
 import re
 import select
-import signal
 import socket
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -22,33 +19,6 @@ from tests.live import ROOT
 from tests.processes import children, of_session
 from tests.waiting import SECONDS, until
 
-KILLED = """
-import sys
-from restkeeper import LiveServer
-with LiveServer(sys.argv[1]) as server:
-    print(server.url, flush=True)
-    sys.stdin.read()
-"""
-
-FAILING = """
-import pytest, restkeeper
-from urllib.request import urlopen
-
-def test_that_fails(restkeeper_server):
-    urlopen(restkeeper_server.url + "/healthz").close()
-    assert not "this one"
-
-@pytest.fixture
-def own():
-    with restkeeper.LiveServer() as server:
-        yield server
-
-def test_with_its_own(own):
-    raise ValueError
-
-def test_that_passes(restkeeper_server):
-    assert "this one"
-"""
 SERVICE = """
 import restkeeper
 
@@ -165,19 +135,6 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pyte
         assert has_ended(os.pidfd_open(int(pid.read_text())))
 
 
-def test_a_server_ends_with_its_parent() -> None:
-    command = [sys.executable, "-c", KILLED, str(ROOT)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as tests:
-        assert tests.stdout
-        url = tests.stdout.readline().strip()
-        server = os.pidfd_open(children(tests.pid)[0])
-        assert get(f"{url}/products") == []
-        tests.send_signal(signal.SIGKILL)
-    assert has_ended(server)
-    with pytest.raises(URLError, match="refused"):
-        get(url)
-
-
 def test_it_ends_at_once_with_all_that_it_has(tmp_path: Path) -> None:
     """Also while it answers a request: its store ends, too. What it has logged stays."""
     (tmp_path / "app.py").write_text(SLOW)
@@ -196,17 +153,3 @@ def test_it_ends_at_once_with_all_that_it_has(tmp_path: Path) -> None:
     until(lambda: of_session(master) == [])  # a process still ends when it has closed all
     assert not Path(folder).exists()
     assert f"waits in {folder}" in server.log
-
-
-def test_a_failed_test_shows_the_log_of_its_server(tmp_path: Path) -> None:
-    """Of the plugin's fixture and of one of its own; a test that passes shows none."""
-    (tmp_path / "app.py").write_text(SERVICE)
-    (tmp_path / "test_it.py").write_text(FAILING)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin", "-rP"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pytest", *options]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    logs = re.findall(r"-+ (restkeeper log.*?) -+\n(.*?)\n[-=_]+ ", done.stdout, re.S)
-    assert [title for title, _ in logs] == ["restkeeper log of restkeeper_server", "restkeeper log of own"]
-    assert ["/healthz" in log for _, log in logs] == [True, False]

@@ -272,4 +272,4 @@ class SecretItemHandlers(CollectionHandlers):
             return Prepared(reply, partial(store, record=record, secret=secret), before)
 
         once = items.hooks.idempotency(sent, secret=True)
-        return items.add(once, prepare) if id is None else items.write_once(once, prepare, lock=id)
+        return items.add(once, prepare) if id is None else items.write_once(once, prepare, id)

@@ -49,7 +49,8 @@ class Prepared(NamedTuple):
 
     `before` is the item from which it was computed: if that is not stored just so any more, it is computed again.
     `after` has the items to store, by what is before the names of their fields in a JSON Pointer, such as "3/". A PUT
-    `creates` one: if another one has created it meanwhile, this is computed again.
+    `creates` one: if another one has created it meanwhile, this is computed again. With `use_reserve` it is done also
+    on a disk that is almost full.
     """
 
     reply: Reply
@@ -57,6 +58,7 @@ class Prepared(NamedTuple):
     before: Record | None = None
     after: Mapping[str, Record] = {}  # noqa: RUF012 - never changed
     creates: bool = False
+    use_reserve: bool = False
 
 
 @dataclass(eq=False)
@@ -102,12 +104,12 @@ class Writes(Items):
         Raises NotFound, Forbidden and PreconditionFailed.
         """
         prepare = partial(self.prepare_change, id, change, sent, deadline=deadline_of(self.clock))
-        return self.write_once(IdempotencyRecord(), prepare, lock=id)
+        return self.write_once(IdempotencyRecord(), prepare, id)
 
     def delete(self, id: str) -> Reply:
         """Delete an item. Raises as `change`."""
         require_acceptable(JSON)
-        return self.write_once(IdempotencyRecord(), partial(self.prepare_delete, id), lock=id, use_reserve=True)
+        return self.write_once(IdempotencyRecord(), partial(self.prepare_delete, id), id)
 
     def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
         """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
@@ -187,7 +189,8 @@ class Writes(Items):
         except NotConvertible:
             body = before.body
         change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self._now()))
-        return Prepared(Reply(body, content_type=JSON), partial(self._apply, change=change), before)
+        work = partial(self._apply, change=change)
+        return Prepared(Reply(body, content_type=JSON), work, before, use_reserve=True)
 
     def prepare_action(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Prepared:
         """See `act`. What its function does with other items is done."""
@@ -290,7 +293,7 @@ class Writes(Items):
         if is_conditional():
             owner = self.access.visible_owner()
             prepare, lock = partial(self._prepare_if_match, prepare, owner), lock or owner
-        return self.write_once(once, prepare, lock=lock)
+        return self.write_once(once, prepare, lock)
 
     def _prepare_if_match(self, prepare: Callable[[], Prepared], owner: str | None) -> Prepared:
         prepared = prepare()
@@ -305,28 +308,16 @@ class Writes(Items):
 
         return prepared._replace(work=work)
 
-    def write_once(
-        self,
-        once: IdempotencyRecord,
-        prepare: Callable[[], Prepared],
-        *,
-        lock: str | None = None,
-        use_reserve: bool = False,
-    ) -> Reply:
+    def write_once(self, once: IdempotencyRecord, prepare: Callable[[], Prepared], lock: str | None) -> Reply:
         """Do what is prepared, in one transaction with its response; or return the response that is stored.
 
         Whatever takes long is prepared before the transaction, and again if others have changed the same since: under
         the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
         """
-        return self._locks.change(lock, partial(self._attempt, once, prepare, use_reserve, set()))
+        return self._locks.change(lock, partial(self._attempt, once, prepare, set()))
 
     def _attempt(
-        self,
-        once: IdempotencyRecord,
-        prepare: Callable[[], Prepared],
-        use_reserve: bool,
-        items: set[tuple[str, str]],
-        deadline: float,
+        self, once: IdempotencyRecord, prepare: Callable[[], Prepared], items: set[tuple[str, str]], deadline: float
     ) -> Reply:
         """See `write_once`; for `items` see `Transaction.lock`."""
         if (stored := once.find(self.store)) is not None:
@@ -343,7 +334,7 @@ class Writes(Items):
             return done(prepared, transaction)
 
         try:
-            return self.store.write(work, use_reserve=use_reserve, deadline=deadline)
+            return self.store.write(work, use_reserve=prepared.use_reserve, deadline=deadline)
         except DuplicateValue as error:
             if prepared.creates:
                 with suppress(NotFound):

@@ -64,14 +64,6 @@ class Writes:
         return self._write(work, **options)
 
 
-def test_existing_items_are_not_imported_again(app: Application, run: Run, tmp_path: Path) -> None:
-    """The repeated command finds each item, by its own id or by one from the file, in the file's order."""
-    file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)), {"name": "9", "id": "f"})
-    assert first_line(run(file)) == "imported 10 products"
-    assert first_line(run(file)) == "imported 0 products, 10 already there"
-    assert names(app)[:9] == [f"{n}" for n in range(9)] or names(app)[1:] == [f"{n}" for n in range(9)]
-
-
 def test_an_interrupted_import_can_be_continued(
     app: Application, store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,9 +16,8 @@ from click.testing import Result
 from restkeeper.app import stored_collections
 from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.errors import EventsExpired, StoreUnavailable
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Record
-from restkeeper.storage.outbox import Event, EventFilter
 from tests.live import ROOT
 from tests.shop import RESOURCES, create_app
 
@@ -30,10 +29,8 @@ connection = sqlite3.connect(sys.argv[1])
 print(*connection.execute("SELECT count(*) FROM items").fetchone(), flush=True)
 sys.stdin.read()
 """
-EVENT = Event("product.created", "products", "x", "2026-01-01", b"{}")
-NAMES = EventFilter(("products",))
 
-# Writes an item and an event, and ends like a killed process.
+# Writes an item, and ends like a killed process.
 CRASH = """\
 import os, sys
 from tests.test_restore import insert, opened
@@ -50,7 +47,7 @@ def opened(folder: Path | str) -> Store:
 def insert(store: Store, id: str) -> None:
     body = b'{"id":"%s","name":"x","version":1}' % id.encode()
     record = Record(id, 1, "2026-01-01T00:00:00.000000Z", "shape", body)
-    store.write(lambda transaction: (transaction.insert("products", record), transaction.record(EVENT)))
+    store.write(lambda transaction: transaction.insert("products", record))
 
 
 def ids(store: Store) -> list[str]:
@@ -117,22 +114,6 @@ def test_only_the_owner_can_read_a_restored_store(tmp_path: Path, backup: Path) 
     assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
     assert stat.S_IMODE((tmp_path / "store.db").stat().st_mode) == 0o600
     assert names(tmp_path) == {"store.db", "store.db-lock", "backup.db"}
-
-
-def test_each_restore_begins_a_new_history(tmp_path: Path, backup: Path) -> None:
-    """No ETag or cursor of the former history is valid in the new one, nor in another restore of the backup."""
-    epochs, cursors = set(), set()
-    for _ in range(3):
-        store = opened(tmp_path)
-        insert(store, "more")
-        epochs.add(store.epoch)
-        for cursor in cursors:
-            with pytest.raises(EventsExpired):
-                store.events(cursor, NAMES, 10)
-        cursors.add(store.last_event())
-        store.close()
-        assert restore(tmp_path, "--discard", str(backup)).exit_code == 0
-    assert len(epochs) == len(cursors) == 3
 
 
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:

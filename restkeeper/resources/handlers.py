@@ -78,13 +78,9 @@ CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransi
 
 
 class CollectionHandlers:
-    """The handlers of one collection; `others` are those that can refer to it, by name.
+    """The handlers of one collection; `others` are those that can refer to it, by name."""
 
-    All of them need what `needs` says, if that is given, see `auth.needs`.
-    """
-
-    def __init__(self, items: Writes, *, others: Mapping[str, Writes] | None = None, needs: str = "") -> None:
-        self.needs = needs
+    def __init__(self, items: Writes, *, others: Mapping[str, Writes] | None = None) -> None:
         self.items = items
         self.name = items.name
         self._others = others or {}
@@ -238,8 +234,7 @@ class ReferringHandlers(CollectionHandlers):
 class SecretItemHandlers(CollectionHandlers):
     """The handlers of a collection whose items have a secret: for admins."""
 
-    def __init__(self, items: Writes) -> None:
-        super().__init__(items, needs=ADMIN)
+    needs = ADMIN  # all of them, see `auth.needed_by`
 
     @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def read_item(self, id: str) -> Reply:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -199,7 +200,7 @@ def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
     assert first == "imported 3 products" and second.startswith("the store has ")
 
 
-def test_a_transaction_is_limited_in_time(store: Store) -> None:
+def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by number of items; each entry is written once, and none is read while the store is locked."""
     time, locked, done, pauses = [0.0], [False], [], []
 
@@ -223,8 +224,9 @@ def test_a_transaction_is_limited_in_time(store: Store) -> None:
         locked[0] = False
         return result
 
-    fake: Any = type("FakeStore", (), {"write": staticmethod(write)})
-    batches = list(in_batches(fake, entries(), each, now=lambda: time[0], pause=pause))
+    fake: Any = SimpleNamespace(write=write)
+    monkeypatch.setattr("restkeeper.cli.common.time", SimpleNamespace(monotonic=lambda: time[0], sleep=pause))
+    batches = list(in_batches(fake, entries(), each))
     assert {len(batch) for batch in batches} == {2}
     assert [number for batch in batches for number in batch] == done == list(range(3 * READ_AHEAD))
     assert len(pauses) == len(batches) and min(pauses) > 0

@@ -95,14 +95,7 @@ def progress_bar(label: str, length: int) -> Any:
     return click.progressbar(length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=steps)
 
 
-def in_batches(
-    store: Store,
-    entries: Iterable[T],
-    each: Callable[[Transaction, T], R],
-    *,
-    now: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> Iterator[list[R]]:
+def in_batches(store: Store, entries: Iterable[T], each: Callable[[Transaction, T], R]) -> Iterator[list[R]]:
     """Call `each` with every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
 
     No entry is read inside a transaction. Raises the errors of `Store.write`; earlier commits remain.
@@ -111,14 +104,14 @@ def in_batches(
     waiting: deque[T] = deque()
 
     def work(transaction: Transaction) -> list[R]:
-        end, done = now() + HOLD_SECONDS, []
+        end, done = time.monotonic() + HOLD_SECONDS, []
         while waiting:
             done.append(each(transaction, waiting.popleft()))
-            if now() >= end:
+            if time.monotonic() >= end:
                 break
         return done
 
     while waiting := deque(islice(entries, READ_AHEAD)):
         while waiting:
             yield store.write(work)
-            pause(PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)

@@ -89,11 +89,9 @@ class Writes(Items):
         def prepare() -> Prepared:
             complete()
             with self._alone(deadline):
-                if isinstance(sent, list):
-                    return self._prepare_several(sent, owner)
                 prepared = self.prepare_create(sent, owner)
-            path = f"{request.path}/{self.resource.shown(prepared.after[''].id)}"
-            prepared.reply.headers["Location"] = address_of(path)
+            if record := prepared.after.get(""):
+                prepared.reply.headers["Location"] = address_of(f"{request.path}/{self.resource.shown(record.id)}")
             return prepared
 
         return self.add(self.hooks.idempotency(sent), prepare)
@@ -129,29 +127,28 @@ class Writes(Items):
     # write among others in one `transaction`, read the item there, where it is locked.
 
     def prepare_create(
-        self, sent: JsonObject, owner: str | None = None, transaction: Transaction | None = None
+        self, sent: JsonObject | list[JsonObject], owner: str | None = None, transaction: Transaction | None = None
     ) -> Prepared:
-        """Create an item, of the `owner` that an admin names."""
-        ids = next_ids(self.resource, transaction or self.store, self.hooks.new_id, [sent])
-        record = self._new(sent, owner, ids[0])
-        return Prepared(self.represent(record), partial(self._insert, [record], ids), after={"": record})
-
-    def _prepare_several(self, sent: list[JsonObject], owner: str | None = None) -> Prepared:
-        """Create items, all or none."""
-        ids = next_ids(self.resource, self.store, self.hooks.new_id, sent)
+        """Create an item, of the `owner` that an admin names, or those of an array, all or none."""
+        several = sent if isinstance(sent, list) else [sent]
+        ids = next_ids(self.resource, transaction or self.store, self.hooks.new_id, several)
         records, faults = list[Record](), list[JsonObject]()
-        for number, each in in_turns(enumerate(sent), self.clock):
+        for number, each in in_turns(enumerate(several), self.clock):
             try:
                 records.append(self._new(each, owner, ids[number]))
             except ValidationFailed as error:
+                if several is not sent:
+                    raise
                 wrong: list[JsonObject] = error.members["errors"]
                 faults += [{**each, "pointer": f"#/{number}{each['pointer'].removeprefix('#')}"} for each in wrong]
                 if len(faults) > MOST_FAULTS:
                     break
         require_none(faults)
+        work = partial(self._insert, records, ids)
+        if several is not sent:
+            return Prepared(self.represent(records[0]), work, after={"": records[0]})
         body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
         reply = Reply(body, content_type=JSON, headers={"Cache-Control": self.caching})
-        work = partial(self._insert, records, ids)
         return Prepared(reply, work, after={f"{n}/": each for n, each in enumerate(records)})
 
     def prepare_change(

@@ -6,7 +6,6 @@ import pytest
 
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
-from restkeeper.features.idempotency import Idempotency
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Collection, StoredResponse
@@ -33,20 +32,6 @@ def record_events(store: Store, *items: str) -> None:
 
 def is_ready(store: Store, now: float) -> bool:
     return bool(store.subscriptions(["w"], now))
-
-
-def test_responses_behind_one_from_the_future_expire(store: Store) -> None:
-    """Any number of them is deleted in time or at once."""
-    idempotency = Idempotency(3600, now=lambda: NOW)
-    ages = [AHEAD] * 50 + [NOW - 3601] * 5 + [NOW - 1, NOW + 60]  # the last clock is a little ahead
-
-    def store_responses(transaction: Transaction) -> None:
-        for number, given in enumerate(ages):
-            transaction.store_response(b"%d" % number, StoredResponse(given, b""), expired_before=0.0)
-
-    store.write(store_responses)
-    swept = [store.write(lambda transaction: idempotency.sweep(transaction, 32)) for _ in range(4)]
-    assert swept == [32, 23, 0, 0]
 
 
 def test_events_behind_one_from_the_future_expire(store: Store) -> None:

@@ -9,7 +9,6 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
-from restkeeper.features.idempotency import Idempotency
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Key, Record, StoredResponse
 from restkeeper.web.application import Application
@@ -147,7 +146,7 @@ def test_expired_responses_are_deleted_by_new_ones(client: FlaskClient, post: Po
     store: Store = client.application.extensions["restkeeper"].store
 
     def sweep(most: int) -> int:
-        return store.write(lambda transaction: Idempotency(24 * 3600, now=clock.time).sweep(transaction, most))
+        return store.write(lambda transaction: transaction.sweep_responses(clock.now - 24 * 3600, most))
 
     for n in range(60):
         post(f"old-{n}")

@@ -10,7 +10,6 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.idempotency import Idempotency
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -76,7 +75,7 @@ def reap(every: int | None) -> None:
 def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
     """Delete what has expired, and print how much. It ends early if `is_stopping`."""
     config, now = service.config, service.clock.time()
-    idempotency = Idempotency(config.idempotency_ttl, now=service.clock.time)
+    ttl = config.idempotency_ttl
     before, latest = rfc3339(now - config.events_ttl), rfc3339(now + config.events_ttl)
 
     def sweep_all(sweep: Callable[[Transaction], int]) -> int:
@@ -87,7 +86,7 @@ def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
 
     responses = events = 0
     if "idempotency" in service.features:
-        responses = sweep_all(lambda transaction: idempotency.sweep(transaction, BATCH))
+        responses = sweep_all(lambda transaction: transaction.sweep_responses(now - ttl, BATCH, latest=now + ttl))
     if "events" in service.features:
         service.store.last_event()  # it gives all events an id, without which PostgreSQL sweeps none
         events = sweep_all(lambda transaction: transaction.sweep_events(before, BATCH, latest=latest))

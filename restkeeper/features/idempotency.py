@@ -129,11 +129,6 @@ class Idempotency:
             print_ = ""  # of what is not valid text, and never stored
         return _Keyed(id, print_, seal, now, now - self.seconds)
 
-    def sweep(self, transaction: Transaction, limit: int) -> int:
-        """Delete at most `limit` expired responses and return their number."""
-        now = self._now()
-        return transaction.sweep_responses(now - self.seconds, limit, latest=now + self.seconds)
-
 
 def response_key(request: Request, caller: str) -> bytes | None:
     """The id of the response that a request of this caller will look for; None without a valid idempotency key."""

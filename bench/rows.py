@@ -14,7 +14,7 @@ from restkeeper.resources import find_resources
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.postgresql.dialect import fields_of
-from restkeeper.storage.postgresql.expressions import indexes_of
+from restkeeper.storage.postgresql.migrations import indexes_of
 from restkeeper.web import exactjson
 
 BEGIN_MS = 1_767_225_600_000  # of the first item, 2026-01-01; the others follow, one in each millisecond

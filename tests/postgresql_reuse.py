@@ -11,8 +11,7 @@ import psycopg
 from psycopg import sql
 
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.postgresql.expressions import indexes_of
-from restkeeper.storage.postgresql.migrations.locks import TABLES
+from restkeeper.storage.postgresql.migrations import TABLES, indexes_of
 from restkeeper.storage.sql import MIGRATIONS
 from tests.postgresql_server import CUT, Databases
 

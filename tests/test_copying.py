@@ -25,10 +25,10 @@ from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Collection, Record, StoredResponse, StoredSchema
 from restkeeper.storage.location import Table
 from restkeeper.storage.outbox import Attempt, Event, EventFilter, Secret, parse_id
-from restkeeper.storage.postgresql import copying as postgresql_copying
-from restkeeper.storage.postgresql.copying import PostgresCopy, PostgresCopyable
+from restkeeper.storage.postgresql import store as postgresql_store
+from restkeeper.storage.postgresql.store import PostgresCopy, PostgresCopyable
+from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite import location as sqlite_location
-from restkeeper.storage.sqlite import lockfile
 from restkeeper.storage.sqlite.location import SqliteCopy, SqliteCopyable
 from tests.live import ROOT
 from tests.postgresql_server import Databases
@@ -48,7 +48,7 @@ NOW = 1_800_000_000.0
 STOPPED_COPY = """\
 import sys, threading
 from restkeeper.cli.main import main
-from restkeeper.storage.postgresql.copying import PostgresCopy
+from restkeeper.storage.postgresql.store import PostgresCopy
 from restkeeper.storage.sqlite.location import SqliteCopy
 
 def stopped(add):
@@ -269,7 +269,7 @@ class TestSource:
 
     def test_nobody_uses_it_meanwhile(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A program that starts is refused, and so is a new connection of one that runs."""
-        monkeypatch.setattr(lockfile, "SHARE_SECONDS", 0.1)
+        monkeypatch.setattr(file, "SHARE_SECONDS", 0.1)
         with locate(source).as_source(time), pytest.raises(StoreUnavailable, match="is being (restored or )?moved"):
             open_store(source, [THINGS])
         add(source, 10, 11)
@@ -292,7 +292,7 @@ class TestInterrupted:
         with subprocess.Popen(run, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout and process.stdout.readline() == "stopped\n"
-                monkeypatch.setattr(lockfile, "SHARE_SECONDS", 0.1)
+                monkeypatch.setattr(file, "SHARE_SECONDS", 0.1)
                 assert "is being restored or moved" in copy(source, url("sqlite")).output
             finally:
                 process.kill()
@@ -326,7 +326,7 @@ class TestInterrupted:
         target, before = url(kind), state(source)
         with monkeypatch.context() as patch:
             patch.setattr(sqlite_location, "sync", lambda path: os.open(f"{path}/none", os.O_RDONLY))
-            patch.setattr(postgresql_copying, "_NUMBERS", ("SELECT 1 / 0",))
+            patch.setattr(postgresql_store, "_NUMBERS", ("SELECT 1 / 0",))
             message = copy(source, target).output
         assert ("Not a directory" if kind == "sqlite" else "division by zero") in message
         assert not has_store(target)

@@ -11,7 +11,7 @@ import pytest
 from restkeeper.storage import Store
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import file
-from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.file import LockFile
 from tests.test_restore import crash, ids, insert, opened, restore
 
 
@@ -151,7 +151,7 @@ def test_the_check_of_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_opening_waits_for_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If that takes too long, the error says so."""
-    monkeypatch.setattr("restkeeper.storage.sqlite.lockfile.SHARE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.storage.sqlite.file.SHARE_SECONDS", 0.0)
     lock = LockFile(f"{tmp_path}/store.db")
     assert lock.try_exclusive()
     with pytest.raises(StoreUnavailable, match="is being restored"):

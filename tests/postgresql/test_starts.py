@@ -19,7 +19,6 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Sort, StoredSchema
 from restkeeper.storage.postgresql import limits, migrations
-from restkeeper.storage.postgresql.migrations import locks
 from tests.clock import SetClock
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases
@@ -118,8 +117,10 @@ def test_an_index_waits_for_a_long_transaction(url: str, caplog: pytest.LogCaptu
     assert len(dropped.result(SECONDS)) == len(THINGS.indexes) and not indexes(url)
 
 
-@pytest.mark.parametrize("lock", [locks.BUILDS, locks.MIGRATES])
-def test_a_wait_for_another_program_is_logged(url: str, lock: locks.Lock, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("lock", [migrations.BUILDS, migrations.MIGRATES])
+def test_a_wait_for_another_program_is_logged(
+    url: str, lock: migrations.Lock, caplog: pytest.LogCaptureFixture
+) -> None:
     """After some seconds and then rarely, with the process of the server that works for the other."""
     (old,) = open_all(url, [WITHOUT_INDEXES])
     clock, parallel = SetClock(), Parallel()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.file import LockFile
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
 from tests.live import ROOT
 from tests.sqlite.helpers import Clock, opened
@@ -72,7 +72,7 @@ assert names == ["second", "last"], names
 
 ASKING = """
 import sys
-from restkeeper.storage.sqlite.lockfile import LockFile
+from restkeeper.storage.sqlite.file import LockFile
 lock = LockFile(sys.argv[1])
 lock.start_waiting()
 print("asks", flush=True)
@@ -88,8 +88,7 @@ def test_a_check_for_waiters_is_no_waiter(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     lock = LockFile(path)
     script = (
-        "import sys; from restkeeper.storage.sqlite.lockfile import LockFile; "
-        "sys.exit(LockFile(sys.argv[1]).others_wait())"
+        "import sys; from restkeeper.storage.sqlite.file import LockFile; sys.exit(LockFile(sys.argv[1]).others_wait())"
     )
     for clock_reads in (False, True):
         if clock_reads:

@@ -19,7 +19,7 @@ import orjson
 import psycopg
 
 from restkeeper.storage.outbox import EventFilter
-from restkeeper.storage.postgresql.expressions import PostgresColumn, clean
+from restkeeper.storage.postgresql.queries import PostgresColumn, clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.sql import Dialect, Row
 

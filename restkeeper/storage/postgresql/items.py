@@ -20,9 +20,9 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Record, StoredResponse
 from restkeeper.storage.postgresql.dialect import DIALECT, cleaned, fields_of
-from restkeeper.storage.postgresql.expressions import clean
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import Outbox
+from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import NOT_FOUND, Registry, read_item, state_of
 from restkeeper.storage.sql import select_other_fingerprints

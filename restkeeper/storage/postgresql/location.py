@@ -49,16 +49,16 @@ class PostgresLocation:
         return Restored(_backend().renew(self._url), None, None)
 
     def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
-        return cast(AbstractContextManager[Copyable], _backend("copying").as_source(self._url, clock))
+        return cast(AbstractContextManager[Copyable], _backend().as_source(self._url, clock))
 
     def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
-        return cast(AbstractContextManager[Copy], _backend("copying").as_target(self._url, epoch, clock))
+        return cast(AbstractContextManager[Copy], _backend().as_target(self._url, epoch, clock))
 
 
-def _backend(module: str = "store") -> Any:
-    """A module of the backend. Raises StoreUnavailable if psycopg is not installed."""
+def _backend() -> Any:
+    """The module of the store. Raises StoreUnavailable if psycopg is not installed."""
     try:
-        return importlib.import_module(f"restkeeper.storage.postgresql.{module}")
+        return importlib.import_module("restkeeper.storage.postgresql.store")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_pool"):
             raise

@@ -14,30 +14,44 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 
+from restkeeper.clock import Clock
 from restkeeper.storage.base import Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Collection, Page, Query
-from restkeeper.storage.location import DEFAULTS, Options
+from restkeeper.storage.interface import POSITION, Collection, Page, Query
+from restkeeper.storage.location import DEFAULTS, Copy, Copyable, Options, Table
 from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
-from restkeeper.storage.postgresql import feed, limits
-from restkeeper.storage.postgresql.dialect import COLUMNS, PostgresDatabase, make_epoch, note_database, note_loss
-from restkeeper.storage.postgresql.expressions import unique_fields
+from restkeeper.storage.postgresql import limits
+from restkeeper.storage.postgresql.dialect import (
+    COLUMNS,
+    PostgresDatabase,
+    fields_of,
+    make_epoch,
+    note_database,
+    note_loss,
+)
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.items import PostgresTransaction, change_error
+from restkeeper.storage.postgresql.feed import find_events, number_all, sequence, sequence_all, sequence_inside
+from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
+    MIGRATES,
+    TABLES,
     drop_undeclared,
+    holding,
     is_empty,
     migrate,
     require_present,
     require_readable,
+    run_missing,
+    share,
+    unique_fields,
+    use_alone,
 )
-from restkeeper.storage.postgresql.migrations.locks import TABLES, share
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import find_page
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sql import is_search, is_sorted
+from restkeeper.storage.sql import Row, is_search, is_sorted
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -45,6 +59,7 @@ P = ParamSpec("P")
 SEQUENCED = 64  # changes of a process, after which it numbers events, so that no reader finds many without a number
 WAITED_SECONDS = 0.5  # for a connection or a lock, after which a write waits for locks for a shorter time
 SCANNED = 500  # records that a scan receives at a time
+COPIED = 200  # rows that a copy receives at a time
 
 _SCAN = f"""\
 SELECT
@@ -65,6 +80,18 @@ FROM counters
 GROUP BY collection
 HAVING sum(items) > 0
 ORDER BY collection"""
+
+# The columns that only PostgreSQL has, after the others.
+_OWN_COLUMNS = {"counters": ("shard",), "items": ("fields", "folded"), "events": ("seq",)}
+
+# After rows with numbers were added: the newest event, and the next number of each kind.
+_NUMBERS = (
+    "UPDATE feed SET newest = (SELECT coalesce(max(position), 0) FROM events)",
+    *(
+        f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"  # noqa: S608
+        for table, column in (("schemas", "number"), ("items", POSITION), ("events", "seq"), ("deliveries", "id"))
+    ),
+)
 
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
 
@@ -127,12 +154,12 @@ class PostgresStore(Store):
 
     def last_event(self) -> str:
         with self._parts.session() as session:
-            return self._note(newest_id(PostgresDatabase(session), partial(feed.sequence_all, session)))
+            return self._note(newest_id(PostgresDatabase(session), partial(sequence_all, session)))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         with self._parts.session() as session:
             load_schemas = partial(self._load_schemas, session)
-            find = partial(feed.find_events, session, after, filter, limit, load_schemas)
+            find = partial(find_events, session, after, filter, limit, load_schemas)
             try:
                 found = find()
             except EventsExpired:
@@ -156,7 +183,7 @@ class PostgresStore(Store):
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         with self._parts.session() as session:
-            feed.number_all(session)
+            number_all(session)
             return find_subscriptions(PostgresDatabase(session), active, now)
 
     def _read(self, read: Callable[Concatenate[PostgresDatabase, P], T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -208,7 +235,7 @@ class PostgresStore(Store):
             if self._changes >= SEQUENCED:
                 self._changes = 0
                 with suppress(psycopg.Error):  # the change is stored; readers number events, too
-                    self._seen = max(self._seen, feed.sequence(session, waits=False)[1])
+                    self._seen = max(self._seen, sequence(session, waits=False)[1])
         return result
 
     def _spooled(self, collection: str) -> IO[bytes]:
@@ -268,3 +295,96 @@ def _connected(url: str, *, is_long: bool = False) -> Iterator[Session]:
             yield session
         except psycopg.Error as error:
             raise store_error(error) from error
+
+
+class PostgresCopyable(Copyable):
+    """See `location.Copyable`."""
+
+    def __init__(self, session: Session, epoch: str, moved_to: str = "") -> None:
+        super().__init__(PostgresDatabase(session), epoch, moved_to)
+        self._session = session
+
+    def rows(self, table: Table) -> Iterator[Row]:
+        self._session.flush()
+        with self._session.cursor("copy", binary=True) as cursor:
+            cursor.itersize = COPIED
+            yield from cursor.execute(table.query)
+
+    def end(self, moved_to: str) -> None:
+        self._session.change("UPDATE store SET moved_to = %s", (moved_to,))
+        self._session.commit()
+
+
+class PostgresCopy(PostgresCopyable, Copy):
+    """See `location.Copy`."""
+
+    def add(self, table: Table, rows: Iterable[Row]) -> None:
+        columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))
+        with self._session.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row((*row, *_own_values(table, row)))
+
+    def finish(self) -> None:
+        for statement in _NUMBERS:
+            self._session.change(statement)
+        for (collection,) in self._session.rows("SELECT collection FROM counters"):
+            self._session.change(CREATE_COUNTERS, (collection,))
+        self._session.change(f"ANALYZE {', '.join(TABLES)}")
+
+
+def _own_values(table: Table, row: Row) -> Row:
+    """The values of the columns that only PostgreSQL has."""
+    match table.name:
+        case "counters":
+            return (0,)
+        case "items":
+            return fields_of(row[6])
+        case "events":
+            return row[:1]
+    return ()
+
+
+@contextmanager
+def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
+    """See `location.Location`. Each connection of a program that uses the store has the lock USES, shared."""
+    with _copying(url) as session:
+        if is_empty(session):
+            raise StoreUnavailable("there is no store in the database")
+        use_alone(session)
+        ((moved_to,),) = session.rows("SELECT moved_to FROM store")
+        if not moved_to:
+            migrate(session, (), clock)
+        session.begin()
+        session.change(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
+        sequence_inside(session)
+        yield PostgresCopyable(session, epoch_of(PostgresDatabase(session)), moved_to)
+
+
+@contextmanager
+def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopy]:
+    """See `location.Location`. All of the copy is one transaction; programs that start meanwhile wait for its end."""
+    with _copying(url) as session:
+        if not is_empty(session):
+            raise StoreUnavailable("the database has a store already: name an empty one")
+        with holding(session, MIGRATES, clock):
+            session.begin()
+            try:
+                if not is_empty(session):  # another program was first
+                    raise StoreUnavailable("the database has a store already: name an empty one")
+                run_missing(session)
+                session.change("UPDATE store SET epoch = %s", (epoch,))
+                yield PostgresCopy(session, epoch)
+                session.commit()
+            finally:
+                session.undo()  # before the lock is released, which an aborted transaction could not do
+
+
+@contextmanager
+def _copying(url: str) -> Iterator[Session]:
+    """A connection that may wait for the other store, also in a transaction."""
+    with closing(connect(url, is_long=True)) as session:
+        try:
+            session.change("SET idle_in_transaction_session_timeout = 0")
+            yield session
+        except psycopg.Error as error:
+            raise StoreUnavailable(f"the store cannot be copied: {first_line(error)}") from error

@@ -18,8 +18,19 @@ from restkeeper.storage.location import Copy, Copyable, Options, Restored, Table
 from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import Row
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema, translated
-from restkeeper.storage.sqlite.file import MAGIC, create_private, damage_of, log_size, opened_file, size_of, sync
-from restkeeper.storage.sqlite.lockfile import LockFile, give_to_owner_of, require_regular, require_unused
+from restkeeper.storage.sqlite.file import (
+    MAGIC,
+    LockFile,
+    create_private,
+    damage_of,
+    give_to_owner_of,
+    log_size,
+    opened_file,
+    require_regular,
+    require_unused,
+    size_of,
+    sync,
+)
 from restkeeper.storage.sqlite.migrations import migrate, require_writable, run_missing
 from restkeeper.storage.sqlite.store import SqliteStore
 

@@ -32,6 +32,7 @@ from restkeeper.storage.sqlite.connection import (
     translated,
 )
 from restkeeper.storage.sqlite.file import (
+    LockFile,
     StoreFile,
     can_grow,
     create_private,
@@ -41,7 +42,6 @@ from restkeeper.storage.sqlite.file import (
     size_of,
 )
 from restkeeper.storage.sqlite.items import find_events, find_other_fingerprints
-from restkeeper.storage.sqlite.lockfile import LockFile
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
 from restkeeper.storage.sqlite.queries import COLUMNS, find_page
 from restkeeper.storage.sqlite.search import Searches

@@ -29,9 +29,8 @@ from restkeeper.storage.sqlite.connection import (
     make_epoch,
     store_error,
 )
-from restkeeper.storage.sqlite.file import StoreFile, size_of
+from restkeeper.storage.sqlite.file import LockFile, StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
-from restkeeper.storage.sqlite.lockfile import LockFile
 
 T = TypeVar("T")
 

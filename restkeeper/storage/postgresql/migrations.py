@@ -1,0 +1,376 @@
+"""The tables of a store in PostgreSQL, the indexes that the collections declare, and their schemas.
+
+Migrations run in one transaction; indexes are built after it and one by one, while others read and write (`CREATE INDEX
+CONCURRENTLY`). Those of a new store are created with its tables, which is faster.
+
+A request queues behind a statement that waits for a lock of its table, even if it would get its own lock at once. So a
+migration waits for locks for less time than a request notices, and tries again after a pause, in which requests run.
+What a start itself waits for is logged.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+import psycopg
+from psycopg.errors import DeadlockDetected, LockNotAvailable
+
+from restkeeper.clock import Clock
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Collection, Index
+from restkeeper.storage.postgresql import limits
+from restkeeper.storage.postgresql.dialect import DIALECT, PostgresDatabase, note_database
+from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
+from restkeeper.storage.postgresql.queries import PostgresColumn
+from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.records import is_registered, register
+from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_current, require_known
+
+TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
+
+_USE_TABLES = "relation IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)"
+_HAVE_ADVISORY = "locktype = 'advisory' AND (classid::bigint << 32) + objid::bigint = %s"
+
+# The sessions that have a lock, the oldest transactions first; a prepared one has no session. Of those of other users
+# only the pid and the name are visible, unless this one has the role pg_read_all_stats.
+_HOLDERS = """\
+SELECT
+    pid,
+    coalesce(nullif(application_name, ''), backend_type, 'unknown'),
+    state,
+    extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start))::float8
+FROM (
+    SELECT DISTINCT pid
+    FROM pg_locks
+    WHERE granted AND pid IS DISTINCT FROM pg_backend_pid()
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND {}
+) AS holders LEFT JOIN pg_stat_activity USING (pid)
+ORDER BY coalesce(xact_start, backend_start) NULLS FIRST
+LIMIT 3"""
+
+_TABLES = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL"
+
+# PostgreSQL cancels an autovacuum only for a transaction that has waited for it for `deadlock_timeout` (1 s). In less
+# than twice that time, no deadlock with an index that is built ends that one in place of the migration.
+_LIMIT_TO_VACUUM = """\
+SELECT set_config('lock_timeout', least(1.5 * setting::int, 10000)::int::text, true)
+FROM pg_settings
+WHERE name = 'deadlock_timeout'"""
+
+LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
+
+log = logging.getLogger("restkeeper.start")  # is enabled also where the service is only tried (`server/settings.py`)
+
+
+class Lock(NamedTuple):
+    """An advisory lock, which one program has at a time, for a task."""
+
+    key: int
+    task: str
+
+
+MIGRATES = Lock(0x7265737463, "migrates this store")
+BUILDS = Lock(0x7265737462, "builds indexes")
+USES = Lock(0x7265737475, "uses this store")  # shared, by each connection; a copy has it alone
+
+
+class _Wait:
+    """A wait that is logged after some seconds, and then rarely."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._due = self._since + limits.QUIET_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        return self._clock.monotonic() - self._since
+
+    def note(self, message: str, holders: Callable[[], str]) -> None:
+        """Log why it waits, unless that was done lately."""
+        if (now := self._clock.monotonic()) >= self._due:
+            self._due = now + limits.LOG_SECONDS
+            log.warning("waits for %s: %s", message, holders())
+
+
+@contextmanager
+def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
+    """Meanwhile no other program has the lock.
+
+    It asks for it again and again: whoever builds an index would wait for the end of a statement that waits.
+    """
+    wait = _Wait(clock)
+    while session.row("SELECT pg_try_advisory_lock(%s)", (lock.key,)) != (True,):
+        wait.note(f"another program, which {lock.task}", lambda: _holders(session, _HAVE_ADVISORY, lock.key))
+        clock.sleep(limits.OTHERS_SECONDS)
+    try:
+        yield
+    finally:
+        if not session.closed:  # or the server has released it
+            session.row("SELECT pg_advisory_unlock(%s)", (lock.key,))
+
+
+def share(session: Session) -> None:
+    """Use the store with this connection, until it is closed. Raises StoreUnavailable if it is being moved."""
+    if session.row("SELECT pg_try_advisory_lock_shared(%s)", (USES.key,)) != (True,):
+        raise StoreUnavailable("the store is being moved to another one")
+
+
+def use_alone(session: Session) -> None:
+    """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it."""
+    if session.row("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != (True,):
+        users = _holders(session, _HAVE_ADVISORY, USES.key)
+        raise StoreUnavailable(
+            f"the store is in use: stop the service, its delivery workers and all commands first; it is used by {users}"
+        )
+
+
+def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> None:
+    """Do some work in a transaction, while no other program migrates.
+
+    If others have locks that it needs, it is done again, until limits.MIGRATION_SECONDS have passed; then nothing is
+    changed. Raises StoreUnavailable.
+    """
+    with holding(session, MIGRATES, clock):
+        wait = _Wait(clock)
+        while True:
+            session.begin()
+            try:
+                work()
+                session.commit()
+                return
+            except (LockNotAvailable, DeadlockDetected) as caught:
+                error = caught
+            finally:
+                session.undo()
+            if wait.seconds >= limits.MIGRATION_SECONDS:
+                detail = f"the store cannot be migrated: others used its tables for {limits.MIGRATION_SECONDS:.0f} s"
+                remedy = "wait until they have ended, or end them by pg_terminate_backend, and start again"
+                raise StoreUnavailable(detail, reason=f"{holders_of_tables(session)}; {remedy}") from error
+            wait.note("transactions that use its tables", lambda: holders_of_tables(session))
+            clock.sleep(limits.MIGRATION_PAUSE_SECONDS)
+
+
+def lock_briefly(session: Session) -> None:
+    """Let the rest of a transaction change tables, and wait for a moment only for each lock.
+
+    Before, it waits for others that vacuum or change a table, in a way that requests do not wait for.
+    """
+    present = [name for (name,) in session.rows(_TABLES, (list(TABLES),))]
+    session.rows(_LIMIT_TO_VACUUM)
+    session.change(f"LOCK TABLE {', '.join(present)} IN SHARE UPDATE EXCLUSIVE MODE")
+    session.change(f"SET LOCAL lock_timeout = {limits.MIGRATION_LOCK_SECONDS * 1000:.0f}")
+
+
+@contextmanager
+def waiting_for_any_time(session: Session) -> Iterator[None]:
+    """Statements wait for locks for any time, which is for those that nobody else waits for."""
+    before = session.rows("SELECT current_setting('lock_timeout')")[0]
+    session.change("SET lock_timeout = 0")
+    try:
+        yield
+    finally:
+        if not session.closed:
+            session.rows("SELECT set_config('lock_timeout', %s, false)", before)
+
+
+def holders_of_tables(session: Session) -> str:
+    """The open transactions that have used tables of the store, the oldest three."""
+    return _holders(session, _USE_TABLES, list(TABLES))
+
+
+def _holders(session: Session, condition: str, parameter: int | Sequence[str]) -> str:
+    found = []
+    for pid, name, state, seconds in session.rows(_HOLDERS.format(condition), (parameter,)):
+        about = f"{name}, {state}, for {seconds:.0f} s" if state else name
+        found.append("a prepared transaction (see pg_prepared_xacts)" if pid is None else f"pid {pid} ({about})")
+    return ", ".join(found) or "none at this moment"
+
+
+_INDEXES = """\
+SELECT
+    relname::text,
+    indisvalid
+FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+WHERE indrelid = 'items'::regclass AND starts_with(relname::text, %s)"""
+
+
+def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
+    """Run the migrations that are missing, register the schemas, and build the indexes.
+
+    A start that is refused changes nothing but indexes, so that the program before can start again. Raises
+    StoreUnavailable as `require_readable`, `register` and `migrate_alone`.
+    """
+    if _migration_of(session) < len(MIGRATIONS):
+        with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
+            migrate_alone(session, partial(_complete, session, collections), clock)
+    elif not all(_is_declared(session, each) for each in collections):
+        migrate_alone(session, partial(_complete, session, collections), clock)
+    require_readable(session)
+    with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
+        note_database(session)
+    _build_indexes(session, collections, clock)
+
+
+def _complete(session: Session, collections: Sequence[Collection]) -> None:
+    """Create what is missing but the indexes, of a new store these as well.
+
+    The schemas are registered before migrations lock the tables, as that can read all items.
+    """
+    if is_new := is_empty(session):  # and nobody writes yet
+        run_missing(session)
+    require_readable(session)  # a newer program can have been first
+    for collection in collections:
+        register(PostgresDatabase(session), collection)
+        session.change(CREATE_COUNTERS, (collection.name,))
+        if is_new:
+            for statement in indexes_of(collection).values():
+                session.queue(statement.replace(" CONCURRENTLY", "", 1))
+    run_missing(session)
+
+
+def require_readable(session: Session) -> None:
+    """Raises StoreUnavailable if this program may not use the store.
+
+    A newer program has migrated it so that this one cannot work with it, or it was moved to another one.
+    """
+    migration, oldest, moved_to = session.rows("SELECT migration, oldest, moved_to FROM store")[0]
+    require_known(migration, oldest, len(MIGRATIONS))
+    require_current(moved_to)
+
+
+def require_present(session: Session) -> None:
+    """As `require_readable`; also raises StoreUnavailable if migrations are missing."""
+    if (migration := _migration_of(session)) < len(MIGRATIONS):
+        raise StoreUnavailable(f"the store has migration {migration}, this program needs {len(MIGRATIONS)}")
+    require_readable(session)
+
+
+def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
+    """Drop the indexes of these collections that they do not declare; return their names."""
+    names = [name for each in collections for name in _present(session, each) if name not in indexes_of(each)]
+    with holding(session, BUILDS, clock), waiting_for_any_time(session):
+        for name in names:
+            log.info("deletes the index %s; this waits for: %s", name, holders_of_tables(session))
+            session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+    return names
+
+
+def is_empty(session: Session) -> bool:
+    """Whether the database has no store.
+
+    It reads the catalog: to_regclass would not see a table that was made while this transaction waited for its turn.
+    """
+    return session.row("SELECT 1 FROM pg_class WHERE relname = 'store' AND pg_table_is_visible(oid)") is None
+
+
+def _migration_of(session: Session) -> int:
+    """The number of migrations that the store has; 0 in an empty database."""
+    if is_empty(session):
+        return 0
+    row = session.row("SELECT migration FROM store")
+    return int(row[0]) if row else 0
+
+
+def run_missing(session: Session) -> None:
+    """Run the migrations that are missing, in the transaction that is open."""
+    present = _migration_of(session)
+    if 0 < present < len(MIGRATIONS):
+        lock_briefly(session)
+    for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
+        script = DIALECT.script(migration)
+        oldest = oldest_of(script)
+        session.execute(script.encode())  # without parameters it may have several statements
+        session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
+
+
+def _is_declared(session: Session, collection: Collection) -> bool:
+    counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
+    return counted == (SHARDS,) and is_registered(PostgresDatabase(session), collection)
+
+
+def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:
+    """Build what is missing, and again what was interrupted."""
+    missing = [
+        (each, name, statement)
+        for each in collections
+        for present in [_present(session, each)]
+        for name, statement in indexes_of(each).items()
+        if not present.get(name)
+    ]
+    if not missing:
+        return
+    with holding(session, BUILDS, clock), waiting_for_any_time(session):
+        for collection, name, statement in missing:
+            found = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
+            if found == (True,):
+                continue  # another program has built it meanwhile
+            if found:
+                session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+            holders = holders_of_tables(session)
+            log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
+            try:
+                session.change(statement)
+            except psycopg.errors.UniqueViolation as error:
+                session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+                field = unique_fields(collection)[name]
+                message = f"some items of {collection.name} have the same {field}, which must be unique"
+                raise StoreUnavailable(message) from error
+
+
+def _present(session: Session, collection: Collection) -> dict[str, bool]:
+    """The indexes of a collection: name to whether it is complete."""
+    return dict(session.rows(_INDEXES, (index_prefix(collection),)))
+
+
+def index_prefix(collection: Collection) -> str:
+    """The prefix of the names of a collection's indexes; names of collections and fields have no dot."""
+    return f"items.{_short(collection.name)}."
+
+
+def indexes_of(collection: Collection) -> dict[str, str]:
+    """The declared indexes: name to CREATE statement. A name has a digest of the definition, so it never changes."""
+    of_collection = f"collection = {literal(collection.name)}"
+    found = [_index(collection, index) for index in collection.indexes]
+    if collection.owned:
+        found.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
+    if condition := of_other_revision(collection):
+        found.append(("revision", False, f"(fingerprint) WHERE {condition}"))
+    return dict(_named(collection, *each) for each in found)
+
+
+def unique_fields(collection: Collection) -> dict[str, str]:
+    """The fields of the unique indexes, by the names of the indexes."""
+    return {
+        _named(collection, *_index(collection, index))[0]: index.field for index in collection.indexes if index.unique
+    }
+
+
+def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
+    indexed = PostgresColumn.of(collection, index.field)
+    where = f"collection = {literal(collection.name)}"
+    if indexed.field.is_many:
+        return index.field, False, f"USING gin (({indexed.values}) jsonb_path_ops) WHERE {where}"
+    if not index.unique:
+        return index.field, False, f"({indexed.order}, id) WHERE {where}"
+    where += f" AND {indexed.value} IS NOT NULL" if indexed.field.nullable else ""
+    return index.field, True, f"({indexed.unique}) WHERE {where}"
+
+
+def _named(collection: Collection, suffix: str, is_unique: bool, definition: str) -> tuple[str, str]:
+    name = f"{index_prefix(collection)}{_short(suffix)}.{_digest(definition)}"
+    unique = "UNIQUE " if is_unique else ""
+    return name, f'CREATE {unique}INDEX CONCURRENTLY IF NOT EXISTS "{name}" ON items {definition}'
+
+
+def _short(name: str) -> str:
+    """A name, or the beginning and a digest of a long one."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=4).hexdigest()

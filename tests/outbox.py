@@ -1,7 +1,7 @@
 """Common operations of tests on events and deliveries."""
 
 from restkeeper.storage.base import Store
-from restkeeper.storage.outbox import Attempt, Delivery, Event, EventFilter, Secret
+from restkeeper.storage.interface import Attempt, Delivery, Event, EventFilter, Secret
 
 THINGS = EventFilter(("things",))
 SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))

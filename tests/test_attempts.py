@@ -7,7 +7,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from restkeeper.features.webhooks.handlers import new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
-from restkeeper.storage.outbox import Attempt, Delivery, StoredEvent
+from restkeeper.storage.interface import Attempt, Delivery, StoredEvent
 
 BODY = '{"word": "größer"}'.encode()
 SECRET = new_secret()

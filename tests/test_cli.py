@@ -17,8 +17,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Record, StoredResponse
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.interface import Event, Record, StoredResponse
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS

@@ -8,8 +8,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Collection, StoredResponse
-from restkeeper.storage.outbox import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Event
+from restkeeper.storage.interface import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Collection, Event, StoredResponse
 from tests import outbox
 from tests.outbox import lease, settle
 from tests.shop import create_app

@@ -22,9 +22,18 @@ from restkeeper.service import service_of
 from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.interface import Collection, Record, StoredResponse, StoredSchema
+from restkeeper.storage.interface import (
+    Attempt,
+    Collection,
+    Event,
+    EventFilter,
+    Record,
+    Secret,
+    StoredResponse,
+    StoredSchema,
+    parse_id,
+)
 from restkeeper.storage.location import Table
-from restkeeper.storage.outbox import Attempt, Event, EventFilter, Secret, parse_id
 from restkeeper.storage.postgresql import store as postgresql_store
 from restkeeper.storage.postgresql.store import PostgresCopy, PostgresCopyable
 from restkeeper.storage.sqlite import file

@@ -22,7 +22,7 @@ from restkeeper.features.webhooks.deliverer import (
     Deliverer,
 )
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.interface import Event
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.waiting import join, until

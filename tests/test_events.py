@@ -14,7 +14,7 @@ from restkeeper.features.events.types import enveloped
 from restkeeper.features.keys import CREDENTIALS
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.outbox import MOST_EXAMINED, Event, StoredEvent
+from restkeeper.storage.interface import MOST_EXAMINED, Event, StoredEvent
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.callers import ADMIN, key, make_key

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Query
-from restkeeper.storage.outbox import Event, EventFilter
+from restkeeper.storage.interface import Event, EventFilter, Query
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.things import OTHERS, THINGS, record
 

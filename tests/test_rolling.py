@@ -14,8 +14,7 @@ from restkeeper.resources.evolution import Add, Rename, Step
 from restkeeper.resources.representation import ItemLimits
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
-from restkeeper.storage.interface import Index, Record
-from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.interface import EventFilter, Index, Record
 from tests.shop import create_app
 from tests.test_stored import resource
 

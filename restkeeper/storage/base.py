@@ -17,7 +17,7 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 import orjson
 
 from restkeeper.clock import Clock
-from restkeeper.storage.deliveries import Deliveries, read_log
+from restkeeper.storage.deliveries import Deliveries, find_subscriptions, newest_id, read_log
 from restkeeper.storage.errors import (
     ReferenceMissing,
     StoreBusy,
@@ -30,8 +30,12 @@ from restkeeper.storage.interface import (
     ALL,
     POSITION,
     Collection,
+    Event,
+    EventFilter,
+    Events,
     Found,
     Key,
+    LogEntry,
     Page,
     Query,
     Record,
@@ -39,8 +43,8 @@ from restkeeper.storage.interface import (
     Scalar,
     StoredResponse,
     StoredSchema,
+    Subscription,
 )
-from restkeeper.storage.outbox import Event, EventFilter, Events, LogEntry, Subscription
 from restkeeper.storage.records import (
     Registry,
     find_others,
@@ -50,7 +54,7 @@ from restkeeper.storage.records import (
     require_epoch,
     state_of,
 )
-from restkeeper.storage.sql import Database, count_groups, is_search, literal, rows_about, select_other_fingerprints
+from restkeeper.storage.sql import Database, is_search, literal, rows_about, select_other_fingerprints
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -112,12 +116,12 @@ class Transaction(Deliveries):
         """Delete the record. Raises RecordNotFound."""
         self._change(_DELETE, {"collection": collection, "id": id}, adds=-1)
 
-    @abstractmethod
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         """Return a record; with `lock` it is locked until this transaction ends.
 
         Raises RecordNotFound, after which the transaction continues.
         """
+        return read_item(self._database, self._registry, collection, id)
 
     @abstractmethod
     def require(self, collection: str, record: Record) -> None:
@@ -136,12 +140,12 @@ class Transaction(Deliveries):
         locks it in the order: no two transactions wait for each other.
         """
 
-    @abstractmethod
     def change_token(self, collection: str) -> str:
         """As `Store.change_token`, with the changes of this transaction.
 
         The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
+        return state_of(self._database, collection)[0]
 
     @abstractmethod
     def other_fingerprints(self, collection: str) -> list[str]:
@@ -308,7 +312,14 @@ class Store(ABC):
         They are at most so many, the most frequent first.
         """
         declared = self._collections[collection]
-        return self._search(partial(count_groups, collection=declared, query=query, most=most), declared, query)
+
+        def count(database: Database) -> list[tuple[Any, int]]:
+            value = database.columns.of(declared, query.sort[0].field).value
+            statement = f"SELECT {value}, count(*) {{items}} GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {{most}}"
+            rows = rows_about(database, statement, declared, query, most)
+            return [(database.columns.plain(each), number) for each, number in rows]
+
+        return self._search(count, declared, query)
 
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
@@ -391,9 +402,9 @@ class Store(ABC):
         item. A backward query has the items nearest to its start.
         """
 
-    @abstractmethod
     def last_event(self) -> str:
         """Return the id of the newest event; without events, the id before the first. It is cheap."""
+        return self._read(newest_id)
 
     @abstractmethod
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
@@ -403,12 +414,12 @@ class Store(ABC):
         EventsExpired if this store does not have that event, or the one after it (any more).
         """
 
-    @abstractmethod
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         """Return the subscriptions that have work; of webhooks that are not `active`, manual deliveries only.
 
         A pause that an endpoint requested ends after LONGEST_PAUSE at most.
         """
+        return self._read(find_subscriptions, active, now)
 
     @abstractmethod
     def write(

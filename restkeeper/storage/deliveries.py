@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from restkeeper.storage.errors import EventsExpired, RecordNotFound
-from restkeeper.storage.outbox import (
+from restkeeper.storage.interface import (
     LONGEST_DELAY,
     LONGEST_LEASE,
     LONGEST_PAUSE,
@@ -256,19 +256,19 @@ class Stretch(NamedTuple):
     rows: Sequence[Row]  # see `stored_event`
 
 
-def newest_id(database: Database, number: Callable[[], None] = lambda: None) -> str:
+def newest_id(database: Database, number: Callable[[Any], None] | None = None) -> str:
     """See `base.Store.last_event`. `number` gives committed events that have no position theirs."""
     ((is_unnumbered, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
-    if is_unnumbered:
-        number()
+    if is_unnumbered and number:
+        number(database)
         ((_, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
     if not epoch:
         raise EpochMissing
     return id_of(newest, origin or epoch)
 
 
-def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], None]) -> Events:
-    """See `base.Store.events`. `load_schemas` gets the collection and the fingerprint of each event."""
+def events_of(stretch: Stretch, after: str, database: Database, registry: Registry) -> Events:
+    """See `base.Store.events`."""
     position, origin = parse_id(after)
     oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
     if not epoch:
@@ -280,7 +280,7 @@ def events_of(stretch: Stretch, after: str, load_schemas: Callable[[str, str], N
         )
     found = [stored_event(*row) for row in rows]
     for event in found:
-        load_schemas(event.collection, event.fingerprint)
+        registry.load_schemas(database, event.collection, event.fingerprint)
     return Events(found, id_of(end, end_origin or epoch), end < newest)
 
 

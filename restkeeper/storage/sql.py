@@ -15,8 +15,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import POSITION, Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
-from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.interface import (
+    POSITION,
+    Collection,
+    EventFilter,
+    Field,
+    Filter,
+    Kind,
+    Op,
+    Page,
+    Query,
+    Scalar,
+    Sort,
+)
 
 Row = tuple[Any, ...]
 
@@ -299,13 +310,6 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
     if query.search:
         values["search"] = kind.text(query.search.casefold())
     return values
-
-
-def count_groups(database: Database, collection: Collection, query: Query, most: int) -> list[tuple[Any, int]]:
-    """See `base.Store.groups`."""
-    value = database.columns.of(collection, query.sort[0].field).value
-    statement = f"SELECT {value}, count(*) {{items}} GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {{most}}"
-    return [(database.columns.plain(each), n) for each, n in rows_about(database, statement, collection, query, most)]
 
 
 def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:

@@ -42,7 +42,7 @@ class Held(PostgresStore):
 
     def rows(self, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         with self.session() as session:
-            return session.rows(statement, parameters)
+            return session.fetch(statement, parameters)
 
     def wait_until_blocked(self) -> None:
         """Wait until one transaction waits for another."""

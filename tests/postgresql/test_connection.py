@@ -75,12 +75,12 @@ def test_a_caller_uses_at_most_half_of_the_connections(url: str, connected: Conn
         with pytest.raises(StoreUnavailable, match="your other requests use 2 connections"):
             used_by("one", connections, stack, soon())
         for _ in range(MOST // 2):
-            assert used_by("other", connections, stack, soon(SECONDS)).row("SELECT 1") == (1,)
+            assert used_by("other", connections, stack, soon(SECONDS)).fetch("SELECT 1") == [(1,)]
         with pytest.raises(StoreUnavailable, match="other requests use all 4 connections"):
             used_by("third", connections, stack, soon())
         assert count(url) == MOST
     with connections.session(deadline=soon(SECONDS)) as session:
-        assert session.row("SELECT 1") == (1,)
+        assert session.fetch("SELECT 1") == [(1,)]
 
 
 def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_statement_ends_in_time(url: str, connected: Connect, monkeypatch: pyt
         for statement in ("SELECT pg_sleep(30)", "SELECT * FROM things"):
             start = time.monotonic()
             with pytest.raises(StoreUnavailable), connections.session() as session:
-                session.rows(statement)
+                session.fetch(statement)
             assert time.monotonic() - start < limits.LOCK_SECONDS
 
 
@@ -147,9 +147,9 @@ def test_an_idle_transaction_is_ended(url: str, connected: Connect, monkeypatch:
     connections = connected(url)
     with pytest.raises(StoreUnavailable), connections.session() as session:
         session.begin()
-        session.rows("SELECT 1")
+        session.fetch("SELECT 1")
         until(lambda: count(url, "idle in transaction%") == 0)
-        session.rows("SELECT 1")
+        session.fetch("SELECT 1")
 
 
 def test_a_transaction_is_limited_in_time(url: str, connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_a_transaction_is_limited_in_time(url: str, connected: Connect, monkeypa
     with pytest.raises(StoreUnavailable), connections.session() as session:
         session.begin()
         while True:
-            session.rows("SELECT pg_sleep(0.02)")
+            session.fetch("SELECT pg_sleep(0.02)")
     assert time.monotonic() - start < SECONDS / 2
 
 
@@ -214,7 +214,7 @@ def test_connections_that_the_server_closed_are_replaced_at_once(connected: Conn
         start = time.monotonic()
         with ExitStack() as stack:
             for name in ("one", "one", "other", "other"):
-                assert used_by(name, connections, stack, soon(SECONDS)).row("SELECT 1") == (1,)
+                assert used_by(name, connections, stack, soon(SECONDS)).fetch("SELECT 1") == [(1,)]
         assert time.monotonic() - start < limits.ANSWER_SECONDS - 0.5
         connections.close()
 
@@ -222,14 +222,14 @@ def test_connections_that_the_server_closed_are_replaced_at_once(connected: Conn
 def seconds_to_fail(connections: Connections) -> float:
     start = time.monotonic()
     with pytest.raises(StoreUnavailable), connections.session() as session:
-        session.rows("SELECT 1")
+        session.fetch("SELECT 1")
     return time.monotonic() - start
 
 
 def works(connections: Connections) -> bool:
     try:
         with connections.session() as session:
-            return session.row("SELECT 1") == (1,)
+            return session.fetch("SELECT 1") == [(1,)]
     except StoreUnavailable:
         return False
 
@@ -256,7 +256,7 @@ def test_an_error_of_the_server_is_one_of_the_store(
     with pytest.raises(kind, match=detail) as raised, connections.session() as session:
         session.begin()
         try:
-            session.change(raising)
+            session.apply(raising)
         finally:
             session.undo()
     assert raised.value.__cause__ is None
@@ -271,7 +271,7 @@ def test_a_full_disk_is_logged_as_what_it_is(
     failures._logged.clear()
     text = 'could not write to file "base/1": No space left on device'
     with pytest.raises(StoreFull), connected(url).session() as session:
-        session.rows(f"DO $$ BEGIN RAISE EXCEPTION '{text}' USING errcode = '{code}'; END $$")
+        session.fetch(f"DO $$ BEGIN RAISE EXCEPTION '{text}' USING errcode = '{code}'; END $$")
     assert of_us(caplog) == [f"requests get 507: {text}"]
 
 

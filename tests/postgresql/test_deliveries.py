@@ -3,7 +3,7 @@
 import pytest
 
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.outbox import Attempt, Delivery
+from restkeeper.storage.interface import Attempt, Delivery
 from tests.outbox import LONG, THINGS, all_of, event, lease, queue, settle, subscribe
 from tests.postgresql.helpers import Held, Parallel
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 import psycopg
 import pytest
 
-from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.postgresql import feed
-from restkeeper.storage.postgresql.feed import Outbox
+from restkeeper.storage.postgresql.items import PostgresTransaction
 from restkeeper.storage.records import Registry
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
 from tests.postgresql.helpers import Held, Parallel
@@ -29,13 +29,12 @@ def write(outbox: Held, number: int) -> None:
     for _ in range(CHANGES):
         with outbox.session() as session:
             session.begin()
-            transaction = Outbox(session, Registry([]))
+            transaction = PostgresTransaction(session, Registry([]), {})
             for item in sorted(chance.sample("abc"[:ITEMS], chance.randint(1, 2))):
-                row = session.row(
+                ((version,),) = session.fetch(
                     "UPDATE versions SET version = version + 1 WHERE item = %s RETURNING version", (item,)
                 )
-                assert row is not None
-                transaction.record(event(item, data=str(row[0]).encode()))
+                transaction.record(event(item, data=str(version).encode()))
             session.flush()
             if chance.random() < 0.2:
                 session.undo()
@@ -64,8 +63,8 @@ def number_until(outbox: Held, is_end: threading.Event) -> None:
 def test_nothing_is_skipped_or_inverted(outbox: Held) -> None:
     """Two readers that poll beside many writers, rollbacks and rival sequencers read every event once, in order."""
     with outbox.session() as session:
-        session.change("CREATE TABLE versions (item text PRIMARY KEY, version bigint NOT NULL)")
-        session.change("INSERT INTO versions SELECT item, 0 FROM unnest(ARRAY['a', 'b', 'c']) AS item")
+        session.apply("CREATE TABLE versions (item text PRIMARY KEY, version bigint NOT NULL)")
+        session.apply("INSERT INTO versions SELECT item, 0 FROM unnest(ARRAY['a', 'b', 'c']) AS item")
     is_end, helpers, writers = threading.Event(), Parallel(), Parallel()
     try:
         start = outbox.last_event()  # before the writers: a thread can begin late
@@ -94,7 +93,7 @@ def test_an_open_transaction_delays_its_own_events_only(outbox: Held) -> None:
     """The events of others are read meanwhile; its own are read after its commit, after the others."""
     with outbox.transaction() as late:
         late.record(event("late"))
-        late._session.flush()
+        late._database.flush()
         outbox.record("a", "b")
         assert items_of(outbox) == ["a", "b"]
         last = outbox.last_event()
@@ -107,7 +106,7 @@ def test_an_open_transaction_outlives_a_sweep(outbox: Held) -> None:
     """Its old event is not deleted with others of its time, also if they have a higher number."""
     with outbox.transaction() as late:
         late.record(event("late"))
-        late._session.flush()
+        late._database.flush()
         outbox.record("a", "b")
         last = outbox.last_event()
         assert outbox.write(lambda transaction: transaction.sweep_events("2027", 10)) == 1
@@ -136,10 +135,10 @@ def test_a_failed_run_changes_nothing(outbox: Held) -> None:
     """The connection can be used after it, and the next run numbers the events."""
     outbox.record("a")
     with outbox.session() as session:
-        session.change("ALTER TABLE feed ADD CHECK (newest = 0)")
+        session.apply("ALTER TABLE feed ADD CHECK (newest = 0)")
         with pytest.raises(psycopg.errors.CheckViolation):
             feed.sequence(session)
-        session.change("ALTER TABLE feed DROP CONSTRAINT feed_newest_check")
+        session.apply("ALTER TABLE feed DROP CONSTRAINT feed_newest_check")
         assert feed.sequence(session)[0] == 1
 
 
@@ -158,7 +157,7 @@ def test_a_subscription_begins_with_its_commit(outbox: Held) -> None:
     """What was committed before is not delivered, numbered or not; what was open then is delivered."""
     with outbox.transaction() as late:
         late.record(event("late"))
-        late._session.flush()
+        late._database.flush()
         outbox.record("before")
         outbox.write(lambda transaction: transaction.subscribe("w", SECRETS))
     outbox.record("after")

@@ -40,7 +40,7 @@ class Held:
     def _hold(self, work: Callable[[Any], T], **options: Any) -> T:
         def held(transaction: Any) -> T:
             result = work(transaction)
-            transaction._session.flush()
+            transaction._database.flush()
             self._reached.set()
             assert self._released.wait(SECONDS)
             return result
@@ -227,7 +227,7 @@ def test_the_names_that_are_locked_are_limited(url: str) -> None:
         for n in range(count):
             with suppress(RecordNotFound):
                 transaction.read("things", f"{n}")
-        ((found,),) = transaction._session.rows(LOCKS)  # type: ignore[attr-defined]
+        ((found,),) = transaction._database.fetch(LOCKS)  # type: ignore[attr-defined]
         return int(found)
 
     none, few, most, again = (store.write(partial(work, count=count)) for count in (0, 3, MOST_LOCKED_NAMES + 5, 0))

@@ -10,8 +10,18 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Field, Filter, Index, Kind, Op, Record, StoredSchema
-from restkeeper.storage.outbox import Event
+from restkeeper.storage.interface import (
+    MOST_SCHEMAS,
+    Collection,
+    Event,
+    Field,
+    Filter,
+    Index,
+    Kind,
+    Op,
+    Record,
+    StoredSchema,
+)
 from restkeeper.storage.sql import literal, select_other_fingerprints
 from restkeeper.storage.sqlite.queries import SqliteColumn
 from tests.things import FIELDS, ids, insert, open_store, record

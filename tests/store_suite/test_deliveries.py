@@ -4,7 +4,7 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.outbox import EventFilter, Secret
+from restkeeper.storage.interface import EventFilter, Secret
 from tests.outbox import LONG, SECRETS, THINGS, all_of, event, lease, queue, record, settle, subscribe
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, EventFilter
+from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter
 from tests.outbox import THINGS, all_of, event, lease, queue, record, subscribe
 from tests.waiting import join
 

@@ -7,8 +7,19 @@ import pytest
 
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue
-from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Sort, StoredSchema
-from restkeeper.storage.outbox import Event, EventFilter
+from restkeeper.storage.interface import (
+    Collection,
+    Event,
+    EventFilter,
+    Field,
+    Filter,
+    Index,
+    Kind,
+    Op,
+    Query,
+    Sort,
+    StoredSchema,
+)
 from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
 
 

@@ -41,7 +41,7 @@ from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.outbox import EVENT_ID, Event, EventFilter, Events, is_event_id
+from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, is_event_id
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import ADMIN, KNOWN, caller, caller_keys, lacking, needs
 from restkeeper.web.exactjson import JSON, require_acceptable

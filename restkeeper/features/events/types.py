@@ -11,8 +11,7 @@ from restkeeper.errors import NotConvertible
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
-from restkeeper.storage.interface import Record
-from restkeeper.storage.outbox import EVENT_ID, StoredEvent
+from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
 from restkeeper.web import exactjson
 from restkeeper.web.operations import EXAMPLE_TIME, Contribution, Description, JsonSchema, filled, returned, texts_in
 

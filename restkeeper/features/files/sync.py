@@ -28,8 +28,7 @@ from restkeeper.resources.unit import item_of, use_ids
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired, RecordNotFound, StoreError
-from restkeeper.storage.interface import Record
-from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.interface import EventFilter, Record
 from restkeeper.web.exactjson import Buffer
 
 T = TypeVar("T")

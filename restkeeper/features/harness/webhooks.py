@@ -18,8 +18,7 @@ from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
 from restkeeper.net import is_loopback
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Query
-from restkeeper.storage.outbox import EventFilter, Secret
+from restkeeper.storage.interface import EventFilter, Query, Secret
 from restkeeper.web import exactjson
 
 CATCHER = "https://webhooks.test/"  # of the webhook that a space has for a test that waits without one

@@ -17,7 +17,7 @@ from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandler
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.service import Service, mount
-from restkeeper.storage.outbox import EVENT_ID, StoredEvent
+from restkeeper.storage.interface import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
 from restkeeper.web.exactjson import JSON
 from restkeeper.web.operations import Contribution, Description, JsonSchema, media, returned, texts_in

@@ -22,7 +22,7 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
-from restkeeper.storage.outbox import Attempt, Delivery, EventFilter, StoredEvent, Subscription
+from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread
 ENDPOINT_AT_ONCE = 8  # of these to one endpoint

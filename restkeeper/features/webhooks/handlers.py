@@ -29,8 +29,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Index, Record
-from restkeeper.storage.outbox import Event, LogEntry, Secret
+from restkeeper.storage.interface import Event, Index, LogEntry, Record, Secret
 from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
 from restkeeper.web.exactjson import JSON, MERGE_PATCH, require_acceptable, require_none

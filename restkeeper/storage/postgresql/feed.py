@@ -1,4 +1,4 @@
-"""Events in PostgreSQL: the sequencer, which gives each committed one its position, reading, and recording.
+"""The feed of events in PostgreSQL: the sequencer, which gives each committed event its position, and reading.
 
 What the outbox has in all databases is in `storage/deliveries.py`.
 
@@ -8,22 +8,14 @@ committed before, numbers the events without a position in the order of `seq`. R
 gap, and nothing is inserted before what they have read. A transaction that stays open delays its own events only.
 """
 
-from collections.abc import Callable
-
-from restkeeper.storage.base import row_of
-from restkeeper.storage.deliveries import Deliveries, Stretch, events_of
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
-from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED, PostgresDatabase
+from restkeeper.storage.deliveries import Stretch, events_of
+from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
+from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import Registry
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
-
-_RECORD = """\
-INSERT INTO events
-    (type, collection, item, at, data, owner, fingerprint, removed)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
 _WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
 LOCK_FEED = "SELECT newest FROM feed FOR UPDATE"
@@ -110,8 +102,8 @@ def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> 
     try:
         if not waits:
             session.queue(_WAIT_FOR_NOBODY)
-        ((newest,),) = session.rows(LOCK_FEED)
-        numbered = session.change(NUMBER, {"limit": limit})
+        ((newest,),) = session.fetch(LOCK_FEED)
+        numbered = session.apply(NUMBER, {"limit": limit})
         session.commit()
     finally:
         session.undo()
@@ -120,8 +112,8 @@ def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> 
 
 def sequence_inside(session: Session) -> None:
     """Number all events that are committed now, inside a transaction: nobody else numbers any until its end."""
-    session.rows(LOCK_FEED)
-    while session.change(NUMBER, {"limit": NUMBERED}) == NUMBERED:
+    session.fetch(LOCK_FEED)
+    while session.apply(NUMBER, {"limit": NUMBERED}) == NUMBERED:
         pass
 
 
@@ -132,48 +124,17 @@ def sequence_all(session: Session, limit: int = NUMBERED) -> None:
             return
 
 
-def number_all(session: Session) -> None:
-    """Number all committed events, if there is one without a position."""
-    if session.rows(f"SELECT {IS_UNNUMBERED}") == [(True,)]:
-        sequence_all(session)
-
-
-def find_events(
-    session: Session, after: str, filter: EventFilter, limit: int, load_schemas: Callable[[str, str], None]
-) -> Events:
+def find_events(session: Session, after: str, filter: EventFilter, limit: int, registry: Registry) -> Events:
     """See `deliveries.events_of`."""
     position, _ = parse_id(after)
     wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
-    wanted |= PostgresDatabase(session).parameters_of(filter)
-    rows = session.rows(_SELECT, wanted)
+    wanted |= session.parameters_of(filter)
+    rows = session.fetch(_SELECT, wanted)
     if rows[0][0]:
         sequence_all(session)
-        rows = session.rows(_SELECT, wanted)
+        rows = session.fetch(_SELECT, wanted)
     stretch = Stretch._make((*rows[0][1:7], [row[7:-1] for row in rows if row[7] is not None]))
     if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
         end, end_origin, *_ = stretch.rows[-1]
         stretch = stretch._replace(end=end, end_origin=end_origin)
-    return events_of(stretch, after, load_schemas)
-
-
-class Outbox(Deliveries):
-    """See `Deliveries`."""
-
-    def __init__(self, session: Session, registry: Registry) -> None:
-        self._session = session
-        self._database = PostgresDatabase(session)
-        self._registry = registry
-
-    def record(self, event: Event) -> None:
-        self._session.queue(_RECORD, row_of(event))
-
-    def _record_now(self, event: Event) -> tuple[int, str]:
-        """See `Deliveries`. Earlier events of its item come before it; the sequencer waits until the end."""
-        ((seq,),) = self._session.rows(f"{_RECORD} RETURNING seq", row_of(event))
-        self._session.queue(LOCK_FEED)
-        self._session.queue(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
-        ((position, origin),) = self._session.rows("SELECT position, origin FROM events WHERE seq = %s", (seq,))
-        return position, origin
-
-    def _number_all(self) -> None:
-        sequence_inside(self._session)
+    return events_of(stretch, after, session, registry)

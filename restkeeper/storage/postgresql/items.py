@@ -1,4 +1,4 @@
-"""Items, responses and counters in PostgreSQL."""
+"""Items, responses, counters and new events in PostgreSQL."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.base import Transaction, values_of
+from restkeeper.storage.base import Transaction, row_of, values_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -18,13 +18,13 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Record, StoredResponse
+from restkeeper.storage.interface import Event, Record, StoredResponse
 from restkeeper.storage.postgresql.dialect import DIALECT, cleaned, fields_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
-from restkeeper.storage.postgresql.feed import Outbox
+from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import NOT_FOUND, Registry, read_item, state_of
+from restkeeper.storage.records import NOT_FOUND, Registry, read_item
 from restkeeper.storage.sql import select_other_fingerprints
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
@@ -93,14 +93,22 @@ ON CONFLICT (collection, shard) DO UPDATE SET
     items = counters.items + excluded.items,
     changes = counters.changes + excluded.changes"""  # noqa: S608 - a constant
 
+_RECORD = """\
+INSERT INTO events
+    (type, collection, item, at, data, owner, fingerprint, removed)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
+
 _LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
 
-class PostgresTransaction(Outbox, Transaction):
+class PostgresTransaction(Transaction):
     """See `base.Transaction`. Changes are made together, before the next read or at the end."""
 
+    _database: Session
+
     def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
-        super().__init__(session, registry)
+        self._database = session
+        self._registry = registry
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
@@ -122,7 +130,7 @@ class PostgresTransaction(Outbox, Transaction):
             if lock and order is not None and ("", name) not in order:
                 if sum(not each for each, _ in order) < MOST_LOCKED_NAMES:
                     order.add(("", name))
-                    if self._session.rows(_TRY_NAME, (name,)) != [(True,)]:
+                    if self._database.fetch(_TRY_NAME, (name,)) != [(True,)]:
                         raise StoreContended(OTHERS) from None
             raise
         if lock:
@@ -140,31 +148,31 @@ class PostgresTransaction(Outbox, Transaction):
 
     def require(self, collection: str, record: Record) -> None:
         same = cleaned(values_of(collection, record))
-        self._session.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
+        self._database.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
         self._keeps_order(collection, record.id)
 
     def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
         for id, refusal in missing.items():
             if (collection, id) not in self._locked:
-                self._session.queue(_PRESENT, (collection, clean(id)), refusal=refusal)
+                self._database.queue(_PRESENT, (collection, clean(id)), refusal=refusal)
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         if names := [id for collection, id in items if not collection]:
-            self._session.queue(_LOCK_NAMES, (names,))
+            self._database.queue(_LOCK_NAMES, (names,))
         if items:
-            self._session.queue(_LOCK, [*map(list, zip(*items, strict=True))])
+            self._database.queue(_LOCK, [*map(list, zip(*items, strict=True))])
         self._order, self._last = items, max(items, default=("", ""))
 
     def change_token(self, collection: str) -> str:
-        self._session.queue(_LOCK_COUNTERS, (collection,))
+        self._database.queue(_LOCK_COUNTERS, (collection,))
         self._store_counters()
-        return state_of(self._database, collection)[0]
+        return super().change_token(collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
         if (declared := self._registry.collections.get(collection)) is None:
             return []
-        rows = self._session.rows if self._counted else self._session.rows_before
+        rows = self._database.fetch if self._counted else self._database.fetch_before
         found = [fingerprint for (fingerprint,) in rows(select_other_fingerprints(declared))]
         self._registry.load_schemas(self._database, collection, *found)
         return found
@@ -176,7 +184,7 @@ class PostgresTransaction(Outbox, Transaction):
             values["fields"], values["folded"] = fields_of(item["body"])
         key = item["collection"], item["id"]
         refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
-        self._session.queue(DIALECT[statement], values, refusal=refusal)
+        self._database.queue(DIALECT[statement], values, refusal=refusal)
         if adds < 0:
             self._locked.discard(key)
         counted, changes = self._counted.get(key[0], (0, 0))
@@ -184,16 +192,30 @@ class PostgresTransaction(Outbox, Transaction):
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         refusal = ResponseStored("the response to this request is stored")
-        self._session.queue(_STORE_RESPONSE, (id, *response, expired_before), refusal=refusal)
+        self._database.queue(_STORE_RESPONSE, (id, *response, expired_before), refusal=refusal)
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
-        return self._session.change(_SWEEP, {"before": before, "limit": limit, "latest": latest})
+        return self._database.apply(_SWEEP, {"before": before, "limit": limit, "latest": latest})
+
+    def record(self, event: Event) -> None:
+        self._database.queue(_RECORD, row_of(event))
+
+    def _record_now(self, event: Event) -> tuple[int, str]:
+        """Earlier events of its item come before it; the sequencer waits until the end."""
+        ((seq,),) = self._database.fetch(f"{_RECORD} RETURNING seq", row_of(event))
+        self._database.queue(LOCK_FEED)
+        self._database.queue(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
+        ((position, origin),) = self._database.fetch("SELECT position, origin FROM events WHERE seq = %s", (seq,))
+        return position, origin
+
+    def _number_all(self) -> None:
+        sequence_inside(self._database)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         counted, locked = self._counted.copy(), self._locked.copy()
         try:
-            with self._session.savepoint():
+            with self._database.savepoint():
                 yield
         except BaseException as error:
             self._counted, self._locked = counted, locked
@@ -204,12 +226,12 @@ class PostgresTransaction(Outbox, Transaction):
     def finish(self) -> None:
         """Commit. The counters come last: nobody waits for them for longer than a commit."""
         self._store_counters()
-        self._session.commit()
+        self._database.commit()
 
     def _store_counters(self) -> None:
         """Store what was counted, in the order of the collections, in which all transactions lock their rows."""
         for collection, counted in sorted(self._counted.items()):
-            self._session.queue(_STORE_COUNTERS, (collection, *counted))
+            self._database.queue(_STORE_COUNTERS, (collection, *counted))
         self._counted.clear()
 
 

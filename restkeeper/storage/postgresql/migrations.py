@@ -6,6 +6,17 @@ CONCURRENTLY`). Those of a new store are created with its tables, which is faste
 A request queues behind a statement that waits for a lock of its table, even if it would get its own lock at once. So a
 migration waits for locks for less time than a request notices, and tries again after a pause, in which requests run.
 What a start itself waits for is logged.
+
+The epoch: a random text that distinguishes a database and its present history from every other.
+
+A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
+another epoch. The store keeps, beside the epoch, the database where it was made: its number, the start of its server,
+which is another one on every server and after files were put back, and the reset of its statistics, which a recovery
+after a crash makes, as it can lose what was committed asynchronously. All users may read these. A new connection that
+finds another one sets a new epoch. A process that has seen an event which the database does not have any more, or
+whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the same
+database. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients their
+cached responses.
 """
 
 import logging
@@ -22,7 +33,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, Index
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import DIALECT, PostgresDatabase, note_database
+from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session
@@ -52,6 +63,8 @@ FROM (
 ORDER BY coalesce(xact_start, backend_start) NULLS FIRST
 LIMIT 3"""
 
+_IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+
 _TABLES = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL"
 
 # PostgreSQL cancels an autovacuum only for a transaction that has waited for it for `deadlock_timeout` (1 s). In less
@@ -62,6 +75,24 @@ FROM pg_settings
 WHERE name = 'deadlock_timeout'"""
 
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
+
+_DATABASE = """\
+SELECT concat_ws(
+    '/',
+    (SELECT oid FROM pg_database WHERE datname = current_database()),
+    extract(epoch FROM pg_postmaster_start_time()),
+    (SELECT extract(epoch FROM stats_reset) FROM pg_stat_bgwriter)
+)"""
+
+_MOVE = f"""\
+UPDATE store SET
+    epoch = CASE WHEN database = '' THEN epoch ELSE {NEW_EPOCH} END,
+    database = %(database)s
+WHERE database <> %(database)s"""  # noqa: S608 - a constant expression
+
+_RENEW = f"""\
+UPDATE store SET epoch = {NEW_EPOCH}
+WHERE (SELECT newest FROM feed) < %(seen)s AND epoch = %(known)s"""  # noqa: S608 - likewise
 
 log = logging.getLogger("restkeeper.start")  # is enabled also where the service is only tried (`server/settings.py`)
 
@@ -104,25 +135,25 @@ def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
     It asks for it again and again: whoever builds an index would wait for the end of a statement that waits.
     """
     wait = _Wait(clock)
-    while session.row("SELECT pg_try_advisory_lock(%s)", (lock.key,)) != (True,):
+    while session.fetch("SELECT pg_try_advisory_lock(%s)", (lock.key,)) != [(True,)]:
         wait.note(f"another program, which {lock.task}", lambda: _holders(session, _HAVE_ADVISORY, lock.key))
         clock.sleep(limits.OTHERS_SECONDS)
     try:
         yield
     finally:
         if not session.closed:  # or the server has released it
-            session.row("SELECT pg_advisory_unlock(%s)", (lock.key,))
+            session.fetch("SELECT pg_advisory_unlock(%s)", (lock.key,))
 
 
 def share(session: Session) -> None:
     """Use the store with this connection, until it is closed. Raises StoreUnavailable if it is being moved."""
-    if session.row("SELECT pg_try_advisory_lock_shared(%s)", (USES.key,)) != (True,):
+    if session.fetch("SELECT pg_try_advisory_lock_shared(%s)", (USES.key,)) != [(True,)]:
         raise StoreUnavailable("the store is being moved to another one")
 
 
 def use_alone(session: Session) -> None:
     """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it."""
-    if session.row("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != (True,):
+    if session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
         users = _holders(session, _HAVE_ADVISORY, USES.key)
         raise StoreUnavailable(
             f"the store is in use: stop the service, its delivery workers and all commands first; it is used by {users}"
@@ -160,22 +191,22 @@ def lock_briefly(session: Session) -> None:
 
     Before, it waits for others that vacuum or change a table, in a way that requests do not wait for.
     """
-    present = [name for (name,) in session.rows(_TABLES, (list(TABLES),))]
-    session.rows(_LIMIT_TO_VACUUM)
-    session.change(f"LOCK TABLE {', '.join(present)} IN SHARE UPDATE EXCLUSIVE MODE")
-    session.change(f"SET LOCAL lock_timeout = {limits.MIGRATION_LOCK_SECONDS * 1000:.0f}")
+    present = [name for (name,) in session.fetch(_TABLES, (list(TABLES),))]
+    session.fetch(_LIMIT_TO_VACUUM)
+    session.apply(f"LOCK TABLE {', '.join(present)} IN SHARE UPDATE EXCLUSIVE MODE")
+    session.apply(f"SET LOCAL lock_timeout = {limits.MIGRATION_LOCK_SECONDS * 1000:.0f}")
 
 
 @contextmanager
 def waiting_for_any_time(session: Session) -> Iterator[None]:
     """Statements wait for locks for any time, which is for those that nobody else waits for."""
-    before = session.rows("SELECT current_setting('lock_timeout')")[0]
-    session.change("SET lock_timeout = 0")
+    before = session.fetch("SELECT current_setting('lock_timeout')")[0]
+    session.apply("SET lock_timeout = 0")
     try:
         yield
     finally:
         if not session.closed:
-            session.rows("SELECT set_config('lock_timeout', %s, false)", before)
+            session.fetch("SELECT set_config('lock_timeout', %s, false)", before)
 
 
 def holders_of_tables(session: Session) -> str:
@@ -185,7 +216,7 @@ def holders_of_tables(session: Session) -> str:
 
 def _holders(session: Session, condition: str, parameter: int | Sequence[str]) -> str:
     found = []
-    for pid, name, state, seconds in session.rows(_HOLDERS.format(condition), (parameter,)):
+    for pid, name, state, seconds in session.fetch(_HOLDERS.format(condition), (parameter,)):
         about = f"{name}, {state}, for {seconds:.0f} s" if state else name
         found.append("a prepared transaction (see pg_prepared_xacts)" if pid is None else f"pid {pid} ({about})")
     return ", ".join(found) or "none at this moment"
@@ -225,8 +256,8 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
         run_missing(session)
     require_readable(session)  # a newer program can have been first
     for collection in collections:
-        register(PostgresDatabase(session), collection)
-        session.change(CREATE_COUNTERS, (collection.name,))
+        register(session, collection)
+        session.apply(CREATE_COUNTERS, (collection.name,))
         if is_new:
             for statement in indexes_of(collection).values():
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
@@ -238,7 +269,7 @@ def require_readable(session: Session) -> None:
 
     A newer program has migrated it so that this one cannot work with it, or it was moved to another one.
     """
-    migration, oldest, moved_to = session.rows("SELECT migration, oldest, moved_to FROM store")[0]
+    migration, oldest, moved_to = session.fetch("SELECT migration, oldest, moved_to FROM store")[0]
     require_known(migration, oldest, len(MIGRATIONS))
     require_current(moved_to)
 
@@ -256,7 +287,7 @@ def drop_undeclared(session: Session, collections: Iterable[Collection], clock: 
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for name in names:
             log.info("deletes the index %s; this waits for: %s", name, holders_of_tables(session))
-            session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+            session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     return names
 
 
@@ -265,15 +296,14 @@ def is_empty(session: Session) -> bool:
 
     It reads the catalog: to_regclass would not see a table that was made while this transaction waited for its turn.
     """
-    return session.row("SELECT 1 FROM pg_class WHERE relname = 'store' AND pg_table_is_visible(oid)") is None
+    return session.fetch("SELECT 1 FROM pg_class WHERE relname = 'store' AND pg_table_is_visible(oid)") == []
 
 
 def _migration_of(session: Session) -> int:
     """The number of migrations that the store has; 0 in an empty database."""
     if is_empty(session):
         return 0
-    row = session.row("SELECT migration FROM store")
-    return int(row[0]) if row else 0
+    return int(session.fetch("SELECT migration FROM store")[0][0])
 
 
 def run_missing(session: Session) -> None:
@@ -285,12 +315,12 @@ def run_missing(session: Session) -> None:
         script = DIALECT.script(migration)
         oldest = oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
-        session.change("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
+        session.apply("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
 
 
 def _is_declared(session: Session, collection: Collection) -> bool:
-    counted = session.row("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
-    return counted == (SHARDS,) and is_registered(PostgresDatabase(session), collection)
+    counted = session.fetch("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
+    return counted == [(SHARDS,)] and is_registered(session, collection)
 
 
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:
@@ -306,17 +336,17 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
         return
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for collection, name, statement in missing:
-            found = session.row("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (f'"{name}"',))
-            if found == (True,):
+            found = session.fetch(_IS_VALID, (f'"{name}"',))
+            if found == [(True,)]:
                 continue  # another program has built it meanwhile
             if found:
-                session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+                session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
             holders = holders_of_tables(session)
             log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
             try:
-                session.change(statement)
+                session.apply(statement)
             except psycopg.errors.UniqueViolation as error:
-                session.change(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
+                session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
                 field = unique_fields(collection)[name]
                 message = f"some items of {collection.name} have the same {field}, which must be unique"
                 raise StoreUnavailable(message) from error
@@ -324,7 +354,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:
     """The indexes of a collection: name to whether it is complete."""
-    return dict(session.rows(_INDEXES, (index_prefix(collection),)))
+    return dict(session.fetch(_INDEXES, (index_prefix(collection),)))
 
 
 def index_prefix(collection: Collection) -> str:
@@ -374,3 +404,22 @@ def _short(name: str) -> str:
 
 def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def note_database(session: Session) -> None:
+    """Set a new epoch if the store was moved here from another database. A store that names none keeps its epoch."""
+    try:
+        ((database,),) = session.fetch(_DATABASE)
+    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
+        database = "unknown"  # as in CockroachDB
+    session.apply(_MOVE, {"database": database})
+
+
+def note_loss(session: Session, known: str, seen: int) -> bool:
+    """Set a new epoch if it is still the `known` one, and the database has no event at the position `seen` any more."""
+    return bool(session.apply(_RENEW, {"known": known, "seen": seen}))
+
+
+def make_epoch(session: Session) -> None:
+    """Set a new epoch: the store has another history, also than one that it was moved to."""
+    session.apply(f"UPDATE store SET epoch = {NEW_EPOCH}, moved_to = ''")  # noqa: S608 - likewise

@@ -23,7 +23,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
-from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.shares import Shares
 
 _log = logging.getLogger("restkeeper")
@@ -111,8 +111,11 @@ class Connections:
             except PoolTimeout:
                 pass
             else:
-                if _is_open(session):
-                    return session
+                with suppress(psycopg.Error):  # the server has closed it; this sends nothing, and does not wait
+                    session.pgconn.consume_input()  # the server's last words, if there are any,
+                    session.pgconn.consume_input()  # and then the end
+                    if not session.closed:
+                        return session
                 self._pool.putconn(session)  # which opens another
                 continue
             if self._clock.monotonic() >= deadline:
@@ -181,16 +184,6 @@ def require_cooperation() -> None:
         raise RuntimeError("psycopg was imported before gevent had patched this process: queries would block it")
 
 
-def _is_open(session: Session) -> bool:
-    """Whether the server has not closed the connection. It sends nothing, and does not wait."""
-    try:
-        session.pgconn.consume_input()  # the server's last words, if there are any,
-        session.pgconn.consume_input()  # and then the end
-    except psycopg.Error:
-        return False
-    return not session.closed
-
-
 def connect(url: str, *, is_long: bool = False) -> Session:
     """Open a connection besides the pool. If it `is_long`, as for a migration, its statements have no time-out."""
     conninfo = conninfo_of(url)
@@ -203,7 +196,7 @@ def connect(url: str, *, is_long: bool = False) -> Session:
         session.prepare_threshold = None  # DROP and ALTER would delete all that is prepared
         session.prepare()
         if is_long:
-            session.lift_limits()
+            session.fetch(LIFT_LIMITS, (False,))
     except psycopg.Error as error:
         raise store_error(error) from cause_of(error)
     return session

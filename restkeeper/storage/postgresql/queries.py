@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
-from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.sql import (
     Column,
+    Database,
     change_token,
     conditions,
     literal,
@@ -246,10 +246,10 @@ def is_long(filter: Filter) -> bool:
 _LONG = "x" * BEGINNING
 
 
-def find_page(session: Session, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+def find_page(database: Database, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """See `base.Store.page`: one statement, which reads at most one row more."""
     statement, values = select_page(collection, query)
-    found = session.rows(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
+    found = database.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, others, *_ = found[0]
     total = None if query.narrows else items or 0
     page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)

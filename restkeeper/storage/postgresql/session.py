@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psycopg
 from gevent import get_hub, monkey
@@ -16,7 +16,11 @@ from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 from restkeeper.storage.errors import StoreError, StoreUnavailable
+from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.postgresql import limits
+from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, like
+from restkeeper.storage.postgresql.queries import PostgresColumn
+from restkeeper.storage.sql import Row
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
@@ -31,7 +35,8 @@ FROM (VALUES
 ) AS ours (name, value) JOIN pg_settings USING (name)
 WHERE source <> 'client' AND (name <> 'transaction_timeout' OR setting = '0')"""
 
-_LIFT_LIMITS = """\
+# Statements and transactions can take any time from now on, or those of this transaction if the parameter is true.
+LIFT_LIMITS = """\
 SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
@@ -42,8 +47,21 @@ _IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)  # the server waits for the end of the transaction
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
+# See `sql.Database.records`.
+_RECORDS = f"""\
+SELECT
+    number,
+    value,
+{COLUMNS}
+FROM (
+    SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS before
+    FROM (SELECT *, octet_length(body) + coalesce(octet_length(removed), 0) AS size FROM (
+{{}}
+    ) AS found) AS sized
+) AS measured
+WHERE before <= %(max_bytes)s"""  # noqa: S608 - constant columns
+
 T = TypeVar("T")
-Row = tuple[Any, ...]
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 _Key = tuple[bytes, tuple[int, ...]]  # a statement and the types of its parameters
 
@@ -73,13 +91,15 @@ SELECT 1 / count(*) FROM found"""
 
 
 class Session(psycopg.Connection[Row]):
-    """A connection. It queues the changes of a transaction until a result is needed, or until the end.
+    """A connection, which is a `sql.Database`, too.
 
-    What is queued is sent at once, by libpq's pipeline mode: psycopg's own sends it statement by statement, which takes
-    four times the processor time. `queue`, `savepoint` and `commit` need `begin`; what is read without it is a
-    statement of its own. Parameters are named or positional; results are binary. What is inherited (`execute`,
-    `cursor`) does not use the queue.
+    It queues the changes of a transaction until a result is needed, or until the end. What is queued is sent at once,
+    by libpq's pipeline mode: psycopg's own sends it statement by statement, which takes four times the processor time.
+    `queue`, `savepoint` and `commit` need `begin`; what is read without it is a statement of its own. Parameters are
+    named or positional; results are binary. What is inherited (`execute`, `cursor`) does not use the queue.
     """
+
+    columns: ClassVar[type[PostgresColumn]] = PostgresColumn
 
     _queue: list[Statement]
     _names: dict[_Key, bytes]  # of the queued statements that are prepared
@@ -94,11 +114,7 @@ class Session(psycopg.Connection[Row]):
         self._queue, self._names, self._numbers = [], {}, count()
         self._reused = self.cursor(binary=True)
         seconds = (limits.ANSWER_SECONDS, limits.LOCK_SECONDS, limits.IDLE_SECONDS, limits.TRANSACTION_SECONDS)
-        self.rows(_SET_LIMITS, [f"{each * 1000:.0f}" for each in seconds])
-
-    def lift_limits(self, *, local: bool = False) -> None:
-        """Let statements and transactions take any time from now on, or if it is `local` those of this transaction."""
-        self.rows(_LIFT_LIMITS, (local,))
+        self.fetch(_SET_LIMITS, [f"{each * 1000:.0f}" for each in seconds])
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """See `psycopg.Connection.wait`: all that is sent and received comes through here."""
@@ -106,21 +122,17 @@ class Session(psycopg.Connection[Row]):
             return _wait_with_gevent(gen, self.pgconn.socket)
         return super().wait(gen, interval, timeout)
 
-    def rows(self, statement: str, parameters: Parameters = None) -> list[Row]:
+    def fetch(self, statement: str, parameters: Parameters = None) -> list[Row]:
         """The rows of a statement, after all queued changes."""
         return self._run(statement, parameters).fetchall()
 
-    def rows_before(self, statement: str) -> list[Row]:
-        """As `rows`, but before all queued changes if the transaction has not begun: these can then be sent with it."""
+    def fetch_before(self, statement: str) -> list[Row]:
+        """As `fetch`, but before all queued changes if no transaction has begun: these can then be sent with it."""
         if self.info.transaction_status == _IDLE:
             return self._execute(statement).fetchall()
-        return self.rows(statement)
+        return self.fetch(statement)
 
-    def row(self, statement: str, parameters: Parameters = None) -> Row | None:
-        """The first row of a statement, if it has one, after all queued changes."""
-        return self._run(statement, parameters).fetchone()
-
-    def change(self, statement: str, parameters: Parameters = None) -> int:
+    def apply(self, statement: str, parameters: Parameters = None) -> int:
         """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
@@ -129,6 +141,20 @@ class Session(psycopg.Connection[Row]):
         self._queue.append(Statement(statement, parameters, refusal))
         if len(self._queue) > MOST_QUEUED:
             self.flush()
+
+    def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
+        return self.fetch(DIALECT[statement], cleaned(parameters))
+
+    def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
+        self.queue(DIALECT[statement], cleaned(parameters))
+
+    def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> list[Row]:
+        return self.fetch(_RECORDS.format(statement), cleaned({**parameters, "max_bytes": max_bytes}))
+
+    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
+        types, collections, own = list(map(like, filter.types)), list(filter.collections), list(filter.own)
+        lists = {"types": types, "collections": collections, "own": own}
+        return cleaned({**lists, "owner": filter.owner, "item": filter.item})
 
     def flush(self) -> None:
         """Make all queued changes, in one round trip."""

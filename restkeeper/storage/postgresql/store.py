@@ -8,7 +8,6 @@ its caller can repeat.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
@@ -16,22 +15,17 @@ import psycopg
 
 from restkeeper.clock import Clock
 from restkeeper.storage.base import Opening, Store, Transaction, spool
-from restkeeper.storage.deliveries import find_subscriptions, newest_id
+from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import POSITION, Collection, Page, Query
+from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription, parse_id
 from restkeeper.storage.location import DEFAULTS, Copy, Copyable, Options, Table
-from restkeeper.storage.outbox import EventFilter, Events, Subscription, parse_id
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import (
     COLUMNS,
-    PostgresDatabase,
     fields_of,
-    make_epoch,
-    note_database,
-    note_loss,
 )
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
-from restkeeper.storage.postgresql.feed import find_events, number_all, sequence, sequence_all, sequence_inside
+from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all, sequence_inside
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
     MIGRATES,
@@ -39,7 +33,10 @@ from restkeeper.storage.postgresql.migrations import (
     drop_undeclared,
     holding,
     is_empty,
+    make_epoch,
     migrate,
+    note_database,
+    note_loss,
     require_present,
     require_readable,
     run_missing,
@@ -49,7 +46,7 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import find_page
-from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import Row, is_search, is_sorted
 
@@ -137,7 +134,7 @@ class PostgresStore(Store):
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
             note_database(session)
             note_loss(session, self._epoch, self._seen)
-        self._follow(epoch_of(PostgresDatabase(session)))
+        self._follow(epoch_of(session))
 
     def _follow(self, epoch: str) -> None:
         """Forget what was seen of another history than that of the present epoch."""
@@ -149,23 +146,19 @@ class PostgresStore(Store):
         searches = is_search(declared, query, reads_all=is_sorted(declared, query))
         with self._parts.session(is_search=searches) as session:
             page = find_page(session, declared, query, max_bytes)
-            self._load_schemas(session, collection, *page.fingerprints, *page.others)
+            self._registry.load_schemas(session, collection, *page.fingerprints, *page.others)
             return page
 
     def last_event(self) -> str:
-        with self._parts.session() as session:
-            return self._note(newest_id(PostgresDatabase(session), partial(sequence_all, session)))
+        return self._note(self._read(newest_id, sequence_all))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        with self._parts.session() as session:
-            load_schemas = partial(self._load_schemas, session)
-            find = partial(find_events, session, after, filter, limit, load_schemas)
-            try:
-                found = find()
-            except EventsExpired:
-                if not self._has_lost(session, after):
-                    raise
-                found = find()  # which raises it with the new epoch
+        try:
+            found = self._read(find_events, after, filter, limit, self._registry)
+        except EventsExpired:
+            if not self._read(self._has_lost, after):
+                raise
+            found = self._read(find_events, after, filter, limit, self._registry)  # raises it with the new epoch
         self._note(found.last)
         return found
 
@@ -177,25 +170,21 @@ class PostgresStore(Store):
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby can be late
             if note_loss(session, origin, position):
                 self._next_loss = now + limits.LOSS_SECONDS
-                self._follow(epoch_of(PostgresDatabase(session)))
+                self._follow(epoch_of(session))
                 return True
         return False
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        with self._parts.session() as session:
-            number_all(session)
-            return find_subscriptions(PostgresDatabase(session), active, now)
+        self.last_event()  # so that all events have positions
+        return super().subscriptions(active, now)
 
-    def _read(self, read: Callable[Concatenate[PostgresDatabase, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+    def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._parts.session() as session:
-            return read(PostgresDatabase(session), *arguments, **options)
+            return read(session, *arguments, **options)
 
-    def _search(self, find: Callable[[PostgresDatabase], T], collection: Collection, query: Query) -> T:
+    def _search(self, find: Callable[[Session], T], collection: Collection, query: Query) -> T:
         with self._parts.session(is_search=is_search(collection, query, reads_all=True)) as session:
-            return find(PostgresDatabase(session))
-
-    def _load_schemas(self, session: Session, collection: str, *fingerprints: str) -> None:
-        self._registry.load_schemas(PostgresDatabase(session), collection, *fingerprints)
+            return find(session)
 
     def _note(self, event: str) -> str:
         """Remember that the store has an event of the known history."""
@@ -242,7 +231,7 @@ class PostgresStore(Store):
         with self._parts.session(is_long=True) as session:
             session.begin()
             try:
-                session.lift_limits(local=True)
+                session.fetch(LIFT_LIMITS, (True,))
                 with session.cursor("scan", binary=True) as cursor:
                     cursor.itersize = SCANNED
                     return spool(cursor.execute(_SCAN, (collection,)))
@@ -261,7 +250,7 @@ class PostgresStore(Store):
     def check(self) -> None:
         with self._parts.session() as session:
             require_present(session)
-            if (row := session.row(_CHECK)) and row[0] == "on":
+            if session.fetch(_CHECK)[0][0] == "on":
                 raise StoreUnavailable("the database is a copy that can only be read")
 
     def close(self) -> None:
@@ -275,7 +264,7 @@ def size_of(url: str) -> int | None:
     with _connected(url) as session:
         if is_empty(session):
             return None
-        return sum(int(size) for (size,) in session.rows(_SIZES, (list(TABLES),)))
+        return sum(int(size) for (size,) in session.fetch(_SIZES, (list(TABLES),)))
 
 
 def renew(url: str) -> dict[str, int]:
@@ -284,7 +273,7 @@ def renew(url: str) -> dict[str, int]:
         if is_empty(session):
             raise StoreUnavailable("the database has no store")
         make_epoch(session)
-        return dict(session.rows(_ITEMS))
+        return dict(session.fetch(_ITEMS))
 
 
 @contextmanager
@@ -300,19 +289,17 @@ def _connected(url: str, *, is_long: bool = False) -> Iterator[Session]:
 class PostgresCopyable(Copyable):
     """See `location.Copyable`."""
 
-    def __init__(self, session: Session, epoch: str, moved_to: str = "") -> None:
-        super().__init__(PostgresDatabase(session), epoch, moved_to)
-        self._session = session
+    _database: Session
 
     def rows(self, table: Table) -> Iterator[Row]:
-        self._session.flush()
-        with self._session.cursor("copy", binary=True) as cursor:
+        self._database.flush()
+        with self._database.cursor("copy", binary=True) as cursor:
             cursor.itersize = COPIED
             yield from cursor.execute(table.query)
 
     def end(self, moved_to: str) -> None:
-        self._session.change("UPDATE store SET moved_to = %s", (moved_to,))
-        self._session.commit()
+        self._database.apply("UPDATE store SET moved_to = %s", (moved_to,))
+        self._database.commit()
 
 
 class PostgresCopy(PostgresCopyable, Copy):
@@ -320,16 +307,16 @@ class PostgresCopy(PostgresCopyable, Copy):
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))
-        with self._session.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
+        with self._database.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((*row, *_own_values(table, row)))
 
     def finish(self) -> None:
         for statement in _NUMBERS:
-            self._session.change(statement)
-        for (collection,) in self._session.rows("SELECT collection FROM counters"):
-            self._session.change(CREATE_COUNTERS, (collection,))
-        self._session.change(f"ANALYZE {', '.join(TABLES)}")
+            self._database.apply(statement)
+        for (collection,) in self._database.fetch("SELECT collection FROM counters"):
+            self._database.apply(CREATE_COUNTERS, (collection,))
+        self._database.apply(f"ANALYZE {', '.join(TABLES)}")
 
 
 def _own_values(table: Table, row: Row) -> Row:
@@ -351,13 +338,13 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
         if is_empty(session):
             raise StoreUnavailable("there is no store in the database")
         use_alone(session)
-        ((moved_to,),) = session.rows("SELECT moved_to FROM store")
+        ((moved_to,),) = session.fetch("SELECT moved_to FROM store")
         if not moved_to:
             migrate(session, (), clock)
         session.begin()
-        session.change(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
+        session.apply(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
         sequence_inside(session)
-        yield PostgresCopyable(session, epoch_of(PostgresDatabase(session)), moved_to)
+        yield PostgresCopyable(session, epoch_of(session), moved_to)
 
 
 @contextmanager
@@ -372,7 +359,7 @@ def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopy]:
                 if not is_empty(session):  # another program was first
                     raise StoreUnavailable("the database has a store already: name an empty one")
                 run_missing(session)
-                session.change("UPDATE store SET epoch = %s", (epoch,))
+                session.apply("UPDATE store SET epoch = %s", (epoch,))
                 yield PostgresCopy(session, epoch)
                 session.commit()
             finally:
@@ -384,7 +371,7 @@ def _copying(url: str) -> Iterator[Session]:
     """A connection that may wait for the other store, also in a transaction."""
     with closing(connect(url, is_long=True)) as session:
         try:
-            session.change("SET idle_in_transaction_session_timeout = 0")
+            session.apply("SET idle_in_transaction_session_timeout = 0")
             yield session
         except psycopg.Error as error:
             raise StoreUnavailable(f"the store cannot be copied: {first_line(error)}") from error

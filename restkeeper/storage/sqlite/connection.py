@@ -26,7 +26,7 @@ import orjson
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
-from restkeeper.storage.outbox import EventFilter
+from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.sql import Dialect, Row
 from restkeeper.storage.sqlite.queries import COLUMNS, SqliteColumn, fold, is_found
 

@@ -26,9 +26,19 @@ from restkeeper.storage.sqlite.connection import is_full
 SHARE_SECONDS = 5.0  # for which the opening of a store waits for one of these
 RETRY_SECONDS = 0.01
 LONGEST_NOTE = 300  # bytes
+GROWTH = 256 * 1024  # bytes, more than an item with its event takes by default: so much more space heals a full store
+CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
+STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
+HEADER = 100  # bytes
+MAGIC = b"SQLite format 3\0"
+WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
 
 # The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
+
+_lock = threading.Lock()
+_open: dict[tuple[int, int], int] = {}  # descriptors by device and inode
+_users: dict[int, int] = {}  # of each descriptor
 
 
 class LockFile:
@@ -142,18 +152,6 @@ def _open_lock(path: str) -> int:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_to_owner_of(file, path if os.path.exists(path) else os.path.dirname(path))
     return descriptor
-
-
-GROWTH = 256 * 1024  # bytes, more than an item with its event takes by default: so much more space heals a full store
-CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
-STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
-HEADER = 100  # bytes
-MAGIC = b"SQLite format 3\0"
-WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
-
-_lock = threading.Lock()
-_open: dict[tuple[int, int], int] = {}  # descriptors by device and inode
-_users: dict[int, int] = {}  # of each descriptor
 
 
 class StoreFile:
@@ -293,12 +291,6 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
 def create_private(path: str) -> None:
     """Create an empty file that only its owner can read; SQLite copies its mode. Raises OSError."""
     os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-
-
-def free_space_of(folder: str) -> int:
-    """The free bytes on the disk of a folder. Raises OSError."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
 
 
 def can_grow(path: str) -> bool:

@@ -4,7 +4,6 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -20,9 +19,17 @@ from restkeeper.storage.errors import (
     ResponseStored,
     StoreError,
 )
-from restkeeper.storage.interface import Record, StoredResponse
-from restkeeper.storage.outbox import MOST_EXAMINED, PAGE_BYTES, Event, EventFilter, Events, parse_id
-from restkeeper.storage.records import NOT_FOUND, Registry, read_item, state_of
+from restkeeper.storage.interface import (
+    MOST_EXAMINED,
+    PAGE_BYTES,
+    Event,
+    EventFilter,
+    Events,
+    Record,
+    StoredResponse,
+    parse_id,
+)
+from restkeeper.storage.records import NOT_FOUND, Registry, read_item
 from restkeeper.storage.sql import select_other_fingerprints
 from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, SqliteConnection, snapshot
 
@@ -104,9 +111,6 @@ class SqliteTransaction(Transaction):
             if self._database.in_transaction:
                 self._database.execute("RELEASE changes")
 
-    def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
-        return read_item(self._database, self._registry, collection, id)
-
     def require(self, collection: str, record: Record) -> None:
         try:
             if read_item(self._database, self._registry, collection, record.id) == record:
@@ -122,9 +126,6 @@ class SqliteTransaction(Transaction):
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Nothing waits for a record."""
-
-    def change_token(self, collection: str) -> str:
-        return state_of(self._database, collection)[0]
 
     def other_fingerprints(self, collection: str) -> list[str]:
         return find_other_fingerprints(self._database, collection, self._registry)
@@ -194,4 +195,4 @@ def find_events(
                 break
         end_origin = connection.execute("SELECT origin FROM events WHERE position = ?", (end,)).fetchone()
         stretch = Stretch(oldest, newest, epoch, start_origin, end, end_origin and end_origin[0], rows)
-        return events_of(stretch, after, partial(registry.load_schemas, connection))
+        return events_of(stretch, after, connection, registry)

@@ -13,14 +13,13 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
+from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.storage.base import Opening, Store, Transaction, spool
-from restkeeper.storage.deliveries import find_subscriptions, newest_id
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Collection, Page, Query
+from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.outbox import EventFilter, Events, Subscription
 from restkeeper.storage.records import EpochMissing, epoch_of, state_of
 from restkeeper.storage.sql import is_search
 from restkeeper.storage.sqlite.connection import (
@@ -37,9 +36,9 @@ from restkeeper.storage.sqlite.file import (
     can_grow,
     create_private,
     forget_identity,
-    free_space_of,
     opened_file,
     size_of,
+    sync,
 )
 from restkeeper.storage.sqlite.items import find_events, find_other_fingerprints
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
@@ -113,7 +112,8 @@ class SqliteStore(Store):
         self._in_memory = path == ":memory:"
         self._creates = options.creates or self._in_memory
         self._min_free_space = options.min_free_space
-        self._free_space = None if self._in_memory else partial(free_space_of, os.path.dirname(os.path.realpath(path)))
+        self._folder = folder = os.path.dirname(os.path.realpath(path))
+        self._free_space = None if self._in_memory else lambda: disk_usage(folder).free
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
         self._refusal = ""  # why the last write failed, if the disk was full
@@ -194,15 +194,12 @@ class SqliteStore(Store):
             return self._read(find)
         return self._searches.answer(self._read, find, indexed=indexed)
 
-    def last_event(self) -> str:
-        return self._read(newest_id)
-
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         return self._read(find_events, after, filter, limit, self._registry)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
-        return self._read(find_subscriptions, active, now)
+        return super().subscriptions(active, now)
 
     def _read(self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         try:
@@ -271,7 +268,7 @@ class SqliteStore(Store):
         return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
 
     def _spooled(self, collection: str) -> IO[bytes]:
-        return self._read(_spool_items, collection, self._path)
+        return self._read(_spool_items, collection, self._folder)
 
     def tidy(self) -> list[str]:
         writer, dropped = self._writer, list[str]()
@@ -290,8 +287,7 @@ class SqliteStore(Store):
             raise StoreUnavailable(f"{failure}: {error.strerror}") from error
         try:
             self._read(_copy_into, str(partial), failure)
-            with partial.open("rb") as written:
-                os.fsync(written.fileno())
+            sync(partial)
             partial.rename(target)  # only a complete backup that is on the disk has this name
         finally:
             partial.unlink(missing_ok=True)
@@ -361,9 +357,8 @@ class SqliteStore(Store):
             self._writer.write(lambda transaction: None, wait=False)
 
 
-def _spool_items(connection: SqliteConnection, collection: str, path: str) -> IO[bytes]:
-    folder = os.path.dirname(os.path.realpath(path))  # it usually has space; other folders may be in memory
-    with suppress(OSError):  # its disk is full
+def _spool_items(connection: SqliteConnection, collection: str, folder: str) -> IO[bytes]:
+    with suppress(OSError):  # the disk of the store, which usually has space, is full; other folders may be in memory
         return spool(connection.execute(_SCAN, (collection,)), folder)
     return spool(connection.execute(_SCAN, (collection,)))
 

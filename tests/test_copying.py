@@ -35,10 +35,10 @@ from restkeeper.storage.interface import (
 )
 from restkeeper.storage.location import Table
 from restkeeper.storage.postgresql import store as postgresql_store
-from restkeeper.storage.postgresql.store import PostgresCopy, PostgresCopyable
+from restkeeper.storage.postgresql.store import PostgresCopy
 from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite import location as sqlite_location
-from restkeeper.storage.sqlite.location import SqliteCopy, SqliteCopyable
+from restkeeper.storage.sqlite.location import SqliteCopy
 from tests.live import ROOT
 from tests.postgresql_server import Databases
 from tests.shop import create_app
@@ -318,7 +318,7 @@ class TestInterrupted:
         """Between the mark of the source and the end of the target, no program opens either of the two."""
         target, before = url(kind), state(source)
         with monkeypatch.context() as patch:
-            for each in (SqliteCopyable, PostgresCopyable):
+            for each in (SqliteCopy, PostgresCopy):
                 patch.setattr(each, "end", lambda self, name, end=each.end: end(self, name) or 1 / 0)  # type: ignore[attr-defined]
             assert isinstance(copy(source, target).exception, ZeroDivisionError)
         assert not has_store(target)

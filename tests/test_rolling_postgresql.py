@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.storage.postgresql import migrations
+from restkeeper.storage.postgresql import migrations, store
 from restkeeper.web.application import Application
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases
@@ -27,7 +27,7 @@ REFUSAL = f"the store is of a newer program (migration {KNOWN + 1} of {KNOWN}): 
 
 def create_newer() -> Application:
     """The service of the newer program."""
-    migrations.MIGRATIONS = [*migrations.MIGRATIONS, Path(os.environ[NEWER])]
+    migrations.MIGRATIONS = store.MIGRATIONS = [*migrations.MIGRATIONS, Path(os.environ[NEWER])]
     return create_app()
 
 

@@ -90,8 +90,11 @@ TABLES = (
 )
 
 
-class Copyable(ABC):
-    """A store that nobody else uses, in an open transaction. `moved_to` names the store that it was moved to."""
+class Copy(ABC):
+    """One of the two stores of a copy: nobody else uses it, and it is in an open transaction.
+
+    `moved_to` names the store that it was moved to.
+    """
 
     def __init__(self, database: Database, epoch: str, moved_to: str = "") -> None:
         self._database = database
@@ -109,10 +112,6 @@ class Copyable(ABC):
     @abstractmethod
     def end(self, moved_to: str) -> None:
         """From now on no program opens the store: it was moved."""
-
-
-class Copy(Copyable):
-    """A copy that is being made."""
 
     @abstractmethod
     def add(self, table: Table, rows: Iterable[Row]) -> None:
@@ -157,7 +156,7 @@ class Location(Protocol):
         store is in use, if the file is no backup, or if it is of a kind with the other way.
         """
 
-    def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
+    def as_source(self, clock: Clock) -> AbstractContextManager[Copy]:
         """The store, to be copied. Nobody else can use it meanwhile.
 
         Raises StoreUnavailable if somebody does, or if it is missing or damaged.
@@ -211,7 +210,7 @@ def copy(source: Location, target: Location, progress: Progress, clock: Clock) -
 
 
 def _copied(
-    store: Copyable,
+    store: Copy,
     table: Table,
     advance: Callable[[int], None],
     add: Callable[[Table, Iterable[Row]], None] = lambda table, rows: [*rows].clear(),

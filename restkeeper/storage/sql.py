@@ -38,6 +38,17 @@ _NAME = re.compile(r"\w+", re.ASCII)
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
 
+def record_columns(as_bytes: str) -> str:
+    """The columns of a record. `as_bytes` is how a database returns a text as bytes."""
+    return f"id, version, updated_at, fingerprint, {as_bytes.format('body')}, owner, {as_bytes.format('removed')}"
+
+
+def event_columns(as_bytes: str) -> str:
+    """The columns of a stored event, for `stored_event`."""
+    data, removed = as_bytes.format("data"), as_bytes.format("removed")
+    return f"position, origin, events.type, at, {data}, collection, fingerprint, {removed}"
+
+
 class Dialect(dict[str, str]):
     """Statements as a database understands them, by their general form; `name` is the name of the database.
 
@@ -173,8 +184,15 @@ def require_known(migration: int, oldest: int, known: int, name: str = "the stor
         )
 
 
-def require_current(moved_to: str) -> None:
-    """Raises StoreUnavailable if a store was moved to another one, of this name."""
+def require_usable(database: Database, known: int, *, complete: bool = False) -> None:
+    """Raises StoreUnavailable if a program with so many `known` migrations cannot use the store, or it was moved.
+
+    If it must be `complete`, it has all of these.
+    """
+    ((migration, oldest, moved_to),) = database.rows("SELECT {migration}, oldest, moved_to FROM store", {})
+    if complete and migration < known:
+        raise StoreUnavailable(f"the store has migration {migration}, this program needs {known}")
+    require_known(migration, oldest, known)
     if moved_to:
         raise StoreUnavailable(
             f"the store was moved to {moved_to}: set DATABASE_URL to that one, or if that copy did not end, repeat it"

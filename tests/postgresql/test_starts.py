@@ -216,7 +216,9 @@ def add_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     def add(oldest: int) -> None:
         file = tmp_path / "0002.sql"
         file.write_text(ADDITIVE.format(oldest))
-        monkeypatch.setattr(migrations, "MIGRATIONS", [*migrations.MIGRATIONS, file])
+        known = [*migrations.MIGRATIONS, file]
+        monkeypatch.setattr(migrations, "MIGRATIONS", known)
+        monkeypatch.setattr("restkeeper.storage.postgresql.store.MIGRATIONS", known)
 
     return add
 

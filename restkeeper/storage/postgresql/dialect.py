@@ -6,30 +6,13 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.postgresql.queries import clean
-from restkeeper.storage.sql import Dialect
+from restkeeper.storage.sql import Dialect, event_columns, record_columns
 
 NEW_EPOCH = "left(gen_random_uuid()::text, 8)"
 
-# The columns of a record.
-COLUMNS = """\
-    id,
-    version,
-    updated_at,
-    fingerprint,
-    convert_to(body, 'UTF8'),
-    owner,
-    convert_to(removed, 'UTF8')"""
-
-# The columns of a stored event, for `stored_event`.
-EVENT = """\
-position,
-    origin,
-    events.type,
-    at,
-    convert_to(data, 'UTF8'),
-    collection,
-    fingerprint,
-    convert_to(removed, 'UTF8')"""
+_AS_BYTES = "convert_to({}, 'UTF8')"
+COLUMNS = record_columns(_AS_BYTES)
+EVENT = event_columns(_AS_BYTES)
 
 # The events that match a filter.
 WANTED = """\
@@ -53,6 +36,7 @@ DIALECT = Dialect(
     is_unnumbered=IS_UNNUMBERED,
     store="store",
     epoch="epoch",
+    migration="migration",
     newest="(SELECT newest FROM feed)",
     for_update="FOR UPDATE",
     for_update_of_free="FOR UPDATE SKIP LOCKED",

@@ -11,7 +11,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.location import Copy, Copyable, Options, Restored
+from restkeeper.storage.location import Copy, Options, Restored
 
 
 class PostgresLocation:
@@ -48,8 +48,8 @@ class PostgresLocation:
             raise StoreUnavailable(f"PostgreSQL has its own tools: {tools}; then run: restkeeper restore, without FILE")
         return Restored(_backend().renew(self._url), None, None)
 
-    def as_source(self, clock: Clock) -> AbstractContextManager[Copyable]:
-        return cast(AbstractContextManager[Copyable], _backend().as_source(self._url, clock))
+    def as_source(self, clock: Clock) -> AbstractContextManager[Copy]:
+        return cast(AbstractContextManager[Copy], _backend().as_source(self._url, clock))
 
     def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
         return cast(AbstractContextManager[Copy], _backend().as_target(self._url, epoch, clock))

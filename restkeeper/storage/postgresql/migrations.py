@@ -38,7 +38,7 @@ from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_current, require_known
+from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_usable
 
 TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
 
@@ -234,14 +234,14 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     """Run the migrations that are missing, register the schemas, and build the indexes.
 
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
-    StoreUnavailable as `require_readable`, `register` and `migrate_alone`.
+    StoreUnavailable as `require_usable`, `register` and `migrate_alone`.
     """
     if _migration_of(session) < len(MIGRATIONS):
         with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
             migrate_alone(session, partial(_complete, session, collections), clock)
     elif not all(_is_declared(session, each) for each in collections):
         migrate_alone(session, partial(_complete, session, collections), clock)
-    require_readable(session)
+    require_usable(session, len(MIGRATIONS))
     with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
         note_database(session)
     _build_indexes(session, collections, clock)
@@ -254,7 +254,7 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
     """
     if is_new := is_empty(session):  # and nobody writes yet
         run_missing(session)
-    require_readable(session)  # a newer program can have been first
+    require_usable(session, len(MIGRATIONS))  # a newer program can have been first
     for collection in collections:
         register(session, collection)
         session.apply(CREATE_COUNTERS, (collection.name,))
@@ -262,23 +262,6 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
             for statement in indexes_of(collection).values():
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
     run_missing(session)
-
-
-def require_readable(session: Session) -> None:
-    """Raises StoreUnavailable if this program may not use the store.
-
-    A newer program has migrated it so that this one cannot work with it, or it was moved to another one.
-    """
-    migration, oldest, moved_to = session.fetch("SELECT migration, oldest, moved_to FROM store")[0]
-    require_known(migration, oldest, len(MIGRATIONS))
-    require_current(moved_to)
-
-
-def require_present(session: Session) -> None:
-    """As `require_readable`; also raises StoreUnavailable if migrations are missing."""
-    if (migration := _migration_of(session)) < len(MIGRATIONS):
-        raise StoreUnavailable(f"the store has migration {migration}, this program needs {len(MIGRATIONS)}")
-    require_readable(session)
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:

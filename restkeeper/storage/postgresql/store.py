@@ -18,7 +18,7 @@ from restkeeper.storage.base import Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription, parse_id
-from restkeeper.storage.location import DEFAULTS, Copy, Copyable, Options, Table
+from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import (
     COLUMNS,
@@ -37,8 +37,6 @@ from restkeeper.storage.postgresql.migrations import (
     migrate,
     note_database,
     note_loss,
-    require_present,
-    require_readable,
     run_missing,
     share,
     unique_fields,
@@ -48,7 +46,7 @@ from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import find_page
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sql import Row, is_search, is_sorted
+from restkeeper.storage.sql import MIGRATIONS, Row, is_search, is_sorted, require_usable
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -130,7 +128,7 @@ class PostgresStore(Store):
         if is_empty(session):
             raise StoreGone("the database has no store")
         share(session)
-        require_readable(session)
+        require_usable(session, len(MIGRATIONS))
         with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
             note_database(session)
             note_loss(session, self._epoch, self._seen)
@@ -249,7 +247,7 @@ class PostgresStore(Store):
 
     def check(self) -> None:
         with self._parts.session() as session:
-            require_present(session)
+            require_usable(session, len(MIGRATIONS), complete=True)
             if session.fetch(_CHECK)[0][0] == "on":
                 raise StoreUnavailable("the database is a copy that can only be read")
 
@@ -286,8 +284,8 @@ def _connected(url: str, *, is_long: bool = False) -> Iterator[Session]:
             raise store_error(error) from error
 
 
-class PostgresCopyable(Copyable):
-    """See `location.Copyable`."""
+class PostgresCopy(Copy):
+    """See `location.Copy`."""
 
     _database: Session
 
@@ -300,10 +298,6 @@ class PostgresCopyable(Copyable):
     def end(self, moved_to: str) -> None:
         self._database.apply("UPDATE store SET moved_to = %s", (moved_to,))
         self._database.commit()
-
-
-class PostgresCopy(PostgresCopyable, Copy):
-    """See `location.Copy`."""
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))
@@ -332,7 +326,7 @@ def _own_values(table: Table, row: Row) -> Row:
 
 
 @contextmanager
-def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
+def as_source(url: str, clock: Clock) -> Iterator[PostgresCopy]:
     """See `location.Location`. Each connection of a program that uses the store has the lock USES, shared."""
     with _copying(url) as session:
         if is_empty(session):
@@ -344,7 +338,7 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopyable]:
         session.begin()
         session.apply(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
         sequence_inside(session)
-        yield PostgresCopyable(session, epoch_of(session), moved_to)
+        yield PostgresCopy(session, epoch_of(session), moved_to)
 
 
 @contextmanager

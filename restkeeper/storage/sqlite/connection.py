@@ -27,8 +27,8 @@ import orjson
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import EventFilter
-from restkeeper.storage.sql import Dialect, Row
-from restkeeper.storage.sqlite.queries import COLUMNS, SqliteColumn, fold, is_found
+from restkeeper.storage.sql import Dialect, Row, event_columns
+from restkeeper.storage.sqlite.queries import AS_BYTES, COLUMNS, SqliteColumn, fold, is_found
 
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
@@ -40,16 +40,7 @@ _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
-# The columns of a stored event, for `stored_event`.
-EVENT = """\
-position,
-    origin,
-    type,
-    at,
-    CAST(data AS BLOB),
-    collection,
-    fingerprint,
-    CAST(removed AS BLOB)"""
+EVENT = event_columns(AS_BYTES)
 
 # The events that match a filter.
 WANTED = """\
@@ -76,6 +67,7 @@ DIALECT = Dialect(
     is_unnumbered="0",
     store="store, pragma_schema_version",
     epoch=EPOCH,
+    migration="(SELECT user_version FROM pragma_user_version)",
     newest="(SELECT coalesce(max(position), 0) FROM events)",
     for_update="",
     for_update_of_free="",

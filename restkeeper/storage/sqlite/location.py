@@ -14,9 +14,9 @@ from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.location import Copy, Copyable, Options, Restored, Table
+from restkeeper.storage.location import Copy, Options, Restored, Table
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sql import Row
+from restkeeper.storage.sql import MIGRATIONS, Row, require_known
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema, translated
 from restkeeper.storage.sqlite.file import (
     MAGIC,
@@ -31,7 +31,7 @@ from restkeeper.storage.sqlite.file import (
     size_of,
     sync,
 )
-from restkeeper.storage.sqlite.migrations import migrate, require_writable, run_missing
+from restkeeper.storage.sqlite.migrations import migrate, run_missing
 from restkeeper.storage.sqlite.store import SqliteStore
 
 _SCHEME = "sqlite:///"
@@ -49,10 +49,11 @@ ORDER BY collection"""
 _FAILED = "the store cannot be copied"
 
 
-class SqliteCopyable(Copyable):
-    """See `location.Copyable`."""
+class SqliteCopy(Copy):
+    """See `location.Copy`. A new one has its `file`."""
 
     _database: SqliteConnection
+    file = Path()
 
     def rows(self, table: Table) -> Iterator[Row]:
         for row in self._database.execute(table.query):
@@ -65,14 +66,6 @@ class SqliteCopyable(Copyable):
         self._database.execute("UPDATE store SET moved_to = ?", (moved_to,))
         self._database.execute("COMMIT")
 
-
-class SqliteCopy(SqliteCopyable, Copy):
-    """See `location.Copy`. `file` is that of the connection, `like` has its future owner."""
-
-    def __init__(self, database: SqliteConnection, epoch: str, file: Path, like: Path) -> None:
-        super().__init__(database, epoch)
-        self._file, self._like = file, like
-
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         values = ", ".join("?" * len(table.columns))
         statement = f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values})"  # noqa: S608
@@ -84,8 +77,7 @@ class SqliteCopy(SqliteCopyable, Copy):
         self._database.execute("COMMIT")
         self._database.close()
         try:
-            give_to_owner_of(self._file, self._like)
-            sync(self._file)
+            sync(self.file)
         except OSError as error:
             raise StoreUnavailable(f"{_FAILED}: {error.strerror}") from error
 
@@ -154,7 +146,7 @@ class SqliteFile:
         return Restored(items, newest, replaced)
 
     @contextmanager
-    def as_source(self, clock: Clock) -> Iterator[Copyable]:
+    def as_source(self, clock: Clock) -> Iterator[Copy]:
         path = self._path
         with closing(LockFile(path)) as lock:
             file = opened_file(path, lock)
@@ -172,7 +164,7 @@ class SqliteFile:
                     connection.execute("BEGIN IMMEDIATE")
                     if not epoch_of(connection):
                         make_epoch(connection)
-                    yield SqliteCopyable(connection, epoch_of(connection), moved_to)
+                    yield SqliteCopy(connection, epoch_of(connection), moved_to)
 
     @contextmanager
     def as_target(self, epoch: str, clock: Clock) -> Iterator[Copy]:
@@ -185,12 +177,15 @@ class SqliteFile:
             copy.unlink(missing_ok=True)  # of a copy that was interrupted
             try:
                 create_private(str(copy))
+                give_to_owner_of(copy, target if target.exists() else target.parent)
                 with translated(_FAILED), closing(SqliteConnection(copy, isolation_level=None)) as connection:
                     connection.execute("PRAGMA journal_mode = OFF")
                     connection.execute("PRAGMA synchronous = OFF")
                     connection.execute("BEGIN")
                     run_missing(connection)
-                    yield SqliteCopy(connection, epoch, copy, target if target.exists() else target.parent)
+                    made = SqliteCopy(connection, epoch)
+                    made.file = copy
+                    yield made
                 copy.rename(target)
                 sync(target.parent)
             finally:
@@ -242,7 +237,8 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
                 raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
-            require_writable(connection, str(backup))
+            (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
+            require_known(version, oldest, len(MIGRATIONS), str(backup))
             if damage := damage_of(connection):
                 raise StoreUnavailable(f"{backup} is damaged: {damage}")
             connection.execute("UPDATE store SET epoch = '', moved_to = ''")

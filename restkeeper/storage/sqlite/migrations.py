@@ -9,10 +9,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
-from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import epoch_of, is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_current, require_known
+from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_usable
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
 from restkeeper.storage.sqlite.queries import SqliteColumn
 
@@ -21,17 +20,17 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
     """Run the migrations that are missing, create the row and the indexes of each collection, and register its schema.
 
     That is one transaction: a start that is refused changes nothing, so that the program before can start again. One
-    process does it at a time. Raises StoreUnavailable as `require_readable` and as `register`.
+    process does it at a time. Raises StoreUnavailable as `require_usable` and as `register`.
     """
     if _version(connection) >= len(MIGRATIONS):
-        require_readable(connection)
-        if all(_is_declared(connection, collection) for collection in collections):
+        require_usable(connection, len(MIGRATIONS))
+        if all(is_registered(connection, each) and not any(_missing(connection, each)) for each in collections):
             return  # without the write lock, which an import can hold for long
     connection.execute("BEGIN IMMEDIATE")
     try:
         has_epoch = not _version(connection) or bool(epoch_of(connection))
         run_missing(connection)
-        require_readable(connection)  # a newer program can have been first
+        require_usable(connection, len(MIGRATIONS))  # a newer program can have been first
         for collection in collections:
             register(connection, collection)
             for statement in _missing(connection, collection):  # again: another process can have been first
@@ -58,26 +57,6 @@ def run_missing(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {number}")
 
 
-def require_writable(connection: sqlite3.Connection, name: str = "the store") -> None:
-    """Raises StoreUnavailable if a newer program has migrated the store so that this one cannot work with it."""
-    if (version := _version(connection)) > len(MIGRATIONS):
-        (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
-        require_known(version, oldest, len(MIGRATIONS), name)
-
-
-def require_readable(connection: sqlite3.Connection) -> None:
-    """As `require_writable`; also raises StoreUnavailable if the store was moved to another one."""
-    require_writable(connection)
-    require_current(connection.execute("SELECT moved_to FROM store").fetchone()[0])
-
-
-def require_present(connection: sqlite3.Connection) -> None:
-    """As `require_readable`; also raises StoreUnavailable if migrations are missing, as in another file."""
-    if (version := _version(connection)) < len(MIGRATIONS):
-        raise StoreUnavailable(f"the store has migration {version}, this program needs {len(MIGRATIONS)}")
-    require_readable(connection)
-
-
 def _version(connection: sqlite3.Connection) -> int:
     """The number of migrations that have run."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -96,10 +75,6 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
                 note_schema(connection)
                 return name
     return ""
-
-
-def _is_declared(connection: SqliteConnection, collection: Collection) -> bool:
-    return is_registered(connection, collection) and not any(_missing(connection, collection))
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:

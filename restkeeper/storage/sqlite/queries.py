@@ -13,16 +13,20 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query
-from restkeeper.storage.sql import Column, conditions, literal, order_of, outline, page_of, parameters, path_of
+from restkeeper.storage.sql import (
+    Column,
+    conditions,
+    literal,
+    order_of,
+    outline,
+    page_of,
+    parameters,
+    path_of,
+    record_columns,
+)
 
-COLUMNS = """\
-    id,
-    version,
-    updated_at,
-    fingerprint,
-    CAST(body AS BLOB),
-    owner,
-    CAST(removed AS BLOB)"""
+AS_BYTES = "CAST({} AS BLOB)"
+COLUMNS = record_columns(AS_BYTES)
 
 _PAGE_COLUMNS = """\
     id,

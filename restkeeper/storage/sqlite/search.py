@@ -59,11 +59,7 @@ class Searches:
 
     def _run(self, connection: SqliteConnection, find: Find[T]) -> T:
         """The result of `find` in one snapshot. Raises StoreUnavailable if it takes too long."""
-        end = self._log_limit.next_end()
-        with (
-            snapshot(connection),
-            time_limit(READ_SECONDS, connection, self._clock, self._slot, lambda: self._log_limit.has_reached(end)),
-        ):
+        with snapshot(connection), time_limit(connection, self._clock, self._slot, self._log_limit):
             return find(connection)
 
 
@@ -83,21 +79,16 @@ def soon(connection: SqliteConnection, clock: Clock) -> Iterator[None]:
 
 
 @contextmanager
-def time_limit(
-    seconds: float,
-    connection: SqliteConnection,
-    clock: Clock,
-    slot: threading.Lock,
-    is_log_full: Callable[[], bool],
-) -> Iterator[None]:
-    """End a search that takes longer, or that keeps the log until it `is_log_full`.
+def time_limit(connection: SqliteConnection, clock: Clock, slot: threading.Lock, log_limit: LogLimit) -> Iterator[None]:
+    """End a search that takes longer than READ_SECONDS, or that keeps the log until it is full.
 
     Every few milliseconds, while SQLite seeks, sorts or returns rows, it sleeps so that a cooperative server continues.
     Only the search that has the `slot` works, so that other requests wait for one search and not for all.
     """
+    end_of_log = log_limit.next_end()
     slot.acquire()
     monotonic = clock.monotonic
-    deadline, end = monotonic() + seconds, monotonic() + WORK_SECONDS
+    deadline, end = monotonic() + READ_SECONDS, monotonic() + WORK_SECONDS
     has_slot = True
     detail, failure = "", None
 
@@ -114,8 +105,8 @@ def time_limit(
     def pause(now: float) -> bool:
         nonlocal deadline, end, has_slot, detail
         if now > deadline:
-            detail = f"the search took more than {seconds:g} s; narrow it by a field with an index"
-        elif is_log_full():
+            detail = f"the search took more than {READ_SECONDS:g} s; narrow it by a field with an index"
+        elif log_limit.has_reached(end_of_log):
             detail = "too much was written during the search; try again, or narrow it by a field with an index"
         clock.sleep(YIELD_SECONDS)  # with the slot, so that the server runs before other searches
         slot.release()

@@ -21,7 +21,7 @@ from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import EpochMissing, epoch_of, state_of
-from restkeeper.storage.sql import is_search
+from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable
 from restkeeper.storage.sqlite.connection import (
     SqliteConnection,
     connect,
@@ -41,7 +41,7 @@ from restkeeper.storage.sqlite.file import (
     sync,
 )
 from restkeeper.storage.sqlite.items import find_events, find_other_fingerprints
-from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_present
+from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate
 from restkeeper.storage.sqlite.queries import COLUMNS, find_page
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
@@ -372,6 +372,6 @@ def _copy_into(connection: SqliteConnection, path: str, failure: str) -> None:
 def _checked_epoch(connection: SqliteConnection) -> str:
     """The epoch as it is in the file. Raises StoreUnavailable if this program cannot work with its migrations."""
     connection.execute("PRAGMA shrink_memory")  # the next statements read from the file
-    require_present(connection)
+    require_usable(connection, len(MIGRATIONS), complete=True)
     connection.execute("SELECT 1 FROM items LIMIT 1").fetchone()
     return epoch_of(connection)

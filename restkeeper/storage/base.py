@@ -47,6 +47,7 @@ from restkeeper.storage.interface import (
 )
 from restkeeper.storage.records import (
     Registry,
+    find_other_fingerprints,
     find_others,
     look_up,
     read_item,
@@ -79,6 +80,13 @@ WHERE collection = :collection AND id = :id"""
 
 # Rows as of `Column.of_each`.
 _OTHERS = "SELECT {number}, '\"\"', '', 0, '', fingerprint, '', NULL, NULL FROM ({others}) AS others"
+
+SCAN = """\
+SELECT
+    {item}
+FROM items
+WHERE collection = :collection
+ORDER BY id"""
 
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
@@ -147,12 +155,12 @@ class Transaction(Deliveries):
         """
         return state_of(self._database, collection)[0]
 
-    @abstractmethod
     def other_fingerprints(self, collection: str) -> list[str]:
         """Return the fingerprints of the items of another revision than the collection's.
 
         The cost does not depend on the number of items.
         """
+        return find_other_fingerprints(self._database, self._registry, collection, self._database.fetch)
 
     @abstractmethod
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
@@ -199,8 +207,8 @@ class Opening:
     def lock(self) -> Iterator[None]:
         """Hold the right to open the store, if it is not open yet. Raises the failure of the attempt before."""
         if not self._lock.acquire(timeout=0 if self._failure else WAIT_SECONDS):
-            failure = self._failure = self._failure or StoreUnavailable("the store is still being opened")
-            raise _again(failure)
+            self._failure = self._failure or StoreUnavailable("the store is still being opened")
+            raise _again(self._failure)
         try:
             begin = self._clock.monotonic()
             if self._failure and begin < self._until:
@@ -227,7 +235,6 @@ class Opening:
 
 
 def _again(error: StoreError) -> StoreError:
-    """The same error, to be raised again."""
     again = copy(error)
     again.__cause__ = error.__cause__
     return again
@@ -313,13 +320,13 @@ class Store(ABC):
         """
         declared = self._collections[collection]
 
-        def count(database: Database) -> list[tuple[Any, int]]:
+        def find(database: Database) -> list[tuple[Any, int]]:
             value = database.columns.of(declared, query.sort[0].field).value
             statement = f"SELECT {value}, count(*) {{items}} GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {{most}}"
             rows = rows_about(database, statement, declared, query, most)
             return [(database.columns.plain(each), number) for each, number in rows]
 
-        return self._search(count, declared, query)
+        return self._search(find, declared, query)
 
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
@@ -379,16 +386,14 @@ class Store(ABC):
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""
-
         known = None
         with self._spooled(collection) as file:
-            for head in iter(file.readline, b""):
-                size, rest, id, version, updated_at, fingerprint, owner = orjson.loads(head)
-                record = file.read(size), owner, None if rest < 0 else file.read(rest)
+            for line in file:
+                id, version, updated_at, fingerprint, body, owner, removed = orjson.loads(line)
                 if fingerprint != known:
                     known = fingerprint
                     self._read(self._registry.load_schemas, collection, fingerprint)
-                yield Record(id, version, updated_at, fingerprint, *record)
+                yield Record(id, version, updated_at, fingerprint, body.encode(), owner, removed and removed.encode())
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
         """Return the log of a webhook, the newest first, from before the delivery with that id."""
@@ -490,16 +495,12 @@ def row_of(event: Event) -> tuple[str | None, ...]:
     return tuple(each.decode() if isinstance(each, bytes) else each for each in event)
 
 
-def spool(
-    rows: Iterable[tuple[str, int, str, str, bytes, str | None, bytes | None]], folder: str | None = None
-) -> IO[bytes]:
+def spool(rows: Iterable[tuple[str | int | bytes | None, ...]], folder: str | None = None) -> IO[bytes]:
     """Write records to a temporary file in a folder, by default in the system's, which may be in memory."""
     file = SpooledTemporaryFile(SPOOL_BYTES, dir=folder)
     try:
-        for id, version, updated_at, fingerprint, body, owner, removed in rows:
-            rest = -1 if removed is None else len(removed)
-            file.write(orjson.dumps([len(body), rest, id, version, updated_at, fingerprint, owner]) + b"\n" + body)
-            file.write(removed or b"")
+        for row in rows:
+            file.write(orjson.dumps(row, default=bytes.decode, option=orjson.OPT_APPEND_NEWLINE))
         file.seek(0)
     except BaseException:
         file.close()

@@ -30,8 +30,8 @@ from restkeeper.storage.interface import (
     id_of,
     parse_id,
 )
-from restkeeper.storage.records import EpochMissing, Registry
-from restkeeper.storage.sql import Database, Row
+from restkeeper.storage.records import Registry
+from restkeeper.storage.sql import Database, EpochMissing, Row
 
 _SELECT_NEWEST = """\
 SELECT
@@ -437,15 +437,12 @@ def read_log(database: Database, webhook: str, before: int | None, limit: int, s
 
 
 def _log_entry(id: int, position: int, origin: str, *rest: Any) -> LogEntry:
-    """The entry of a row: its fields, but for the event's position and origin."""
     return LogEntry(id, id_of(position, origin), *rest)
 
 
 def _dump_secrets(secrets: Sequence[Secret]) -> str:
-    """Secrets as they are stored: a JSON text."""
     return orjson.dumps([list(secret) for secret in secrets]).decode()
 
 
 def _load_secrets(text: str) -> tuple[Secret, ...]:
-    """The secrets in a text that `_dump_secrets` returned."""
     return tuple(Secret(*each) for each in orjson.loads(text))

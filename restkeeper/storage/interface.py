@@ -82,7 +82,6 @@ class Field:
 
     @property
     def is_many(self) -> bool:
-        """Whether it can have several values."""
         return self.kind is Kind.LIST or self.listed or "." in self.name
 
 

@@ -102,7 +102,6 @@ class Copy(ABC):
         self.moved_to = moved_to
 
     def count(self, table: Table) -> int:
-        """The number of rows."""
         return int(self._database.fetch(f"SELECT count(*) FROM {table.source}", {})[0][0])  # noqa: S608 - constants
 
     @abstractmethod

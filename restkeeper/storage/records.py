@@ -3,13 +3,20 @@
 The registry has the schemas that the items of a store have, in the order in which they came.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from restkeeper.storage.errors import RecordNotFound, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Found, Key, Record, StoredResponse, StoredSchema
-from restkeeper.storage.sql import Database, change_token, of_other_revision
+from restkeeper.storage.sql import (
+    Database,
+    EpochMissing,
+    Row,
+    change_token,
+    of_other_revision,
+    select_other_fingerprints,
+)
 
 NOT_FOUND = "there is no such item"
 
@@ -94,13 +101,6 @@ SELECT * FROM (
 ) AS found"""
 
 
-class EpochMissing(StoreUnavailable):
-    """The store was restored: it needs a new epoch before it is read."""
-
-    def __init__(self) -> None:
-        super().__init__("the store was restored at this moment")
-
-
 class Registry:
     """The registered schemas that the collections of a process have.
 
@@ -139,6 +139,17 @@ def find_others(
         parts.append(part.replace("GIVEN", ", ".join(f":{each}" for each in given)))
     rows = database.rows("\nUNION ALL\n".join(parts), values)
     return [[Record._make(row) for number, *row in rows if number == n] for n in range(len(wanted))]
+
+
+def find_other_fingerprints(
+    database: Database, registry: Registry, collection: str, fetch: Callable[..., list[Row]]
+) -> list[str]:
+    """See `base.Transaction.other_fingerprints`. `fetch` is that of the database, or one that is as good."""
+    if (declared := registry.collections.get(collection)) is None:
+        return []
+    found = [fingerprint for (fingerprint,) in fetch(select_other_fingerprints(declared), {})]
+    registry.load_schemas(database, collection, *found)
+    return found
 
 
 def is_registered(database: Database, collection: Collection) -> bool:
@@ -192,9 +203,7 @@ def require_epoch(database: Database) -> str:
 def state_of(database: Database, collection: str) -> tuple[str, int]:
     """The change token of a collection, and the number of its items. Raises EpochMissing."""
     ((epoch, changes, items),) = database.rows(_STATE, {"collection": collection})
-    if not epoch:
-        raise EpochMissing
-    return change_token(epoch, changes or 0), items or 0
+    return change_token(epoch, changes), items or 0
 
 
 def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list[Found]:
@@ -214,13 +223,10 @@ def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list
         elif isinstance(key, bytes):
             found[number] = StoredResponse(stored_at, row[4])
         else:
-            if not row[0]:
-                raise EpochMissing
-            found[number] = change_token(row[0], row[1] or 0)
+            found[number] = change_token(row[0], row[1])
     return found
 
 
 @lru_cache(maxsize=16)  # of an item, a response and a change token, two at most
 def _statement(kinds: tuple[type, ...]) -> str:
-    """The statement that looks up keys of these types."""
     return "\nUNION ALL\n".join(_OF_KIND[kind].replace("NUMBER", str(n)) for n, kind in enumerate(kinds))

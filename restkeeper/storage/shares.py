@@ -21,8 +21,6 @@ worked_for: ContextVar[str] = ContextVar("restkeeper.caller", default="")
 
 
 class _Waiter(NamedTuple):
-    """A use that waits."""
-
     name: str
     woken: threading.Event
 

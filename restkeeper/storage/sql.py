@@ -136,9 +136,18 @@ def select_other_fingerprints(collection: Collection) -> str:
     )
 
 
-def change_token(epoch: str, changes: int) -> str:
-    """The change token of a collection with this number of changes."""
-    return f"{epoch}-{changes:x}"
+class EpochMissing(StoreUnavailable):
+    """The store was restored: it needs a new epoch before it is read."""
+
+    def __init__(self) -> None:
+        super().__init__("the store was restored at this moment")
+
+
+def change_token(epoch: str, changes: int | None) -> str:
+    """The change token of a collection with this number of changes. Raises EpochMissing."""
+    if not epoch:
+        raise EpochMissing
+    return f"{epoch}-{changes or 0:x}"
 
 
 def is_sorted(collection: Collection, query: Query) -> bool:

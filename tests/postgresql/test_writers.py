@@ -166,7 +166,9 @@ def test_a_scan_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch, limit
     insert(open_store(url, [THINGS]), *(record(str(n)) for n in range(20)))
     store = open_store(f"{url}&options=-c%20{limit}_timeout%3D300ms", [THINGS])
     slow = "SELECT id, version, updated_at, fingerprint, convert_to(body, 'UTF8'), owner, NULL FROM items"
-    monkeypatch.setattr("restkeeper.storage.postgresql.store._SCAN", f"{slow}, pg_sleep(0.05) WHERE collection = %s")
+    monkeypatch.setattr(
+        "restkeeper.storage.postgresql.store.SCAN", f"{slow}, pg_sleep(0.05) WHERE collection = :collection"
+    )
     assert len(list(store.scan("things"))) == 20
 
 

@@ -24,8 +24,7 @@ from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_err
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import NOT_FOUND, Registry, read_item
-from restkeeper.storage.sql import select_other_fingerprints
+from restkeeper.storage.records import NOT_FOUND, Registry, find_other_fingerprints, read_item
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
 # A connection changes one of them last in a transaction, and locks it briefly; with more connections than rows, some
@@ -170,12 +169,8 @@ class PostgresTransaction(Transaction):
         return super().change_token(collection)
 
     def other_fingerprints(self, collection: str) -> list[str]:
-        if (declared := self._registry.collections.get(collection)) is None:
-            return []
-        rows = self._database.fetch if self._counted else self._database.fetch_before
-        found = [fingerprint for (fingerprint,) in rows(select_other_fingerprints(declared))]
-        self._registry.load_schemas(self._database, collection, *found)
-        return found
+        fetch = self._database.fetch if self._counted else self._database.fetch_before
+        return find_other_fingerprints(self._database, self._registry, collection, fetch)
 
     def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
         """See `Transaction`. An item that this transaction has locked is there."""

@@ -22,7 +22,6 @@ cached responses.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -62,6 +61,8 @@ FROM (
 ) AS holders LEFT JOIN pg_stat_activity USING (pid)
 ORDER BY coalesce(xact_start, backend_start) NULLS FIRST
 LIMIT 3"""
+
+_COUNTERS = "SELECT count(*) FROM counters WHERE collection = %s"
 
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 
@@ -122,7 +123,6 @@ class _Wait:
         return self._clock.monotonic() - self._since
 
     def note(self, message: str, holders: Callable[[], str]) -> None:
-        """Log why it waits, unless that was done lately."""
         if (now := self._clock.monotonic()) >= self._due:
             self._due = now + limits.LOG_SECONDS
             log.warning("waits for %s: %s", message, holders())
@@ -160,8 +160,8 @@ def use_alone(session: Session) -> None:
         )
 
 
-def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> None:
-    """Do some work in a transaction, while no other program migrates.
+def migrate_alone(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
+    """Create what is missing in a transaction, while no other program migrates.
 
     If others have locks that it needs, it is done again, until limits.MIGRATION_SECONDS have passed; then nothing is
     changed. Raises StoreUnavailable.
@@ -171,7 +171,7 @@ def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> N
         while True:
             session.begin()
             try:
-                work()
+                _complete(session, collections)
                 session.commit()
                 return
             except (LockNotAvailable, DeadlockDetected) as caught:
@@ -184,17 +184,6 @@ def migrate_alone(session: Session, work: Callable[[], None], clock: Clock) -> N
                 raise StoreUnavailable(detail, reason=f"{holders_of_tables(session)}; {remedy}") from error
             wait.note("transactions that use its tables", lambda: holders_of_tables(session))
             clock.sleep(limits.MIGRATION_PAUSE_SECONDS)
-
-
-def lock_briefly(session: Session) -> None:
-    """Let the rest of a transaction change tables, and wait for a moment only for each lock.
-
-    Before, it waits for others that vacuum or change a table, in a way that requests do not wait for.
-    """
-    present = [name for (name,) in session.fetch(_TABLES, (list(TABLES),))]
-    session.fetch(_LIMIT_TO_VACUUM)
-    session.apply(f"LOCK TABLE {', '.join(present)} IN SHARE UPDATE EXCLUSIVE MODE")
-    session.apply(f"SET LOCAL lock_timeout = {limits.MIGRATION_LOCK_SECONDS * 1000:.0f}")
 
 
 @contextmanager
@@ -238,9 +227,11 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     """
     if _migration_of(session) < len(MIGRATIONS):
         with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
-            migrate_alone(session, partial(_complete, session, collections), clock)
-    elif not all(_is_declared(session, each) for each in collections):
-        migrate_alone(session, partial(_complete, session, collections), clock)
+            migrate_alone(session, collections, clock)
+    elif not all(
+        session.fetch(_COUNTERS, (each.name,)) == [(SHARDS,)] and is_registered(session, each) for each in collections
+    ):
+        migrate_alone(session, collections, clock)
     require_usable(session, len(MIGRATIONS))
     with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
         note_database(session)
@@ -293,17 +284,17 @@ def run_missing(session: Session) -> None:
     """Run the migrations that are missing, in the transaction that is open."""
     present = _migration_of(session)
     if 0 < present < len(MIGRATIONS):
-        lock_briefly(session)
+        # Wait for others that vacuum or change a table, in a way that requests do not wait for; then wait for a moment
+        # only for each lock.
+        tables = [name for (name,) in session.fetch(_TABLES, (list(TABLES),))]
+        session.fetch(_LIMIT_TO_VACUUM)
+        session.apply(f"LOCK TABLE {', '.join(tables)} IN SHARE UPDATE EXCLUSIVE MODE")
+        session.apply(f"SET LOCAL lock_timeout = {limits.MIGRATION_LOCK_SECONDS * 1000:.0f}")
     for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
         script = DIALECT.script(migration)
         oldest = oldest_of(script)
         session.execute(script.encode())  # without parameters it may have several statements
         session.apply("UPDATE store SET migration = %s, oldest = greatest(oldest, %s)", (number, oldest))
-
-
-def _is_declared(session: Session, collection: Collection) -> bool:
-    counted = session.fetch("SELECT count(*) FROM counters WHERE collection = %s", (collection.name,))
-    return counted == [(SHARDS,)] and is_registered(session, collection)
 
 
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:
@@ -381,7 +372,6 @@ def _named(collection: Collection, suffix: str, is_unique: bool, definition: str
 
 
 def _short(name: str) -> str:
-    """A name, or the beginning and a digest of a long one."""
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{_digest(name)}"
 
 

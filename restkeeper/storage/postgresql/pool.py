@@ -94,7 +94,6 @@ class Connections:
                 self._pool.putconn(session)
 
     def close(self) -> None:
-        """Close all connections."""
         self._is_closed.set()
         self._has_failed.set()
         self._pool.close(timeout=limits.CUT_SECONDS)

@@ -58,12 +58,10 @@ class PostgresColumn(Column):
 
     @property
     def type(self) -> str:
-        """The SQL type of values that are compared with it."""
         return type_of(self.field.kind)
 
     @property
     def json(self) -> str:
-        """The JSON value."""
         return f"fields -> {literal(self.field.name)}"
 
     @property
@@ -253,7 +251,7 @@ def find_page(database: Database, collection: Collection, query: Query, max_byte
     epoch, changes, items, others, *_ = found[0]
     total = None if query.narrows else items or 0
     page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
-    return page._replace(change_token=change_token(epoch, changes or 0), total=total, others=others)
+    return page._replace(change_token=change_token(epoch, changes), total=total, others=others)
 
 
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:

@@ -14,16 +14,13 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage.base import Opening, Store, Transaction, spool
+from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription, parse_id
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import (
-    COLUMNS,
-    fields_of,
-)
+from restkeeper.storage.postgresql.dialect import DIALECT, fields_of
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all, sequence_inside
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
@@ -55,13 +52,6 @@ SEQUENCED = 64  # changes of a process, after which it numbers events, so that n
 WAITED_SECONDS = 0.5  # for a connection or a lock, after which a write waits for locks for a shorter time
 SCANNED = 500  # records that a scan receives at a time
 COPIED = 200  # rows that a copy receives at a time
-
-_SCAN = f"""\
-SELECT
-{COLUMNS}
-FROM items
-WHERE collection = %s
-ORDER BY id"""  # noqa: S608 - constant columns
 
 _LIMIT_WAITS = "SELECT set_config('lock_timeout', %s, true)"
 
@@ -232,7 +222,7 @@ class PostgresStore(Store):
                 session.fetch(LIFT_LIMITS, (True,))
                 with session.cursor("scan", binary=True) as cursor:
                     cursor.itersize = SCANNED
-                    return spool(cursor.execute(_SCAN, (collection,)))
+                    return spool(cursor.execute(DIALECT[SCAN], {"collection": collection}))
             finally:
                 session.undo()
 

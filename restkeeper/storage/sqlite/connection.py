@@ -111,7 +111,6 @@ class SqliteConnection(sqlite3.Connection):
 
 
 def _with_lists(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters whose lists are JSON texts."""
     lists = {name: orjson.dumps(value).decode() for name, value in parameters.items() if isinstance(value, list)}
     return {**parameters, **lists} if lists else parameters
 
@@ -183,7 +182,6 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def translated(failure: str) -> Iterator[None]:
-    """Raise SQLite's errors as `store_error`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -199,7 +197,6 @@ def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable:
 
 
 def is_full(error: sqlite3.Error) -> bool:
-    """Whether a file cannot become larger."""
     return getattr(error, "sqlite_errorcode", None) in _FULL
 
 

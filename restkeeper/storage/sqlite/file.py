@@ -37,8 +37,7 @@ WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
 
 _lock = threading.Lock()
-_open: dict[tuple[int, int], int] = {}  # descriptors by device and inode
-_users: dict[int, int] = {}  # of each descriptor
+_open: dict[tuple[int, int], list[int]] = {}  # by device and inode: the descriptor of a file, and how many use it
 
 
 class LockFile:
@@ -78,7 +77,6 @@ class LockFile:
                 self._is_waiting = True
 
     def stop_waiting(self) -> None:
-        """This process does not wait to write any more."""
         if self._is_waiting:
             self._is_waiting = False
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
@@ -104,7 +102,6 @@ class LockFile:
         os.pwrite(self._descriptor, data, 0)
 
     def close(self) -> None:
-        """Unlock and close it."""
         self._close()
 
     def _try(self, kind: int) -> bool:
@@ -165,15 +162,13 @@ class StoreFile:
         self._path = path
         with _lock:
             status = os.stat(path)
-            descriptor = _open.get((status.st_dev, status.st_ino))
-            if descriptor is None:
+            if (status.st_dev, status.st_ino) not in _open:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 status = os.fstat(descriptor)
-                descriptor = _open.setdefault((status.st_dev, status.st_ino), descriptor)
-            _users[descriptor] = _users.get(descriptor, 0) + 1
-        self._descriptor = descriptor
-        status = os.fstat(descriptor)
-        self._identity = status.st_dev, status.st_ino
+                _open.setdefault((status.st_dev, status.st_ino), [descriptor, 0])
+            self._identity = status.st_dev, status.st_ino
+            _open[self._identity][1] += 1
+            self._descriptor = _open[self._identity][0]
         self.has_log = True  # whether it is in WAL mode; some file systems do not support that
 
     def require(self) -> None:
@@ -232,11 +227,9 @@ class StoreFile:
     def close(self) -> None:
         """Close the descriptor when no other object uses it."""
         with _lock:
-            _users[self._descriptor] -= 1
-            if not _users[self._descriptor]:
-                del _users[self._descriptor]
-                for known in [known for known, each in _open.items() if each == self._descriptor]:
-                    del _open[known]
+            _open[self._identity][1] -= 1
+            if not _open[self._identity][1]:
+                del _open[self._identity]
                 os.close(self._descriptor)
 
     def _header(self) -> bytes:
@@ -265,7 +258,6 @@ def opened_file(path: str, lock: LockFile) -> StoreFile | None:
 
 
 def log_size(path: str) -> int:
-    """The size of the write-ahead log of a SQLite file; 0 without one."""
     return size_of(f"{os.path.realpath(path)}-wal")
 
 
@@ -303,7 +295,6 @@ def can_grow(path: str) -> bool:
 
 
 def size_of(path: str) -> int:
-    """The size of a file in bytes; 0 if it does not exist."""
     try:
         return os.stat(path).st_size
     except OSError:

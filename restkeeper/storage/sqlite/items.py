@@ -30,7 +30,6 @@ from restkeeper.storage.interface import (
     parse_id,
 )
 from restkeeper.storage.records import NOT_FOUND, Registry, read_item
-from restkeeper.storage.sql import select_other_fingerprints
 from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, SqliteConnection, snapshot
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
@@ -127,9 +126,6 @@ class SqliteTransaction(Transaction):
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Nothing waits for a record."""
 
-    def other_fingerprints(self, collection: str) -> list[str]:
-        return find_other_fingerprints(self._database, collection, self._registry)
-
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         if self._database.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
             return
@@ -165,15 +161,6 @@ class SqliteTransaction(Transaction):
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
         self._database.execute(_TOUCH, (adds, item["collection"]))
-
-
-def find_other_fingerprints(connection: SqliteConnection, collection: str, registry: Registry) -> list[str]:
-    """See `base.Transaction.other_fingerprints`."""
-    if (declared := registry.collections.get(collection)) is None:
-        return []
-    found = [fingerprint for (fingerprint,) in connection.execute(select_other_fingerprints(declared))]
-    registry.load_schemas(connection, collection, *found)
-    return found
 
 
 def find_events(

@@ -58,7 +58,6 @@ def run_missing(connection: sqlite3.Connection) -> None:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """The number of migrations that have run."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -141,7 +140,6 @@ def _table_of(column: SqliteColumn, where: str) -> list[str]:
 
 
 def present_indexes(connection: sqlite3.Connection, collection: Collection) -> list[str]:
-    """The names of a collection's indexes in the file."""
     prefix = f"items.{collection.name}."
     query = "SELECT name FROM sqlite_master WHERE type IN ('index', 'table') AND substr(name, 1, ?) = ?"
     return [name for (name,) in connection.execute(query, (len(prefix), prefix)).fetchall()]

@@ -262,7 +262,6 @@ def _nearest(number: Decimal) -> Decimal:
 
 
 def fold(text: str | None) -> str | None:
-    """The text without case (the SQL function `fold`)."""
     return None if text is None else str(text).casefold()
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
-from restkeeper.storage.base import Opening, Store, Transaction, spool
+from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.records import EpochMissing, epoch_of, state_of
-from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable
+from restkeeper.storage.records import epoch_of, find_other_fingerprints, state_of
+from restkeeper.storage.sql import MIGRATIONS, EpochMissing, is_search, require_usable
 from restkeeper.storage.sqlite.connection import (
+    DIALECT,
     SqliteConnection,
     connect,
     is_full,
@@ -40,9 +41,9 @@ from restkeeper.storage.sqlite.file import (
     size_of,
     sync,
 )
-from restkeeper.storage.sqlite.items import find_events, find_other_fingerprints
+from restkeeper.storage.sqlite.items import find_events
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate
-from restkeeper.storage.sqlite.queries import COLUMNS, find_page
+from restkeeper.storage.sqlite.queries import find_page
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
 
@@ -51,13 +52,6 @@ P = ParamSpec("P")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
-
-_SCAN = f"""\
-SELECT
-{COLUMNS}
-FROM items
-WHERE collection = ?
-ORDER BY id"""  # noqa: S608 - constant columns
 
 
 @dataclass
@@ -185,7 +179,9 @@ class SqliteStore(Store):
             change_token, items = state_of(connection, collection.name)
             page = find_page(connection, collection, query, max_bytes)
             self._registry.load_schemas(connection, collection.name, *page.fingerprints)
-            others = find_other_fingerprints(connection, collection.name, self._registry) if query.uses_fields else ()
+            others: Sequence[str] = ()
+            if query.uses_fields:
+                others = find_other_fingerprints(connection, self._registry, collection.name, connection.fetch)
             return page._replace(change_token=change_token, total=None if query.narrows else items, others=others)
 
     def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
@@ -202,15 +198,6 @@ class SqliteStore(Store):
         return super().subscriptions(active, now)
 
     def _read(self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
-        try:
-            return self._read_once(read, *arguments, **options)
-        except EpochMissing:
-            self._writer.write(lambda transaction: None)  # creates one
-            return self._read_once(read, *arguments, **options)
-
-    def _read_once(
-        self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs
-    ) -> T:
         """The result of `read` with an idle connection or a new one; in memory, with the only one."""
         try:
             opened = self._opened or self._parts
@@ -229,6 +216,9 @@ class SqliteStore(Store):
                 if connection.in_transaction:  # else its next reads would be of this moment
                     connection.execute("ROLLBACK")
                 opened.idle.append(connection)
+        except EpochMissing:
+            self._writer.write(lambda transaction: None)  # creates one
+            return self._read(read, *arguments, **options)
         except sqlite3.Error as error:
             raise store_error("the store does not answer", error) from error
 
@@ -338,7 +328,6 @@ class SqliteStore(Store):
                 opened.lock.close()
 
     def _require_file(self) -> None:
-        """Raises StoreGone if the file was moved, deleted or replaced."""
         if file := self._parts.file:
             file.require()
 
@@ -358,9 +347,10 @@ class SqliteStore(Store):
 
 
 def _spool_items(connection: SqliteConnection, collection: str, folder: str) -> IO[bytes]:
+    scan = partial(connection.execute, DIALECT[SCAN], {"collection": collection})
     with suppress(OSError):  # the disk of the store, which usually has space, is full; other folders may be in memory
-        return spool(connection.execute(_SCAN, (collection,)), folder)
-    return spool(connection.execute(_SCAN, (collection,)))
+        return spool(scan(), folder)
+    return spool(scan())
 
 
 def _copy_into(connection: SqliteConnection, path: str, failure: str) -> None:

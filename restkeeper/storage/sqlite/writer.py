@@ -102,7 +102,6 @@ class LogLimit:
         return True
 
     def size(self) -> int:
-        """The size of the log in bytes."""
         return size_of(self._log)
 
 
@@ -163,7 +162,6 @@ class Writer:
                 raise StoreUnavailable(f"{_FAILED}: other callers write")
 
     def _remaining(self, queued: "_Work") -> float:
-        """The seconds until the deadline of a work."""
         return max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
 
     @contextmanager
@@ -215,7 +213,6 @@ class Writer:
         return True
 
     def _take(self) -> Iterator["_Work"]:
-        """Take works from the queue, for one commit."""
         end = self._clock.monotonic() + BATCH_SECONDS
         for _ in range(BATCH):
             try:
@@ -230,9 +227,10 @@ class Writer:
         """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_known`."""
         if self._file:
             self._file.require()
+        when_busy = self._lock.start_waiting if self._lock else lambda: None
         try:
-            self._begin_write(deadline)
             while True:
+                execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, when_busy)
                 epoch, migration, oldest = self.connection.execute(_STATE).fetchone()
                 if migration > len(MIGRATIONS):
                     require_known(migration, oldest, len(MIGRATIONS))
@@ -240,22 +238,15 @@ class Writer:
                     return str(epoch)
                 make_epoch(self.connection)
                 self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
-                self._begin_write(deadline)
         except sqlite3.Error as error:
             self._roll_back()
             raise store_error(_FAILED, error) from error
         except BaseException:
             self._roll_back()
             raise
-
-    def _begin_write(self, deadline: float) -> None:
-        if self._lock is None:
-            self.connection.execute("BEGIN IMMEDIATE")
-            return
-        try:
-            execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, self._lock.start_waiting)
         finally:
-            self._lock.stop_waiting()
+            if self._lock:
+                self._lock.stop_waiting()
 
     def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
         """Run works in the open transaction, and commit. A work fails alone; if the transaction fails, all fail."""
@@ -291,12 +282,12 @@ class Writer:
         if not sole:
             self.connection.execute("SAVEPOINT work")
         queued.run(SqliteTransaction(self.connection, epoch, self._registry))
-        if sole and queued.error is not None:
-            self._roll_back()
         if not sole:
             if queued.error is not None:
                 self.connection.execute("ROLLBACK TO work")
             self.connection.execute("RELEASE work")
+        elif queued.error is not None:
+            self._roll_back()
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:
@@ -335,7 +326,6 @@ class _Work:
             self.error = error
 
     def outcome(self) -> Any:
-        """Return the result of the work, or raise its exception."""
         if self.error is not None:
             raise self.error
         return self.result

@@ -6,17 +6,6 @@ CONCURRENTLY`). Those of a new store are created with its tables, which is faste
 A request queues behind a statement that waits for a lock of its table, even if it would get its own lock at once. So a
 migration waits for locks for less time than a request notices, and tries again after a pause, in which requests run.
 What a start itself waits for is logged.
-
-The epoch: a random text that distinguishes a database and its present history from every other.
-
-A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
-another epoch. The store keeps, beside the epoch, the database where it was made: its number, the start of its server,
-which is another one on every server and after files were put back, and the reset of its statistics, which a recovery
-after a crash makes, as it can lose what was committed asynchronously. All users may read these. A new connection that
-finds another one sets a new epoch. A process that has seen an event which the database does not have any more, or
-whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the same
-database. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients their
-cached responses.
 """
 
 import logging
@@ -32,10 +21,10 @@ from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, Index
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH
+from restkeeper.storage.postgresql.dialect import DIALECT
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
-from restkeeper.storage.postgresql.session import Session
+from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import is_registered, register
 from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_usable
 
@@ -68,6 +57,13 @@ _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 
 _TABLES = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL"
 
+_INDEXES = """\
+SELECT
+    relname::text,
+    indisvalid
+FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+WHERE indrelid = 'items'::regclass AND starts_with(relname::text, %s)"""
+
 # PostgreSQL cancels an autovacuum only for a transaction that has waited for it for `deadlock_timeout` (1 s). In less
 # than twice that time, no deadlock with an index that is built ends that one in place of the migration.
 _LIMIT_TO_VACUUM = """\
@@ -76,24 +72,6 @@ FROM pg_settings
 WHERE name = 'deadlock_timeout'"""
 
 LONGEST_NAME = 23  # characters of the names of a collection and a field in the name of an index, which has 63 bytes
-
-_DATABASE = """\
-SELECT concat_ws(
-    '/',
-    (SELECT oid FROM pg_database WHERE datname = current_database()),
-    extract(epoch FROM pg_postmaster_start_time()),
-    (SELECT extract(epoch FROM stats_reset) FROM pg_stat_bgwriter)
-)"""
-
-_MOVE = f"""\
-UPDATE store SET
-    epoch = CASE WHEN database = '' THEN epoch ELSE {NEW_EPOCH} END,
-    database = %(database)s
-WHERE database <> %(database)s"""  # noqa: S608 - a constant expression
-
-_RENEW = f"""\
-UPDATE store SET epoch = {NEW_EPOCH}
-WHERE (SELECT newest FROM feed) < %(seen)s AND epoch = %(known)s"""  # noqa: S608 - likewise
 
 log = logging.getLogger("restkeeper.start")  # is enabled also where the service is only tried (`server/settings.py`)
 
@@ -209,14 +187,6 @@ def _holders(session: Session, condition: str, parameter: int | Sequence[str]) -
         about = f"{name}, {state}, for {seconds:.0f} s" if state else name
         found.append("a prepared transaction (see pg_prepared_xacts)" if pid is None else f"pid {pid} ({about})")
     return ", ".join(found) or "none at this moment"
-
-
-_INDEXES = """\
-SELECT
-    relname::text,
-    indisvalid
-FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-WHERE indrelid = 'items'::regclass AND starts_with(relname::text, %s)"""
 
 
 def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
@@ -377,22 +347,3 @@ def _short(name: str) -> str:
 
 def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=4).hexdigest()
-
-
-def note_database(session: Session) -> None:
-    """Set a new epoch if the store was moved here from another database. A store that names none keeps its epoch."""
-    try:
-        ((database,),) = session.fetch(_DATABASE)
-    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
-        database = "unknown"  # as in CockroachDB
-    session.apply(_MOVE, {"database": database})
-
-
-def note_loss(session: Session, known: str, seen: int) -> bool:
-    """Set a new epoch if it is still the `known` one, and the database has no event at the position `seen` any more."""
-    return bool(session.apply(_RENEW, {"known": known, "seen": seen}))
-
-
-def make_epoch(session: Session) -> None:
-    """Set a new epoch: the store has another history, also than one that it was moved to."""
-    session.apply(f"UPDATE store SET epoch = {NEW_EPOCH}, moved_to = ''")  # noqa: S608 - likewise

@@ -30,10 +30,7 @@ from restkeeper.storage.postgresql.migrations import (
     drop_undeclared,
     holding,
     is_empty,
-    make_epoch,
     migrate,
-    note_database,
-    note_loss,
     run_missing,
     share,
     unique_fields,
@@ -41,7 +38,7 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.queries import find_page
-from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
+from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session, make_epoch, note_database, note_loss
 from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, is_search, is_sorted, require_usable
 

@@ -198,6 +198,15 @@ class SqliteStore(Store):
         return super().subscriptions(active, now)
 
     def _read(self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return self._read_once(read, *arguments, **options)
+        except EpochMissing:
+            self._writer.write(lambda transaction: None)  # creates one
+            return self._read_once(read, *arguments, **options)
+
+    def _read_once(
+        self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> T:
         """The result of `read` with an idle connection or a new one; in memory, with the only one."""
         try:
             opened = self._opened or self._parts
@@ -216,9 +225,6 @@ class SqliteStore(Store):
                 if connection.in_transaction:  # else its next reads would be of this moment
                     connection.execute("ROLLBACK")
                 opened.idle.append(connection)
-        except EpochMissing:
-            self._writer.write(lambda transaction: None)  # creates one
-            return self._read(read, *arguments, **options)
         except sqlite3.Error as error:
             raise store_error("the store does not answer", error) from error
 

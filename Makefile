@@ -65,7 +65,7 @@ mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and w
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml
 	$(BIN)/pip install -q uv
 	for set in "" postgresql dev bench; do \
-	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header $(UPGRADE) \
+	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-strip-extras --no-emit-index-url --no-header $(UPGRADE) \
 	    $${set:+--extra $$set} $$(test "$$set" = bench && echo --extra dev) \
 	    -o requirements$${set:+-$$set}.txt pyproject.toml; done
 

@@ -92,6 +92,18 @@ def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.Monke
     store.open()
 
 
+def test_a_use_that_waited_too_long_fails_also_if_the_store_is_opened_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an error of the store: the failure that it would repeat is gone whenever it looks."""
+
+    class Opened(Opening):
+        _failure = property(lambda self: None, lambda self, failure: None)  # type: ignore[assignment]
+
+    monkeypatch.setattr(base, "WAIT_SECONDS", 0.01)
+    opening = Opened(SetClock(), creates=True)
+    with opening.lock(), pytest.raises(StoreUnavailable, match="still being opened"), opening.lock():
+        pass
+
+
 @pytest.mark.parametrize(
     ("failure", "creates", "kind"),
     [

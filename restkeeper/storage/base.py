@@ -207,8 +207,8 @@ class Opening:
     def lock(self) -> Iterator[None]:
         """Hold the right to open the store, if it is not open yet. Raises the failure of the attempt before."""
         if not self._lock.acquire(timeout=0 if self._failure else WAIT_SECONDS):
-            self._failure = self._failure or StoreUnavailable("the store is still being opened")
-            raise _again(self._failure)
+            failure = self._failure = self._failure or StoreUnavailable("the store is still being opened")
+            raise _again(failure)  # not `self._failure`: another use may have opened the store at this moment
         try:
             begin = self._clock.monotonic()
             if self._failure and begin < self._until:

@@ -12,6 +12,8 @@ from restkeeper.storage import Options
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.postgresql import limits
+from restkeeper.storage.postgresql.pool import Connections
+from restkeeper.storage.postgresql.session import Session
 from tests.clock import SetClock
 from tests.outbox import THINGS as FILTER
 from tests.outbox import all_of, event
@@ -60,6 +62,16 @@ def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None
         assert (store.epoch != epoch) == is_changed and store.epoch in raised.value.resume
     store.close()
     databases.drop_database(url)
+
+
+def test_a_cursor_beyond_the_newest_event_takes_one_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its caller waits for one, and not for three."""
+    store, taken, take = opened(url), list[Session](), Connections._take
+    after = f"evt_{store.epoch}_ffff"
+    monkeypatch.setattr(Connections, "_take", lambda *options: taken.append(take(*options)) or taken[-1])
+    with pytest.raises(EventsExpired):
+        store.events(after, FILTER, 10)
+    assert len(taken) == 1
 
 
 def test_a_cursor_that_was_made_up_hides_no_loss(databases: Databases) -> None:

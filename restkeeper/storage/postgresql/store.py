@@ -8,6 +8,7 @@ its caller can repeat.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
@@ -138,14 +139,18 @@ class PostgresStore(Store):
         return self._note(self._read(newest_id, sequence_all))
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        try:
-            found = self._read(find_events, after, filter, limit, self._registry)
-        except EventsExpired:
-            if not self._read(self._has_lost, after):
-                raise
-            found = self._read(find_events, after, filter, limit, self._registry)  # raises it with the new epoch
+        found = self._read(self._find_events, after, filter, limit)
         self._note(found.last)
         return found
+
+    def _find_events(self, session: Session, after: str, filter: EventFilter, limit: int) -> Events:
+        find = partial(find_events, session, after, filter, limit, self._registry)
+        try:
+            return find()
+        except EventsExpired:
+            if not self._has_lost(session, after):
+                raise
+            return find()  # which raises it with the new epoch
 
     def _has_lost(self, session: Session, event: str) -> bool:
         """Whether the database had an event, by its id, which a client has sent. Then it has a new epoch now."""

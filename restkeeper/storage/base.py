@@ -160,7 +160,7 @@ class Transaction(Deliveries):
 
         The cost does not depend on the number of items.
         """
-        return find_other_fingerprints(self._database, self._registry, collection, self._database.fetch)
+        return find_other_fingerprints(self._database, self._registry, collection)
 
     @abstractmethod
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:

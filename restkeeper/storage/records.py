@@ -142,12 +142,12 @@ def find_others(
 
 
 def find_other_fingerprints(
-    database: Database, registry: Registry, collection: str, fetch: Callable[..., list[Row]]
+    database: Database, registry: Registry, collection: str, fetch: Callable[..., list[Row]] | None = None
 ) -> list[str]:
-    """See `base.Transaction.other_fingerprints`. `fetch` is that of the database, or one that is as good."""
+    """See `base.Transaction.other_fingerprints`. `fetch` is by default that of the database."""
     if (declared := registry.collections.get(collection)) is None:
         return []
-    found = [fingerprint for (fingerprint,) in fetch(select_other_fingerprints(declared), {})]
+    found = [fingerprint for (fingerprint,) in (fetch or database.fetch)(select_other_fingerprints(declared), {})]
     registry.load_schemas(database, collection, *found)
     return found
 

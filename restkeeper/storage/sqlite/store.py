@@ -179,9 +179,7 @@ class SqliteStore(Store):
             change_token, items = state_of(connection, collection.name)
             page = find_page(connection, collection, query, max_bytes)
             self._registry.load_schemas(connection, collection.name, *page.fingerprints)
-            others: Sequence[str] = ()
-            if query.uses_fields:
-                others = find_other_fingerprints(connection, self._registry, collection.name, connection.fetch)
+            others = find_other_fingerprints(connection, self._registry, collection.name) if query.uses_fields else ()
             return page._replace(change_token=change_token, total=None if query.narrows else items, others=others)
 
     def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:

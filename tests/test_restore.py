@@ -116,6 +116,21 @@ def test_only_the_owner_can_read_a_restored_store(tmp_path: Path, backup: Path) 
     assert names(tmp_path) == {"store.db", "store.db-lock", "backup.db"}
 
 
+def test_a_restored_store_has_another_history(tmp_path: Path, backup: Path) -> None:
+    """Also a restored copy of all bytes of a closed store, in which nothing else shows that, as the former store is."""
+
+    def epoch() -> str:
+        with closing(opened(tmp_path)) as store:
+            return store.epoch
+
+    shutil.copy(tmp_path / "store.db", tmp_path / "copy.db")
+    epochs = [epoch()]
+    for _ in range(2):
+        assert restore(tmp_path, "--discard", str(tmp_path / "copy.db")).exit_code == 0
+        epochs.append(epoch())
+    assert len(set(epochs)) == 3
+
+
 def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
     """It is refused while one of our processes or any other program has the file open."""
     store = opened(tmp_path)

@@ -198,7 +198,9 @@ def require_usable(database: Database, known: int, *, complete: bool = False) ->
 
     If it must be `complete`, it has all of these.
     """
-    ((migration, oldest, moved_to),) = database.rows("SELECT {migration}, oldest, moved_to FROM store", {})
+    if not (found := database.rows("SELECT {migration}, oldest, moved_to FROM store", {})):
+        raise StoreUnavailable("the store is being restored: its tables are there, and not its rows")
+    ((migration, oldest, moved_to),) = found
     if complete and migration < known:
         raise StoreUnavailable(f"the store has migration {migration}, this program needs {known}")
     require_known(migration, oldest, known)

@@ -135,6 +135,16 @@ def test_a_wait_for_another_program_is_logged(
     assert len(caplog.messages) - 1 <= (clock.now - start) / limits.LOG_SECONDS
 
 
+def test_a_store_that_is_being_restored_is_unavailable(url: str) -> None:
+    """Its tables are there before their rows, while pg_restore works: both for programs that run and that start."""
+    (store,) = open_all(url, [THINGS])
+    with psycopg.connect(url) as restoring:
+        restoring.execute("DELETE FROM store")
+    for use in (store.check, lambda: open_all(url, [THINGS])):
+        with pytest.raises(StoreUnavailable, match="the store is being restored"):
+            use()
+
+
 def test_an_interrupted_index_is_built_again(url: str) -> None:
     """One whose build was cancelled is invalid: it refuses duplicates, but no query uses it."""
     (store,) = open_all(url, [WITHOUT_INDEXES])

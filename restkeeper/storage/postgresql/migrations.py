@@ -244,10 +244,9 @@ def is_empty(session: Session) -> bool:
 
 
 def _migration_of(session: Session) -> int:
-    """The number of migrations that the store has; 0 in an empty database."""
-    if is_empty(session):
-        return 0
-    return int(session.fetch("SELECT migration FROM store")[0][0])
+    """The number of migrations that the store has; 0 in an empty database, and while a tool restores it."""
+    found = [] if is_empty(session) else session.fetch("SELECT migration FROM store")
+    return int(found[0][0]) if found else 0
 
 
 def run_missing(session: Session) -> None:

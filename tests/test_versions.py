@@ -175,6 +175,15 @@ class TestItems:
         v1 = f"/api/v1/products/{made.json['id']}"
         assert client.put(v1, json=made.json).json == made.json == client.delete(v1).json  # as it was read
 
+    def test_versions_lose_nothing_of_each_other(self, client: FlaskClient) -> None:
+        """The `colour`, which only v1 has, stays when clients of the others change or replace the item."""
+        path = f"products/{client.post('/api/v1/products', json=LAMP).json['id']}"
+        assert client.patch(f"/api/v3/{path}", json={"maker": "n"}).json["version"] == 2
+        assert client.patch(f"/api/v2/{path}", json={"stock": "7"}).json["version"] == 3
+        assert client.put(f"/api/v2/{path}", json={"title": "b", "made_by": "n, c", "stock": "7"}).status_code == 200
+        changed = {"name": "b", "made_by": "n, c", "stock": "7"}
+        assert own(client.get(f"/api/v1/{path}").json) == SEEN["v1"] | changed
+
     def test_a_field_of_a_newer_version_survives_a_replacement(self, client: FlaskClient) -> None:
         """PUT by v1 sets its optional fields to their defaults, and nothing that it does not know."""
         body = {"text": "x", "place": {"town": "Oslo", "floor": 3}}

@@ -1,7 +1,11 @@
 """Turns to write: writers and readers of one process, and other processes."""
 
+import sqlite3
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 from restkeeper.clock import YIELD_SECONDS
@@ -10,7 +14,7 @@ from restkeeper.storage.sqlite.file import LockFile
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
 from tests.live import ROOT
 from tests.sqlite.helpers import Clock, opened
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 
 def test_readers_of_a_store_in_memory_let_writers_in() -> None:
@@ -72,6 +76,7 @@ assert names == ["second", "last"], names
 
 ASKING = """
 import sys
+import time
 from restkeeper.storage.sqlite.file import LockFile
 lock = LockFile(sys.argv[1])
 lock.start_waiting()
@@ -83,20 +88,39 @@ sys.stdin.readline()
 """
 
 
+def is_waiting(path: str) -> bool:
+    """Whether this process waits to write, as another one sees it."""
+    script = (
+        "import sys; from restkeeper.storage.sqlite.file import LockFile; sys.exit(LockFile(sys.argv[1]).others_wait())"
+    )
+    return subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == 1
+
+
 def test_a_check_for_waiters_is_no_waiter(tmp_path: Path) -> None:
     """A check for waiting processes is not taken for a waiting process."""
     path = str(tmp_path / "store.db")
     lock = LockFile(path)
-    script = (
-        "import sys; from restkeeper.storage.sqlite.file import LockFile; sys.exit(LockFile(sys.argv[1]).others_wait())"
-    )
-    for clock_reads in (False, True):
-        if clock_reads:
+    for waits in (False, True):
+        if waits:
             lock.start_waiting()
         else:
             assert not lock.others_wait()
-        assert subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == clock_reads
+        assert is_waiting(path) == waits
     lock.close()
+
+
+def test_a_write_is_a_waiter_until_it_begins(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    store = opened(tmp_path)
+    store.open()
+    with ThreadPoolExecutor(1) as pool, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writing = pool.submit(store.write, lambda _: None, deadline=time.monotonic() + SECONDS)
+        until(lambda: is_waiting(path))
+        other.execute("COMMIT")
+        writing.result(SECONDS)
+        assert not is_waiting(path)
+    store.close()
 
 
 class Slow:

@@ -23,12 +23,14 @@ from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import (
+    POSITION,
     Attempt,
     Collection,
     Event,
     EventFilter,
     Record,
     Secret,
+    Sort,
     StoredResponse,
     StoredSchema,
     parse_id,
@@ -42,7 +44,7 @@ from restkeeper.storage.sqlite.location import SqliteCopy
 from tests.live import ROOT
 from tests.postgresql_server import Databases
 from tests.shop import create_app
-from tests.things import OTHERS, SAMPLE, insert, record
+from tests.things import OTHERS, SAMPLE, ids, insert, record
 from tests.things import THINGS as INDEXED
 
 pytestmark = [
@@ -140,6 +142,7 @@ def content(store: Store) -> dict[str, Any]:
     return {
         "tokens": [(store.change_token(name), store.count(name)) for name in ("things", "others")],
         "items": [list(store.scan(name)) for name in ("things", "others")],
+        "order": ids(store, sort=(Sort(POSITION),)),
         "schemas": store.schemas("things"),
         "events": store.events("", EventFilter(("things",)), 100),
         "responses": store.look_up([b"\0r", b"r"]),
@@ -181,6 +184,8 @@ def test_the_target_continues_the_source(kinds: tuple[str, str], url: Url) -> No
         assert [each.id for each in store.deliveries("w", None, 1)] == [before["log"][0].id + 1]
         due = store.write(lambda transaction: transaction.lease("w", NOW + 100, NOW + 130, 100))
         assert {3, 4, before["log"][0].id + 1} <= {each.id for each in due}
+        insert(store, record("0"))
+        assert ids(store, sort=(Sort(POSITION),)) == [*before["order"], "0"]
 
 
 def test_clients_notice_nothing(url: Url) -> None:

@@ -210,7 +210,7 @@ def id_at(digest: bytes, number: int) -> str:
 
 
 def _opened(file: str, service: Service) -> BinaryIO:
-    """The file; for a pipe or a device, a temporary copy."""
+    """The file; for a pipe, a temporary copy."""
     source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
     if file != "-" and source.seekable():
         return source

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from restkeeper.storage.errors import EventsExpired, RecordNotFound
+from restkeeper.storage.errors import EpochMissing, EventsExpired, RecordNotFound
 from restkeeper.storage.interface import (
     LONGEST_DELAY,
     LONGEST_LEASE,
@@ -31,7 +31,7 @@ from restkeeper.storage.interface import (
     parse_id,
 )
 from restkeeper.storage.records import Registry
-from restkeeper.storage.sql import Database, EpochMissing, Row
+from restkeeper.storage.sql import Database, Row
 
 _SELECT_NEWEST = """\
 SELECT

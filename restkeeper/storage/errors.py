@@ -70,6 +70,13 @@ class StoreUnopened(StoreUnavailable):
     """A process that does not create the store cannot open it now. A later use tries again."""
 
 
+class EpochMissing(StoreUnavailable):
+    """The store was restored: it needs a new epoch before it is read."""
+
+    def __init__(self) -> None:
+        super().__init__("the store was restored at this moment")
+
+
 class StoreBusy(StoreUnavailable):
     """Another program has the store locked, or keeps it busy. A later attempt can succeed."""
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from restkeeper.storage.errors import RecordNotFound, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Found, Key, Record, StoredResponse, StoredSchema
 from restkeeper.storage.sql import (
     Database,
-    EpochMissing,
     Row,
     change_token,
     of_other_revision,

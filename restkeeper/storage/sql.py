@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, StoreUnavailable
 from restkeeper.storage.interface import (
     POSITION,
     Collection,
@@ -134,13 +134,6 @@ def select_other_fingerprints(collection: Collection) -> str:
         f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
         ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
     )
-
-
-class EpochMissing(StoreUnavailable):
-    """The store was restored: it needs a new epoch before it is read."""
-
-    def __init__(self) -> None:
-        super().__init__("the store was restored at this moment")
 
 
 def change_token(epoch: str, changes: int | None) -> str:

@@ -17,11 +17,11 @@ from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
-from restkeeper.storage.errors import StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import epoch_of, find_other_fingerprints, state_of
-from restkeeper.storage.sql import MIGRATIONS, EpochMissing, is_search, require_usable
+from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     SqliteConnection,

@@ -185,11 +185,13 @@ class FileSync:
         now = rfc3339(self._service.clock.time())
         for name, id, text in edits:
             stored, before, after = self._service.representations[name], None, None
+            if is_equal(had := self.content.item(name, id), text):  # only its form is another one
+                continue
             key = stored.resource.key(stored.name if stored.resource.singleton else id)
             with suppress(RecordNotFound):
                 before = transaction.read(name, key)
             body, kind = before and stored.body(before), "updated" if before else "created"
-            if not (is_equal(body, self.content.item(name, id)) or is_equal(body, text)):
+            if not (is_equal(body, had) or is_equal(body, text)):
                 refuse(self._path, name, id, "a request", text)
                 continue
             if text is None:

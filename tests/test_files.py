@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import jsonschema
 import pytest
@@ -27,7 +27,7 @@ from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError, parse, stamp_of
-from restkeeper.features.files.sync import FileSync
+from restkeeper.features.files.sync import FileSync, replace_file
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
 from tests.ports import free_ports
@@ -759,7 +759,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
 
 FAILING = """
 from pathlib import Path
-from restkeeper.features.files.sync import FileSync
+from restkeeper.features.files.sync import FileSync, replace_file
 
 run_once = FileSync.run_once
 
@@ -858,6 +858,23 @@ def test_a_store_that_cannot_be_read_is_not_deleted(tmp_path: Path) -> None:
     store.unlink()
     with running(file) as server:
         assert server.send("GET", "/posts").json() == []
+
+
+def test_an_edit_while_the_rest_is_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start does not end for it."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.setenv("WEBHOOK_WORKER", "apart")
+    app = application_of(create_app, file, FileOptions())
+    assert app.test_client().patch("/posts/1", json={"views": 101}).status_code == 200
+    service_of(app).store.close()
+    file.write_text(json.dumps(BLOG, indent=3))
+    once = Mock(wraps=replace_file, side_effect=[(), DEFAULT])
+    monkeypatch.setattr("restkeeper.features.files.replace_file", once)
+    app = application_of(create_app, file, FileOptions())
+    assert app.test_client().get("/posts/1").json["views"] == json.loads(file.read_bytes())["posts"][0]["views"] == 101
+    service_of(app).store.close()
 
 
 WRONG = """

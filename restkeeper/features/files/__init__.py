@@ -95,8 +95,8 @@ def _application_of(
         checkpoints = Checkpoints(Path(settings.database_url.removeprefix(SQLITE)), others)
         found = checkpoints.find(file.content.source)
         if found and found.digest != checkpoints.digest(file.content.source):  # it was edited meanwhile
-            _write_rest(create, file, found, checkpoints)
-            checkpoints.delete_store()
+            if _write_rest(create, file, found, checkpoints):
+                checkpoints.delete_store()
             return _application_of(create, path, options, config, serves)
     declared, lines = (found.declared, found.lines) if found else declare(file)
     notes = list[str]()
@@ -133,8 +133,11 @@ def _application_of(
     return app
 
 
-def _write_rest(create: Create, file: File, found: Checkpoint, checkpoints: Checkpoints) -> None:
-    """Write what the file does not have yet of the last run; the file wins where both changed. Raises FileError."""
+def _write_rest(create: Create, file: File, found: Checkpoint, checkpoints: Checkpoints) -> bool:
+    """Write what the file does not have yet of the last run; the file wins where both changed.
+
+    Returns False if others have written the file at this moment. Raises FileError.
+    """
     content = file.content
     if file.declared:
         both = {**found.declared, **file.declared}
@@ -158,8 +161,7 @@ def _write_rest(create: Create, file: File, found: Checkpoint, checkpoints: Chec
             is_new |= edited.set(name, id, text)
         elif not is_equal(content.item(name, id), text):
             refuse(file.data, name, id, "an edit", text)
-    if is_new and not replace_file(file.data, b"".join(edited.text()), file.look[0], access_of(file.data)):
-        raise FileError(f"{file.data.name}: was edited at this moment")
+    return not is_new or bool(replace_file(file.data, b"".join(edited.text()), file.look[0], access_of(file.data)))
 
 
 def _synchronize(sync: FileSync) -> None:

@@ -13,6 +13,7 @@ from signal import SIGTERM
 from threading import Thread
 
 from flask import Blueprint, Request, Response, send_file
+from werkzeug.exceptions import MethodNotAllowed
 
 import restkeeper
 from restkeeper.clock import Clock
@@ -43,6 +44,7 @@ from restkeeper.storage.errors import StoreError
 from restkeeper.web.application import Application
 
 SQLITE = "sqlite:///"
+READING = ("GET", "HEAD", "OPTIONS")
 WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
@@ -107,6 +109,8 @@ def _application_of(
 
     def begin(app: Application, service: Service) -> None:
         at = app.before.index(service.guard.identify)
+        if options.read_only:
+            app.before.insert(at, _read_only)
         if options.fail or options.delay[1]:
             app.before.insert(at, _faults(options, service.clock))
         if (folder := path.with_name("public")).is_dir():
@@ -197,6 +201,12 @@ def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
         fail(request)
 
     return meet
+
+
+def _read_only(request: Request) -> None:
+    """Refuse what may change something: also an action of routes.py."""
+    if request.method not in READING:
+        raise MethodNotAllowed(READING)
 
 
 def _public(folder: Path) -> Callable[[Request], Response | None]:

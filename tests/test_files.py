@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import DEFAULT, Mock
 
@@ -26,7 +28,7 @@ from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import declare, read_file
-from restkeeper.features.files.reading import FileError, parse, stamp_of
+from restkeeper.features.files.reading import FileError, parse, read, stamp_of
 from restkeeper.features.files.sync import FileSync, replace_file
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
@@ -114,6 +116,17 @@ def test_a_bad_file_is_named_in_one_line(tmp_path: Path, text: str, reason: str)
         application_of_file(file, config=Config())
     assert str(error.value).startswith(f"restkeeper: {reason}")
     assert "\n" not in str(error.value)
+
+
+def test_what_json5_has_and_json_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinity is refused, not null."""
+    (file := tmp_path / "db.json5").write_text("{a: [{id: 1, x: Infinity}]}")
+    parser: Any = ModuleType("json5")
+    parser.__spec__ = ModuleSpec("json5", None)
+    parser.loads = lambda text, parse_constant, **_: {"a": [{"id": 1, "x": parse_constant("Infinity")}]}
+    monkeypatch.setitem(sys.modules, "json5", parser)
+    with pytest.raises(FileError, match=r"^db\.json5: Infinity is not a JSON number$"):
+        read(file)
 
 
 def test_names_that_are_alike(tmp_path: Path) -> None:

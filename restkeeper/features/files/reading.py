@@ -300,10 +300,14 @@ def _as_json(path: Path, data: bytes) -> bytes:
     if not find_spec("json5"):
         raise FileError(f"{path.name}: {path.suffix} needs another package: pip install 'restkeeper[json5]'")
     try:
-        value = import_module("json5").loads(data.decode(), parse_float=Decimal, allow_duplicate_keys=False)
-        return exactjson.dumps(value)
+        load, options = import_module("json5").loads, {"parse_float": Decimal, "parse_constant": _no_number}
+        return exactjson.dumps(load(data.decode(), allow_duplicate_keys=False, **options))
     except (ValueError, RecursionError, exactjson.EncodeError) as error:
         raise FileError(str(error).replace("<string>", path.name)) from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"<string>: {name} is not a JSON number")
 
 
 def stamp_of(path: Path) -> Stamp:

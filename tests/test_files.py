@@ -840,8 +840,9 @@ def test_a_restart_loses_nothing(tmp_path: Path) -> None:
         until(lambda: json.loads(file.read_bytes())["comments"] == items)
 
 
-def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path) -> None:
-    """The file is not taken for an edited one."""
+@pytest.mark.parametrize("edited", [200, 201])
+def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path, edited: int) -> None:
+    """What requests changed is not taken for an edit, also if another item is edited before the next start."""
     file = tmp_path / "db.json"
     file.write_text(json.dumps(BLOG))
     with running(file) as server:
@@ -855,8 +856,9 @@ def test_a_kill_between_the_file_and_its_mark_loses_nothing(tmp_path: Path) -> N
     if json.loads(file.read_bytes())["posts"][0]["views"] == 1:  # as if it had been killed just before
         checkpoint.with_suffix(".next").write_bytes(after)
         checkpoint.write_bytes(before)
+    file.write_bytes(file.read_bytes().replace(b"200", b"%d" % edited))
     with running(file) as server:
-        assert server.send("GET", "/posts/1").json()["views"] == 2
+        assert [each["views"] for each in server.send("GET", "/posts").json()] == [2, edited]
         assert "not taken" not in server.lines
 
 

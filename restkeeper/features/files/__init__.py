@@ -22,7 +22,7 @@ from restkeeper.errors import Problem
 from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import File, declare, read_data, read_file
-from restkeeper.features.files.reading import WITH_COMMENTS, FileError, is_equal, parse
+from restkeeper.features.files.reading import WITH_COMMENTS, Content, FileError, is_equal, parse
 from restkeeper.features.files.sync import (
     LOOK_SECONDS,
     FileSync,
@@ -146,10 +146,12 @@ def _write_rest(create: Create, file: File, found: Checkpoint, checkpoints: Chec
     if file.declared:
         both = {**found.declared, **file.declared}
         content = read_data(file.data, {name: each.kind for name, each in both.items()})
-    since = content  # if the copy is broken, by a loss of power
-    with suppress(FileError):
-        since = parse(checkpoints.copy(), file.data.name)
-        since.members.update({name: {} for name in content.members if name not in since.members})
+    formers = list[Content]()  # what is of one of them was not edited
+    for data in checkpoints.copies():
+        with suppress(FileError):  # it is broken, by a loss of power
+            formers.append(parse(data, file.data.name))
+            formers[-1].members.update({name: {} for name in content.members if name not in formers[-1].members})
+    formers = formers or [content]
     try:
         config = replace(Config.from_env(), webhook_worker="apart")
         service = service_of(create(config, resources_of(found.declared, [])))
@@ -158,12 +160,13 @@ def _write_rest(create: Create, file: File, found: Checkpoint, checkpoints: Chec
     except (Problem, StoreError, ValueError) as error:
         reason = f"{checkpoints.store} may have what requests changed last, but cannot be read: {error}"
         raise FileError(f"{file.data.name}: {reason}: delete it to start without that") from None
-    same = dict({*content.kinds()}.intersection(since.kinds()))  # of the same kinds
+    same = dict({*content.kinds()}.intersection(formers[0].kinds()))  # of the same kinds
     edited, is_new = content.copy(), content.given
     for name, id, text in changes:
-        if name in same and is_equal(content.item(name, id), since.item(name, id)):
+        now = content.item(name, id)
+        if name in same and any(is_equal(now, each.item(name, id)) for each in formers):
             is_new |= edited.set(name, id, text)
-        elif not is_equal(content.item(name, id), text):
+        elif not is_equal(now, text):
             refuse(file.data, name, id, "an edit", text)
     return not is_new or bool(replace_file(file.data, b"".join(edited.text()), file.look[0], access_of(file.data)))
 

@@ -51,9 +51,10 @@ class Checkpoints:
                     return Checkpoint(digest, event, {name: Declared(*each) for name, each in declared.items()}, lines)
         return None
 
-    def copy(self) -> bytes:
-        """The file as it was at the last checkpoint."""
-        return self._path(LAST).read_bytes().partition(b"\n")[2]
+    def copies(self) -> list[bytes]:
+        """The file as it was at the last checkpoint, and as it was to be at the next one, if that was not committed."""
+        files = [self._path(suffix) for suffix in (LAST, NEXT)]
+        return [file.read_bytes().partition(b"\n")[2] for file in files if file.is_file()]
 
     def prepare(self, former: Checkpoint, data: bytes, event: str) -> None:
         """Write the next checkpoint, of what the file will be."""

@@ -12,6 +12,7 @@ import socket
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
+from importlib import metadata
 from logging import ERROR, INFO
 from time import time
 from typing import Any
@@ -136,6 +137,15 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = ClientConnections(self)
+
+    def patch(self) -> None:
+        """As gunicorn does. gevent searches all installed packages for plugins, at each module: here, once."""
+        find, found = metadata.entry_points, metadata.entry_points()
+        metadata.entry_points = lambda **chosen: found.select(**chosen)  # type: ignore[assignment]
+        try:
+            super().patch()
+        finally:
+            metadata.entry_points = find
 
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""

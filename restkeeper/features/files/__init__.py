@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -10,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
-from threading import Thread
 
 from flask import Blueprint, Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
@@ -128,7 +128,7 @@ def _application_of(
         checkpoints.commit()
     if serves:
         sync = FileSync(file, service, former, checkpoints, partial(_restart, create, path, options))
-        Thread(target=_synchronize, args=(sync,), name="file", daemon=True).start()  # a greenlet, by gevent
+        threading.Thread(target=_synchronize, args=(sync,), name="file", daemon=True).start()  # a greenlet, by gevent
         atexit.register(sync.finish)
     else:
         members = [(name, file.content.members[name]) for name in declared]

@@ -67,7 +67,7 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
     open_ones, closed = resources_of(declared, []), resources_of(declared, [], strict=True)
     resources = [*open_ones[:2], closed[2]]
     texts = {name: [json.dumps(each).encode() for each in found] for name, found in items.items()}
-    write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py"))
+    write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py", []))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "restkeeper.pytest_plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path / "blog",
@@ -172,6 +172,15 @@ PETS: dict[str, Any] = {
         },
     },
 }
+
+
+def test_collections_that_refer_to_each_other_are_named(tmp_path: Path) -> None:
+    """No order of importing them exists."""
+    notes, numbers = list[str](), {"type": "object", "properties": {"aId": {"type": "integer"}}}
+    declared = {name: Declared(numbers, "client-integer", {"aId": to}) for name, to in (("a", "b"), ("b", "a"))}
+    resources, texts = resources_of(declared, notes), {"a": [], "b": []}
+    write_service(tmp_path / "a", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py", notes))
+    assert [note.partition(":")[0] for note in notes] in (["a → b → a"], ["b → a → b"])
 
 
 def test_the_collections_of_an_openapi_document() -> None:

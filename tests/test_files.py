@@ -29,7 +29,7 @@ from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError, parse, read, stamp_of
-from restkeeper.features.files.sync import FileSync, replace_file
+from restkeeper.features.files.sync import FileSync, replace_file, say
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
 from tests.ports import free_ports
@@ -895,6 +895,11 @@ def test_an_edit_while_the_rest_is_written_is_read_again(tmp_path: Path, monkeyp
     service_of(app).store.close()
 
 
+def test_what_is_printed_of_a_file_has_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    say("db.json: 1 posts", "posts.a\n\x1b[31m: é → b")
+    assert capsys.readouterr().err == "db.json: 1 posts\n  posts.a\\n\\x1b[31m: é → b\n"
+
+
 WRONG = """
 def declare(resources):
     @resources["posts"].action("Like")
@@ -914,6 +919,8 @@ def declare(resources):
         ("routes.py", "def declare(", "routes.py:1: SyntaxError: '(' was never closed"),
         ("routes.py", WRONG, "routes.py:3: posts: action('Like'): must be a new name"),
         ("routes.py", WRONG.replace("posts", "post"), "routes.py:3: KeyError: 'post'"),
+        ("routes.py", "declare = 5", "routes.py: declare=5: must be a function of the resources, by name"),
+        ("routes.py", "blueprints = [5]", "routes.py: blueprints=[5]: must be a list of blueprints of Flask"),
     ],
 )
 def test_a_start_that_cannot_be(tmp_path: Path, name: str, text: str, line: str) -> None:

@@ -13,6 +13,7 @@ from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject as write_collections
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError
+from restkeeper.features.files.sync import say
 from restkeeper.web import exactjson
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
@@ -43,10 +44,10 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
         resources = resources_of(declared, notes)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    for note in notes:
-        click.echo(f"  {note}")
     routes = file.with_name("routes.py")
-    write_service(folder, engine, partial(write_collections, resources=resources, texts=texts, routes=routes))
+    write = partial(write_collections, resources=resources, texts=texts, routes=routes, notes=notes)
+    write_service(folder, engine, write)
+    say(*notes)
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 

@@ -210,8 +210,8 @@ def when_ready(server: Any) -> None:
             "restkeeper: TRUSTED_HOSTS is not set: every Host is accepted; set it to your host names", file=sys.stderr
         )
     if _config.auth == "required" and not _found["can_call"]:
-        hint = "no caller can authenticate yet: set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
-        print(f"restkeeper: {hint}", file=sys.stderr)
+        more = "" if "RESTKEEPER_FILE" in os.environ else ", or run: restkeeper keys create NAME --scope admin"
+        print(f"restkeeper: no caller can authenticate yet: set ADMIN_KEY{more}", file=sys.stderr)
 
 
 def _end_with_parent(server: Any, lifeline: int) -> None:

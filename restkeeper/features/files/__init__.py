@@ -133,7 +133,7 @@ def _application_of(
     else:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
-        say("\n  ".join([f"{path.name}: {', '.join(counts)}", *lines, *notes]))
+        say(f"{path.name}: {', '.join(counts)}", *lines, *notes)
     return app
 
 
@@ -186,7 +186,7 @@ def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> N
     declared, lines = declare(file)
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     create(Config(), resources, begin=lambda app, service: fill(service, file.content))
-    say("\n  ".join([f"{path.name}: {reason}: the service starts again", *lines, *notes]))
+    say(f"{path.name}: {reason}: the service starts again", *lines, *notes)
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 
 
@@ -233,10 +233,14 @@ def _public(folder: Path) -> Callable[[Request], Response | None]:
 
 
 def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
-    """What routes.py adds: actions and functions of the resources, and blueprints."""
+    """What routes.py adds: actions and functions of the resources, and blueprints. Raises ValueError for others."""
     if not file.is_file():
         return []
     module = load_module(file)
-    if declare := getattr(module, "declare", None):
-        declare({each.name: each for each in resources})
-    return list(getattr(module, "blueprints", ()))
+    declare, blueprints = getattr(module, "declare", bool), getattr(module, "blueprints", ())
+    if not callable(declare):
+        raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
+    declare({each.name: each for each in resources})
+    if not isinstance(blueprints, list | tuple) or not all(isinstance(each, Blueprint) for each in blueprints):
+        raise ValueError(f"{file.name}: blueprints={blueprints!r}: must be a list of blueprints of Flask")
+    return list(blueprints)

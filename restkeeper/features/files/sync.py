@@ -337,4 +337,7 @@ def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> T | Exceptio
         return error
 
 
-say = partial(click.echo, err=True)
+def say(*lines: str) -> None:
+    """Print lines to standard error, those after the first indented; a name of a file can have any character."""
+    shown = ("".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines)
+    click.echo("\n  ".join(shown), err=True)

@@ -47,8 +47,6 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         for name, value in vars(import_module(SETTINGS)).items():
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
-        if self._options:
-            import_module("restkeeper.features.files")  # once for the processes that load a file
 
     def load(self) -> Any:
         return self._load(**self._options)

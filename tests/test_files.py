@@ -566,7 +566,7 @@ def test_the_commands_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "db.schema.json").write_text(schema)
     assert Served(file).get("/posts") == BLOG["posts"]
     ejected = run.invoke(main, ["eject", str(file), str(tmp_path / "shop")])
-    assert ejected.exit_code == 0, ejected.output
+    assert ejected.exit_code == 0 and ejected.output.startswith(f"{tmp_path / 'shop'} is a service"), ejected.output
     assert (tmp_path / "shop" / "resources" / "posts.py").is_file()
     file.write_text("[]")
     assert run.invoke(main, ["schema", str(file)]).output.startswith("Error: db.json:1:1: the file must be an object")

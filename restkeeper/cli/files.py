@@ -47,7 +47,8 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     routes = file.with_name("routes.py")
     write = partial(write_collections, resources=resources, texts=texts, routes=routes, notes=notes)
     write_service(folder, engine, write)
-    say(*notes)
+    if notes:
+        say(f"{file.name}:", *notes)
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 

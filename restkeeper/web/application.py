@@ -20,6 +20,7 @@ from werkzeug.wsgi import get_current_url, get_host
 
 from restkeeper.web import exactjson
 
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # which change nothing (RFC 9110, section 9.2.1)
 MOST_HOST = 255  # characters
 _UNESCAPED = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 _LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4

@@ -3,7 +3,6 @@
 import atexit
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
+from threading import Thread
 
 from flask import Blueprint, Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
@@ -41,10 +41,9 @@ from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreError
-from restkeeper.web.application import Application
+from restkeeper.web.application import SAFE_METHODS, Application
 
 SQLITE = "sqlite:///"
-READING = ("GET", "HEAD", "OPTIONS")
 WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
@@ -128,7 +127,7 @@ def _application_of(
         checkpoints.commit()
     if serves:
         sync = FileSync(file, service, former, checkpoints, partial(_restart, create, path, options))
-        threading.Thread(target=_synchronize, args=(sync,), name="file", daemon=True).start()  # a greenlet, by gevent
+        Thread(target=_synchronize, args=(sync,), name="file", daemon=True).start()  # a greenlet, by gevent
         atexit.register(sync.finish)
     else:
         members = [(name, file.content.members[name]) for name in declared]
@@ -208,8 +207,8 @@ def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
 
 def _read_only(request: Request) -> None:
     """Refuse what may change something: also an action of routes.py."""
-    if request.method not in READING:
-        raise MethodNotAllowed(READING)
+    if request.method not in SAFE_METHODS:
+        raise MethodNotAllowed(SAFE_METHODS)
 
 
 def _public(folder: Path) -> Callable[[Request], Response | None]:
@@ -237,10 +236,11 @@ def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
     if not file.is_file():
         return []
     module = load_module(file)
-    declare, blueprints = getattr(module, "declare", bool), getattr(module, "blueprints", ())
-    if not callable(declare):
-        raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
-    declare({each.name: each for each in resources})
+    if declare := getattr(module, "declare", None):
+        if not callable(declare):
+            raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
+        declare({each.name: each for each in resources})
+    blueprints = getattr(module, "blueprints", ())
     if not isinstance(blueprints, list | tuple) or not all(isinstance(each, Blueprint) for each in blueprints):
         raise ValueError(f"{file.name}: blueprints={blueprints!r}: must be a list of blueprints of Flask")
     return list(blueprints)

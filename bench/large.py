@@ -18,8 +18,7 @@ from pathlib import Path
 import psycopg
 
 from bench.database import Server, server
-from bench.postgresql import cursor
-from bench.rows import fill, id_of, price_of
+from bench.rows import cursor, fill, id_of, price_of
 from bench.scenario import costs
 from bench.sides import Side, get, take_turns
 from tests.live import Gunicorn

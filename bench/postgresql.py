@@ -16,16 +16,14 @@ from itertools import cycle
 from pathlib import Path
 
 import psycopg
-from werkzeug.datastructures import MultiDict
 
 from bench.database import Server, server
 from bench.deliveries import Deliveries, deliver, describe, receiving
 from bench.load import Requests
-from bench.rows import fill, id_of
+from bench.rows import cursor, fill, id_of
 from bench.scenario import HEADINGS, Scenario, compare, costs
 from bench.sides import PRODUCT, Instances, Side, creates, get, mixed, post, take_turns, with_field
 from restkeeper.config import Config
-from restkeeper.web import pagination
 from tests.live import Gunicorn
 
 ITEMS = 10_000
@@ -117,11 +115,6 @@ def reads(key: str, *paths: str) -> tuple[bytes, ...]:
 def page_after(number: int) -> str:
     """The path of our page that begins after the item with this number."""
     return f"/products?cursor={cursor((False, id_of(number)))}"
-
-
-def cursor(place: tuple[object, ...], **order: str) -> str:
-    """The cursor of a place in the list of products, in an order (`sort=…`)."""
-    return pagination._cursor(place, pagination._bound("/products", MultiDict(order)))
 
 
 def _scenarios(

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import md5
 
 import psycopg
+from werkzeug.datastructures import MultiDict
 
 import resources
 from bench.sides import PRODUCT
@@ -15,7 +17,8 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.postgresql.dialect import fields_of
 from restkeeper.storage.postgresql.migrations import indexes_of
-from restkeeper.web import exactjson
+from restkeeper.web import exactjson, pagination
+from restkeeper.web.queries import parse
 
 BEGIN_MS = 1_767_225_600_000  # of the first item, 2026-01-01; the others follow, one in each millisecond
 AT_ONCE = 500_000  # items in each transaction
@@ -100,3 +103,11 @@ def _split(part: str, mark: str, value: str) -> list[str]:
         return [part]
     found = [f"'{each}'" for each in part[1:-1].split(mark)]
     return [each for text in found for each in (f"({value})", text)][1:]
+
+
+def cursor(place: tuple[object, ...], **order: str) -> str:
+    """The cursor of a place in the list of products, in an order (`sort=…`)."""
+    args: MultiDict[str, str] = MultiDict(order)
+    query = parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100).query
+    query = replace(query, sort=query.sort or RESOURCE.order)
+    return pagination._cursor(place, pagination._bound("/products", args, query))

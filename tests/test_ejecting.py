@@ -67,7 +67,7 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
     open_ones, closed = resources_of(declared, []), resources_of(declared, [], strict=True)
     resources = [*open_ones[:2], closed[2]]
     texts = {name: [json.dumps(each).encode() for each in found] for name, found in items.items()}
-    write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py", []))
+    write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "restkeeper.pytest_plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path / "blog",
@@ -101,16 +101,28 @@ LISTS = ("", "?sort=-views,id", "?views[gte]=20&limit=120", "?_sort=views&_order
 PATHS = [
     *(f"/posts{each}" for each in LISTS),
     *("/posts?_embed=comments&views=7", "/posts/3?_embed=comments", "/posts/3/comments", "/posts/150", "/titles"),
-    *("/comments", "/comments/c149", "/comments?_expand=post&_limit=20", "/profile"),
+    *(
+        "/posts?_expand=comment&_limit=3",
+        "/comments/c9/comments",
+        "/comments",
+        "/comments/c149",
+        "/comments?_expand=post&_limit=20",
+        "/profile",
+    ),
     "/comments?postId=3&sort=-id&embed=post",
 ]
 
 
 def test_requests_have_the_same_responses_before_and_after(tmp_path: Path) -> None:
-    """Lists of more than a hundred items, by reading and by an action of routes.py."""
+    """Lists of more than a hundred items, which refer to each other, by reading and by an action of routes.py."""
     file, folder = tmp_path / "db.json", tmp_path / "blog"
-    posts = [{"id": n, "title": f"post {n}", "views": n % 40, "price": n / 4} for n in range(150, 0, -1)]
-    comments = [{"id": f"c{n}", "postId": n % 7 + 1, "body": "x" * 8_000} for n in range(150)]
+    posts = [
+        {"id": n, "title": f"post {n}", "views": n % 40, "price": n / 4, "commentId": f"c{n - 1}"}
+        for n in range(150, 0, -1)
+    ]
+    comments = [
+        {"id": f"c{n}", "postId": n % 7 + 1, "commentId": f"c{(n + 9) % 150}", "body": "x" * 8_000} for n in range(150)
+    ]
     data: dict[str, Any] = {"posts": posts, "comments": comments, "profile": DB["profile"]}
     file.write_text(json.dumps(data))
     file.with_name("routes.py").write_text(ROUTES)
@@ -172,15 +184,6 @@ PETS: dict[str, Any] = {
         },
     },
 }
-
-
-def test_collections_that_refer_to_each_other_are_named(tmp_path: Path) -> None:
-    """No order of importing them exists."""
-    notes, numbers = list[str](), {"type": "object", "properties": {"aId": {"type": "integer"}}}
-    declared = {name: Declared(numbers, "client-integer", {"aId": to}) for name, to in (("a", "b"), ("b", "a"))}
-    resources, texts = resources_of(declared, notes), {"a": [], "b": []}
-    write_service(tmp_path / "a", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py", notes))
-    assert [note.partition(":")[0] for note in notes] in (["a → b → a"], ["b → a → b"])
 
 
 def test_the_collections_of_an_openapi_document() -> None:

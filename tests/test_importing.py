@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 from click.testing import Result
 
 import restkeeper
-from restkeeper import Remove, Resource, Text, Version, Versions
+from restkeeper import Index, ItemSchema, Reference, Remove, Resource, Text, Version, Versions
+from restkeeper.cli import importing
 from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
@@ -230,3 +232,97 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert {len(batch) for batch in batches} == {2}
     assert [number for batch in batches for number in batch] == done == list(range(3 * READ_AHEAD))
     assert len(pauses) == len(batches) and min(pauses) > 0
+
+
+class PersonSchema(ItemSchema):
+    """A person in a team, with a mentor."""
+
+    team = Reference("teams", required=True)
+    mentor = Reference("people", allow_none=True, load_default=None)
+
+
+class TeamSchema(ItemSchema):
+    """A team with a lead."""
+
+    name = Text(required=True)
+    lead = Reference("people", allow_none=True, load_default=None)
+
+
+TEAMS = [{"id": "red", "name": "Red", "lead": "ada"}, {"id": "blue", "name": "Blue"}]
+PEOPLE = [
+    {"id": "ada", "team": "red", "mentor": "bob"},
+    {"id": "bob", "team": "blue", "mentor": "ada"},
+    {"id": "eve", "team": "blue", "mentor": "eve"},
+]
+
+
+class TestReferences:
+    """Items refer to others of the same files."""
+
+    @pytest.fixture(params=["sqlite", "postgresql"])
+    def app(self, request: pytest.FixtureRequest, tmp_path: Path) -> Application:
+        store_url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("url")
+        resources = [
+            Resource("people", "person", PersonSchema, ids="client"),
+            Resource("teams", "team", TeamSchema, (Index("name", unique=True),), ids="client"),
+        ]
+        return restkeeper.create_app(Config(database_url=store_url), resources)
+
+    @staticmethod
+    def run(app: Application, folder: Path, *options: str, **items: Any) -> Result:
+        arguments = [(name, str(lines(folder / f"{name}.ndjson", *found))) for name, found in items.items()]
+        return app.test_cli_runner().invoke(args=["import", *options, *chain(*arguments)])
+
+    @staticmethod
+    def ids(app: Application, name: str) -> set[str]:
+        return {item["id"] for item in app.test_client().get(f"/{name}").json}
+
+    def test_circles_and_later_items(self, app: Application, tmp_path: Path) -> None:
+        """They are imported from any order of the files; again, they are there already."""
+        done = self.run(app, tmp_path, people=PEOPLE, teams=TEAMS)
+        assert (done.exit_code, done.stdout.splitlines()[:2]) == (0, ["imported 3 people", "imported 2 teams"])
+        assert (self.ids(app, "people"), self.ids(app, "teams")) == ({"ada", "bob", "eve"}, {"red", "blue"})
+        done = self.run(app, tmp_path, teams=TEAMS, people=PEOPLE)
+        assert done.stdout.splitlines()[0] == "imported 0 teams, 2 already there"
+
+    def test_what_is_missing_is_bad_and_so_is_what_refers_to_it(self, app: Application, tmp_path: Path) -> None:
+        """The lines are named; the others are imported, with --skip-bad also of a circle that has a bad one."""
+        people = [*PEOPLE, {"id": "zoe", "team": "green"}, {"id": "yan", "team": "red", "mentor": "zoe"}]
+        teams = [*TEAMS, {"id": "black", "name": "Red"}]
+        done = self.run(app, tmp_path, people=people, teams=TEAMS)
+        assert done.exit_code == 1
+        assert done.stderr.splitlines() == [
+            "people, line 4: team: there is no item 'green' in teams",
+            "people, line 5: mentor: there is no item 'zoe' in people",
+            "Error: stopped there: 5 of 7 were imported; the same command with --skip-bad continues",
+        ]
+        done = self.run(app, tmp_path, "--skip-bad", people=people, teams=teams)
+        assert done.stdout.splitlines()[:2] == [
+            "imported 0 people, 3 already there, skipped 2",
+            "imported 0 teams, 2 already there, skipped 1",
+        ]
+        assert "teams, line 3: #/name: is taken by another item" in done.stderr
+
+    def test_what_waits_for_later_items_is_bounded(
+        self, app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In items, in bytes, and in how many refer to one after another, of which the last refers to nothing."""
+        missing = [{"id": each, "team": "blue", "mentor": mentor} for each, mentor in ("ab", "bc", "cd")]
+        for name, most, expected in [
+            ("MOST_TOGETHER", 1, "line 2: mentor: there is no item 'c' in people yet, and no more than 1 items"),
+            ("MOST_TOGETHER_BYTES", 1, "line 1: mentor: there is no item 'b' in people yet, and no more than"),
+            ("MOST_PASSES", 3, "Error: more than 3 items refer to one after another, and the last to none"),
+        ]:
+            with monkeypatch.context() as patch:
+                patch.setattr(importing, name, most)
+                done = self.run(app, tmp_path, teams=TEAMS[1:], people=missing)
+            assert done.exit_code == 1
+            assert expected in done.stderr
+            assert self.ids(app, "people") == set()
+        done = self.run(app, tmp_path, "--skip-bad", people=missing)
+        assert done.stdout.splitlines()[0] == "imported 0 people, skipped 3"
+
+    def test_files_have_names(self, app: Application, tmp_path: Path) -> None:
+        """A name without a file is refused before anything is read."""
+        done = app.test_cli_runner().invoke(args=["import", "people", "people.ndjson", "teams"])
+        assert (done.exit_code, "teams: write NAME FILE" in done.stderr) == (2, True)

@@ -45,7 +45,7 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     routes = file.with_name("routes.py")
-    write = partial(write_collections, resources=resources, texts=texts, routes=routes, notes=notes)
+    write = partial(write_collections, resources=resources, texts=texts, routes=routes)
     write_service(folder, engine, write)
     if notes:
         say(f"{file.name}:", *notes)

@@ -1,7 +1,7 @@
-"""`restkeeper import`: the items of a file, in NDJSON, JSON or CSV.
+"""`restkeeper import`: the items of files, in NDJSON, JSON or CSV.
 
-The input is read and validated first, and the items are written to a temporary file on the store's disk. Only then is
-the store locked, for short times.
+The input is read and validated first, and the items are written to temporary files on the store's disk. Only then is
+the store locked, for short times; once for a longer one, if items refer to others that come later.
 """
 
 import hashlib
@@ -9,11 +9,12 @@ import pickle
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 from uuid import UUID
 
 import click
@@ -30,7 +31,7 @@ from restkeeper.cli.common import (
 )
 from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
-from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
+from restkeeper.errors import BodyTooLarge, Conflict, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.unit import use_ids
@@ -38,23 +39,37 @@ from restkeeper.resources.writes import deadline_of, until_current
 from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, StoreError
 from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 
-Item = tuple[int, list[str], tuple[Any, ...]]  # its position in the input, the fields that it did not have, its record
+# Of items that refer to others that come later: they are stored in one transaction, and others wait meanwhile.
+MOST_TOGETHER = 10_000
+MOST_TOGETHER_BYTES = 64 * 1024 * 1024
+MOST_PASSES = 100  # over these, each for those that refer to a bad one of the pass before
+
+Outcome = Change | Problem | StoreError | None  # of an item: what was written, why not, or that it is there already
+
+
+class Item(NamedTuple):
+    """An item of a file: its position there, the fields that it did not have, and its record."""
+
+    number: int
+    made: list[str]
+    record: Record
 
 
 @click.command("import", cls=Command)
-@click.argument("name")
-@click.argument("file")
+@click.argument("names_and_files", metavar="NAME FILE [NAME FILE]...", nargs=-1, required=True)
 @click.option(
     "--format", "file_format", type=click.Choice(FILE_FORMATS), help="The format of FILE, if it is not to be detected."
 )
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @with_appcontext
-def import_items(name: str, file: str, file_format: str | None, version: str | None, skip_bad: bool) -> None:
+def import_items(
+    names_and_files: tuple[str, ...], file_format: str | None, version: str | None, skip_bad: bool
+) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
@@ -65,51 +80,70 @@ def import_items(name: str, file: str, file_format: str | None, version: str | N
 
     The service can read and write meanwhile. After an interruption, run the same command again: an item that exists
     with the same id and content is counted as already there. A unique value that another item has stops the import at
-    that line; with --skip-bad that line is skipped.
+    that line; with --skip-bad that line is skipped. Items can refer to any others of the files, also to later ones.
     """
+    if len(names_and_files) % 2:
+        raise click.UsageError(f"{names_and_files[-1]}: write NAME FILE, and again for each further file")
     service = service_of_app(creates=True)
-    shown = items_of(service, name, version)
-    # Temporary files are on the store's disk, which needs space for the items anyway.
-    with _opened(file, service) as source, tempfile.TemporaryFile(dir=service.location.folder) as spool:
-        digest = hashlib.file_digest(source, "blake2b").digest()  # type: ignore[arg-type]
-        size = source.tell()
-        source.seek(0)
-        with progress_bar("reading", size) as bar:
-            lines = _counted(source, bar.update)
-            first = next(lines, b"").removeprefix(BOM)
-            file_format = file_format or format_of(file, first)
-            entries = READERS[file_format](chain([first], lines), shown, service.config)
-            unit = "element" if file_format == "json" else "line"
-            run = _Import(service, service.representations[name], shown, unit, skip_bad)
-            run.validate(entries, digest, spool)
-        spool.seek(0)
-        run.insert(spool)
-    run.report()
-    existing = f", {run.existing} already there" if run.existing else ""
-    click.echo(f"imported {run.done} {name}{existing}" + (f", skipped {run.bad}" if run.bad else ""))
+    pairs = [*zip(names_and_files[::2], names_and_files[1::2], strict=True)]
+    shown = [items_of(service, name, version) for name, _ in pairs]
+    several = len(pairs) > 1
+    with ExitStack() as stack:
+        imports = [
+            _Import(service, each, stack.enter_context(_opened(file, service)), f"{name}, " * several, stack, skip_bad)
+            for each, (name, file) in zip(shown, pairs, strict=True)
+        ]
+        for each, (_, file) in zip(imports, pairs, strict=True):
+            each.read(file, file_format)
+        _insert(service, imports)
+    for each in imports:
+        each.report()
     click.echo(f"the store has {service.location.size():,} bytes now")
 
 
 class _Import:
-    """One run of `restkeeper import`: how many items are good, bad, there already, and committed (`done`)."""
+    """The import of a file: how many items are good, bad, there already, and committed (`done`).
+
+    `waiting` are those that refer to what is not there yet.
+    """
 
     def __init__(
-        self, service: Service, stored: StoredRepresentation, shown: Representation, unit: str, skip_bad: bool
+        self, service: Service, shown: Representation, source: BinaryIO, label: str, stack: ExitStack, skip_bad: bool
     ) -> None:
-        self._service, self._stored, self._shown = service, stored, shown
-        self._unit, self._skip_bad = unit, skip_bad
+        self._service, self._shown, self._stored = service, shown, service.representations[shown.name]
+        self._source, self._skip_bad = source, skip_bad
+        # Temporary files are on the store's disk, which needs space for the items anyway.
+        self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
         self._now = rfc3339(service.clock.time())
+        self._unit = label
         self._listed: list[str] = []
-        self._inserted = 0
+        self._inserted = self._size = 0
         self._last = ""
+        self.name = shown.name
         self.good = self.bad = self.existing = self.done = 0
+        self.waiting: list[Item] = []
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether an item is bad, and none may be."""
         return bool(self.bad) and not self._skip_bad
 
-    def validate(self, entries: Entries, digest: bytes, spool: BinaryIO) -> None:
-        """Write valid items to the temporary file. Raises ClickException if one is bad, without --skip-bad."""
+    def read(self, file: str, file_format: str | None) -> None:
+        """Write valid items to a temporary file. Raises ClickException if one is bad, without --skip-bad."""
+        digest = hashlib.file_digest(self._source, "blake2b").digest()  # type: ignore[arg-type]
+        size = self._source.tell()
+        self._source.seek(0)
+        with progress_bar("reading", size) as bar:
+            lines = _counted(self._source, bar.update)
+            first = next(lines, b"").removeprefix(BOM)
+            file_format = file_format or format_of(file, first)
+            self._unit += "element" if file_format == "json" else "line"
+            self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config), digest)
+        if self.is_over:
+            self.list_bad()
+            raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
+
+    def _validate(self, entries: Entries, digest: bytes) -> None:
         limits = ItemLimits(*self._service.config.item_limits)
         for number, read in entries:
             try:
@@ -120,83 +154,179 @@ class _Import:
                 record = self._shown.restore(value, id=id, now=self._now, limits=limits)
                 self._last = max(self._last, record.id) if self._stored.resource.ids in INTEGERS else ""
                 made = [name for name in READ_ONLY if name not in value]
-                pickle.dump((number, made, tuple(record)), spool)
+                pickle.dump((number, made, tuple(record)), self._spool)
                 self.good += 1
             except (BodyTooLarge, InvalidJson, ValidationFailed) as problem:
                 self._note(number, problem)
-        if self._is_over:
-            self.report()
-            raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
 
-    def insert(self, spool: BinaryIO) -> None:
-        """Insert the items of the temporary file. Raises ClickException for a duplicate, without --skip-bad."""
-        store, items = self._service.store, (pickle.load(spool) for _ in range(self.good))  # noqa: S301 - our own file
+    def insert(self) -> None:
+        """Insert the items of the temporary file, but for those that are `waiting`; ends at a bad one if none may be.
+
+        Raises StoreError.
+        """
+        self._spool.seek(0)
+        store, items = self._service.store, (pickle.load(self._spool) for _ in range(self.good))  # noqa: S301 - our own file
         if self._last:  # later items continue after them
             reserve = partial(use_ids, self._stored.resource, "", self._last)
             until_current(lambda deadline: store.write(reserve, deadline=deadline), deadline_of(self._service.clock))
-        try:
-            with progress_bar("writing", self.good) as bar:
-                for batch in in_batches(store, items, self._insert):
-                    self.done = self._inserted
-                    bar.update(len(batch))
-                    if self._is_over:
-                        break
-        except BaseException:
-            click.echo(f"{self.done} of {self.good} were imported; the same command continues from there", err=True)
-            raise
-        if self._is_over:
-            self.report()
-            raise click.ClickException(
-                f"stopped there: {self.done} of {self.good} were imported; the same command with --skip-bad continues"
-            )
+        with progress_bar("writing", self.good) as bar:
+            for batch in in_batches(store, items, self._insert):
+                self.commit()
+                bar.update(len(batch))
+                if self.is_over:
+                    break
 
-    def report(self) -> None:
+    def _insert(self, transaction: Transaction, fields: tuple[int, list[str], tuple[Any, ...]]) -> None:
+        if self.is_over:
+            return
+        item = Item(*fields[:2], Record(*fields[2]))
+        outcome = self.store(transaction, item, self._service.hooks.apply)
+        if isinstance(outcome, ReferenceMissing):
+            self._size += len(item.record.body)
+            if len(self.waiting) < MOST_TOGETHER and self._size <= MOST_TOGETHER_BYTES:
+                self.waiting.append(item)
+                return
+            most = f"{MOST_TOGETHER:,} items, or {MOST_TOGETHER_BYTES >> 20} MiB of them"
+            outcome.detail += f" yet, and no more than {most}, can wait for later ones"
+        self.settle(item, outcome)
+
+    def store(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> Outcome:
+        """Write an item in a transaction, by one of the `Hooks`."""
+        change, name = Change("created", self._stored, None, item.record, self._now), self._stored.name
+        try:
+            with transaction.savepoint():
+                write(transaction, change)
+            return change
+        except ReferenceMissing as problem:
+            return problem
+        except DuplicateValue as problem:
+            try:
+                found = transaction.read(name, item.record.id)
+            except RecordNotFound:  # another item has the value
+                return problem
+            if self._is_same(found, item):
+                return None
+            detail = f"the item {self._stored.resource.shown(item.record.id)} is there already, with other content"
+            return ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}])
+
+    def settle(self, item: Item, outcome: Outcome) -> None:
+        """Count an item, or note why it is bad."""
+        if isinstance(outcome, Change):
+            self._inserted += 1
+        elif outcome is None:
+            self.existing += 1
+        else:
+            self._note(item.number, outcome)
+
+    def commit(self) -> None:
+        """Count what was settled as done."""
+        self.done = self._inserted
+
+    def list_bad(self) -> None:
         """Print the bad lines to stderr, the first of them in full."""
         for line in self._listed:
             click.echo(line, err=True)
         if self.bad > MOST_FAILURES:
             click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
 
-    def _insert(self, transaction: Transaction, item: Item) -> None:
-        if self._is_over:
-            return
-        number, made, fields = item
-        record = Record(*fields)
-        try:
-            with transaction.savepoint():
-                change = Change("created", self._stored, None, record, self._now)
-                self._service.hooks.apply(transaction, change)
-            self._inserted += 1
-        except DuplicateValue as problem:
-            try:
-                found = transaction.read(self._stored.name, record.id)
-            except RecordNotFound:  # another item has the value
-                self._note(number, problem)
-                return
-            if self._is_same(found, record, made):
-                self.existing += 1
-            else:
-                detail = f"the item {self._stored.resource.shown(record.id)} is there already, with other content"
-                self._note(number, ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}]))
+    def report(self) -> None:
+        """Print what was done."""
+        self.list_bad()
+        existing = f", {self.existing} already there" if self.existing else ""
+        skipped = f", skipped {self.bad}" if self.bad else ""
+        click.echo(f"imported {self.done} {self._stored.name}{existing}{skipped}")
 
-    def _is_same(self, found: Record, record: Record, made: list[str]) -> bool:
+    def _is_same(self, found: Record, item: Item) -> bool:
         """Whether the store has an item of the file, in the form of the file and but for the fields `made` for it."""
-        is_of_file = "id" in made and not self._stored.resource.singleton
-        if is_of_file and found.version > record.version:  # its id is of this file: it was imported, and then changed
+        is_of_file = "id" in item.made and not self._stored.resource.singleton
+        if is_of_file and found.version > item.record.version:  # its id is of this file: imported, and then changed
             return True
         try:
-            old, new = (exactjson.loads(self._shown.body(each)) for each in (found, record))
+            old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
         except NotConvertible:
             return False
-        for name in made:
+        for name in item.made:
             old.pop(name, None)
             new.pop(name, None)
         return exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True)
 
-    def _note(self, number: int, problem: Problem | DuplicateValue) -> None:
+    def _note(self, number: int, problem: Problem | StoreError) -> None:
         self.bad += 1
         if self.bad <= MOST_FAILURES:
             self._listed.append(f"{self._unit} {number}: {message_of(problem)}")
+
+
+def _insert(service: Service, imports: Sequence[_Import]) -> None:
+    """Insert the items of all files. Raises ClickException for a bad one, without --skip-bad."""
+    order = _referred_first(service.representations)
+    try:
+        for each in sorted(imports, key=lambda each: order.index(each.name)):
+            each.insert()
+            if each.is_over:
+                break
+        else:
+            _insert_waiting(service, [(each, item) for each in imports for item in each.waiting])
+    except BaseException:
+        click.echo(f"{_done(imports)}; the same command continues from there", err=True)
+        raise
+    if any(each.is_over for each in imports):
+        for each in imports:
+            each.list_bad()
+        raise click.ClickException(f"stopped there: {_done(imports)}; the same command with --skip-bad continues")
+
+
+def _done(imports: Sequence[_Import]) -> str:
+    return f"{sum(each.done for each in imports)} of {sum(each.good for each in imports)} were imported"
+
+
+def _insert_waiting(service: Service, waiting: Sequence[tuple[_Import, Item]]) -> None:
+    """Insert items that refer to each other, in one transaction. Raises Conflict if too many follow a bad one."""
+
+    def work(transaction: Transaction) -> list[Outcome]:
+        outcomes = [each.store(transaction, item, service.hooks.write) for each, item in waiting]
+        for _ in range(MOST_PASSES):
+            if not _remove_bad(service, transaction, outcomes):
+                break
+        else:
+            raise Conflict(f"more than {MOST_PASSES} items refer to one after another, and the last to none")
+        for change in outcomes:
+            if isinstance(change, Change):
+                service.hooks.announce(transaction, change)
+        return outcomes
+
+    for (each, item), outcome in zip(waiting, service.store.write(work) if waiting else (), strict=True):
+        each.settle(item, outcome)
+        each.commit()
+
+
+def _remove_bad(service: Service, transaction: Transaction, outcomes: list[Outcome]) -> bool:
+    """Remove items that refer to nothing; returns whether there are any: others may refer to nothing then."""
+    is_bad = False
+    for number, change in enumerate(outcomes):
+        if isinstance(change, Change):
+            try:
+                with transaction.savepoint():
+                    service.hooks.check(transaction, change)
+            except ReferenceMissing as problem:
+                transaction.delete(change.representation.name, change.record.id)
+                outcomes[number], is_bad = problem, True
+    return is_bad
+
+
+def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list[str]:
+    """The collections, each after those that its items refer to, but for circles."""
+    order, seen = list[str](), set[str]()
+
+    def visit(name: str) -> None:
+        if name not in seen:
+            seen.add(name)
+            for field in representations[name].revision.references.values():
+                visit(field.to)
+            order.append(name)
+
+    for name in representations:
+        visit(name)
+    return order
 
 
 def id_at(digest: bytes, number: int) -> str:

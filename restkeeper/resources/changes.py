@@ -101,14 +101,23 @@ class Hooks:
     new_id: Callable[[], str] = uuid7
 
     def apply(self, transaction: Transaction, change: Change) -> None:
-        """Write a change: the one door.
+        """Write a change: the one door. Raises as `write`, and what `before_change` and `on_change` raise."""
+        self.check(transaction, change)
+        self.write(transaction, change)
+        self.announce(transaction, change)
+
+    def check(self, transaction: Transaction, change: Change) -> None:
+        """Do this before the write, but after all writes if created items may refer to each other."""
+        for check in self.before_change:
+            check(transaction, change)
+
+    def write(self, transaction: Transaction, change: Change) -> None:
+        """Write a change that the caller does `check` and `announce` in the same transaction.
 
         Raises DuplicateValue, also as `_require_unique`, Unavailable as that, and RecordNotFound for an item
         that is not there; RecordChanged for a singleton that is stored since it was read.
         """
         name, after = change.representation.name, change.after
-        for check in self.before_change:
-            check(transaction, change)
         if after is not None and change.representation.resource.unique:
             _require_unique(change.representation, change.before, after, transaction)
         if after is None:
@@ -123,6 +132,9 @@ class Hooks:
                 raise RecordChanged("it was stored meanwhile") from None
         else:
             transaction.update(name, after)
+
+    def announce(self, transaction: Transaction, change: Change) -> None:
+        """Do what follows a write."""
         for listen in self.on_change:
             listen(transaction, change)
 

@@ -5,7 +5,6 @@ import inspect
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from restkeeper.features.files import fields
@@ -47,13 +46,10 @@ def test_the_samples_are_served(api: Space) -> None:
 '''
 
 
-def eject(
-    folder: Path, resources: Sequence[Resource], texts: Mapping[str, Sequence[bytes]], routes: Path, notes: list[str]
-) -> None:
+def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Sequence[bytes]], routes: Path) -> None:
     """Replace the collections of a new service, in `folder`, by those of a file, with the texts of their items.
 
-    The samples are imported in an order in which each comes after those that it refers to; `notes` gets a sentence if
-    there is none. The file `routes` goes along if it exists.
+    The file `routes` goes along if it exists.
     """
     upgrades = (folder / "storage/upgrades.py").read_text(encoding="utf-8").partition("\n\nfrom ")[0]
     for each in ("resources/[a-z]*.py", "schemas/[a-z]*.py", "storage/samples/*"):
@@ -74,16 +70,6 @@ def eject(
         call = "config, find_resources(resources), versions=VERSIONS, stores=STORES"
         more = 'blueprints=getattr(routes, "blueprints", ())'
         written["app.py"] = app.replace(call, f"\n        {call},\n        {more},\n    ")
-    makefile = (folder / "Makefile").read_text(encoding="utf-8")
-    referred = {each.name: {field.to for field in each.newest.references.values()} - {each.name} for each in resources}
-    order = list(referred)
-    try:
-        order = [*TopologicalSorter(referred).static_order()]
-    except CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))
-        notes.append(f"{circle}: refer to each other: `make samples` imports only items without these references")
-    samples = " ".join(f"storage/samples/{name}.ndjson" for name in order)
-    written["Makefile"] = makefile.replace("storage/samples/*.ndjson", samples)
     for name, text in written.items():
         (folder / name).write_text(text, encoding="utf-8")
 

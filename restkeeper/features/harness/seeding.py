@@ -1,7 +1,7 @@
 """The data that a test begins with."""
 
-from collections.abc import Mapping
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from restkeeper.clock import rfc3339
@@ -18,7 +18,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     """Add items, by collection: {"users": [{…}], "settings": {…}}, all or none; returns how many of each.
 
     They are validated as those that are imported: an id, times, a version and read-only fields are taken as they are,
-    and no function of the service changes them. Items may refer to others of `data`. Raises ValidationFailed with
+    and no function of the service changes them. Items may refer to any others of `data`. Raises ValidationFailed with
     pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or unique value that
     exists, and a reference to nothing.
     """
@@ -27,14 +27,10 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         known = ", ".join(service.representations)
         raise NotFound(f"there is no collection {shortened(unknown[0])!r}; there are: {known}")
 
-    def add(stored: StoredRepresentation, sent: Any, pointer: str, transaction: Transaction) -> None:
+    @contextmanager
+    def at(pointer: str) -> Iterator[None]:
         try:
-            if not isinstance(sent, dict):
-                raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-            (id,) = next_ids(stored.resource, transaction, service.hooks.new_id)
-            record = stored.restore(sent, id=stored.name if stored.resource.singleton else id, now=now, limits=limits)
-            use_ids(stored.resource, "", record.id, transaction)
-            service.hooks.apply(transaction, Change("created", stored, None, record, now))
+            yield
         except (DuplicateValue, ReferenceMissing) as error:
             raise Conflict(f"{pointer}: {error}") from None
         except Problem as problem:
@@ -42,24 +38,27 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
                 each["pointer"] = pointer + each.get("pointer", "").removeprefix("#")
             raise
 
+    def create(stored: StoredRepresentation, sent: Any, transaction: Transaction) -> Change:
+        if not isinstance(sent, dict):
+            raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+        (id,) = next_ids(stored.resource, transaction, service.hooks.new_id)
+        record = stored.restore(sent, id=stored.name if stored.resource.singleton else id, now=now, limits=limits)
+        use_ids(stored.resource, "", record.id, transaction)
+        change = Change("created", stored, None, record, now)
+        service.hooks.write(transaction, change)
+        return change
+
     def work(transaction: Transaction) -> None:
-        for name in filter(data.__contains__, _referred_first(service.representations)):
-            sent = data[name]
+        created = []
+        for name, sent in data.items():
             for number, each in enumerate(sent if isinstance(sent, list) else [sent]):
                 pointer = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
-                add(service.representations[name], each, pointer, transaction)
+                with at(pointer):
+                    created.append((pointer, create(service.representations[name], each, transaction)))
+        for pointer, change in created:
+            with at(pointer):
+                service.hooks.check(transaction, change)
+                service.hooks.announce(transaction, change)
 
     service.store.write(work)
     return {name: len(items) if isinstance(items, list) else 1 for name, items in data.items()}
-
-
-def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list[str]:
-    """The collections, each after those that its items refer to; as declared, if they refer to each other."""
-    graph = {
-        name: {field.to for field in stored.revision.references.values()} - {name}
-        for name, stored in representations.items()
-    }
-    try:
-        return [*TopologicalSorter(graph).static_order()]
-    except CycleError:
-        return [*representations]

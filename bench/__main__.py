@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.against import compare_with
+from bench.database import server
 from bench.deliveries import deliver, describe, receiving
 from bench.load import run
 from bench.postgresql import on_postgresql
@@ -113,8 +114,12 @@ def main() -> None:
     options.add_argument("--against", help="compare with this checkout (a folder or a commit) instead")
     arguments = options.parse_args()
     if arguments.against:
-        with tempfile.TemporaryDirectory() as scratch:
-            return compare_with(arguments.against, Path(scratch), arguments.rounds, arguments.seconds, arguments.only)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            database = stack.enter_context(server(folder / "data")) if arguments.part == "postgresql" else None
+            return compare_with(
+                arguments.against, folder, arguments.rounds, arguments.seconds, arguments.only, database
+            )
     if arguments.part != "sqlite":
         with tempfile.TemporaryDirectory() as scratch:
             on_postgresql(Path(scratch), arguments.rounds, arguments.seconds, arguments.only)

@@ -12,6 +12,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.database import Server
 from bench.sides import PRODUCT, Found, Side, creates, get, mixed, take_turns, with_field
 from restkeeper.clock import uuid7
 from tests.live import ROOT, Gunicorn
@@ -23,8 +24,13 @@ ADMIN_KEY = "an-admin-key-of-enough-characters"
 SCOPES = ["products:read", "products:write"]
 
 
-def compare_with(other: str, folder: Path, rounds: int, seconds: float, only: str) -> None:
-    """Print the ratios of this checkout to `other`: a folder, or a commit of this repository."""
+def compare_with(
+    other: str, folder: Path, rounds: int, seconds: float, only: str, database: Server | None = None
+) -> None:
+    """Print the ratios of this checkout to `other`: a folder, or a commit of this repository.
+
+    They are on SQLite, or each on databases of its own on PostgreSQL.
+    """
     then = Path(other).resolve() if Path(other).is_dir() else _checkout(other, folder / "checkout")
     ids = [uuid7() for _ in range(ITEMS)]
     items = folder / "items.ndjson"
@@ -34,8 +40,8 @@ def compare_with(other: str, folder: Path, rounds: int, seconds: float, only: st
     results: dict[str, list[tuple[Found, ...]]] = {}
     for number in range(STARTS):
         with ExitStack() as stack:
-            ours = _sides(stack, folder / f"ours{number}", ROOT, items, ids)
-            theirs = _sides(stack, folder / f"then{number}", then, items, ids)
+            ours = _sides(stack, folder / f"ours{number}", ROOT, items, ids, database)
+            theirs = _sides(stack, folder / f"then{number}", then, items, ids, database)
             for name, side in ours.items():
                 if only in name:
                     results.setdefault(name, []).extend(take_turns((side, theirs[name]), CONNECTIONS, rounds, seconds))
@@ -51,13 +57,17 @@ def _checkout(commit: str, folder: Path) -> Path:
     return folder
 
 
-def _sides(stack: ExitStack, folder: Path, root: Path, items: Path, ids: list[str]) -> dict[str, Side]:
+def _sides(
+    stack: ExitStack, folder: Path, root: Path, items: Path, ids: list[str], database: Server | None
+) -> dict[str, Side]:
     """The requests to a checkout, by scenario, on a store that its own code creates and fills."""
     folder.mkdir()
-    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": f"sqlite:///{folder}/restkeeper.db"}
+    url = database.create(folder.name) if database else f"sqlite:///{folder}/restkeeper.db"
+    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     command = [sys.executable, "-m", "flask", "import", "products", str(items)]
     subprocess.run(command, cwd=root, env=environ, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
     settings = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "999999999 per day", "LOG_FORMAT": "json"}
+    settings["DATABASE_URL"] = url
     server = stack.enter_context(Gunicorn(folder, root=root, app="", **settings))
     made = server.post("/api/v1/keys", {"name": "bench", "scopes": SCOPES}, {"X-API-Key": ADMIN_KEY})
     key = f"Authorization: Bearer {made.json()['secret']}"

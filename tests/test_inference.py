@@ -146,7 +146,11 @@ def one(part: Any, *required: str) -> Any:
         ({"type": "object"}, ['{"b": 1.10}'], ["[]", "1"]),
         ({"type": ["string", "integer"]}, ["1", '"1"', "{}"], []),
         ({"format": "date-time", "type": "string"}, ['"2026-01-31T12:00:00Z"'], ['"2026-13-31T12:00:00Z"', '"x"']),
-        ({"format": "date", "type": "string"}, ['"2026-01-31"'], ['"x"']),
+        (
+            {"format": "date", "type": "string"},
+            ['"2026-01-31"', '"2024-02-29"'],
+            ['"x"', '"2026-02-30"', '"2026-04-31"'],
+        ),
         ({"format": "email", "type": "string"}, ['"a@b.org"'], ['"x"']),
         ({"format": "uri", "type": "string"}, ['"https://a.org"'], ['"x"']),
         ({"format": "uuid", "type": "string"}, ['"01912d68-783e-7a03-8467-5661c1243ad4"'], ['"x"']),
@@ -197,6 +201,8 @@ def test_faults_have_their_place() -> None:
         "#/a/1/d": "is required",
     }
     assert faults(schema, "{}") == {"#/a": "is required"}
+    assert faults({"required": ["id", "b"]}, "{}") == {"#/b": "is required"}
+    assert faults(one({"type": "object", "required": ["b"]}), '{"a": {}}') == {"#/a/b": "is required"}
     sent = '{"a":[{"z":null,"d":"x","b-c":1}]}'
     assert exactjson.dumps(faults(schema, sent)).decode() == sent
     assert faults(schema, sent, strict=True) == {"#/a/0/z": "is not a field here"}

@@ -6,7 +6,7 @@ What fields cannot check is accepted, and a sentence says so: `notes` gets one f
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -46,7 +46,7 @@ THEIRS = [each for each in vars(theirs).values() if isinstance(each, type) and e
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
 _TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
-_DATE = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_DATE = r"\d{4}-((0[1-9]|1[0-2])-(0[1-9]|[12]\d)|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)"  # RFC 3339
 _PATTERNS = {
     "date": (_DATE, "must be a date like 2026-01-31"),
@@ -176,11 +176,11 @@ def _resource_of(
     if singular in RESERVED_KINDS or singular.endswith(_ENDS) or any(alike):
         singular = name  # as of `posts` beside `post`
     class_name = singular.title().replace("_", "")
-    members = schema.get("properties", {})
+    members = _members(schema)
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
     for each in [each for each in members if each not in fit and each != "id"]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
-    made = _Maker(class_name, strict, notes).members(class_name, name, schema | {"properties": fit})
+    made = _Maker(class_name, strict, notes).members(class_name, name, fit, schema.get("required", ()))
     taken = {*members}
     for each, to in own.references.items():
         if each in made:
@@ -222,11 +222,11 @@ class _Maker:
         self._strict = strict
         self._notes = notes
 
-    def members(self, kind: str, path: str, part: JsonSchema) -> dict[str, Call]:
+    def members(self, kind: str, path: str, parts: JsonSchema, required: Collection[str]) -> dict[str, Call]:
         """The fields of an object. Those that only a server sets are not required."""
         made = {}
-        for name, each in part["properties"].items():
-            options = {"required": True} if name in part.get("required", ()) and not each.get("readOnly") else {}
+        for name, each in parts.items():
+            options: dict[str, Any] = {"required": True} if name in required and not each.get("readOnly") else {}
             attribute = name
             if name in _TAKEN or keyword.iskeyword(name) or not _NAME.fullmatch(name):
                 attribute, options["data_key"] = "own_" + re.sub(r"\W", "_", name, flags=re.ASCII), name
@@ -273,15 +273,21 @@ class _Maker:
                 if not low and high == MOST:
                     return Call("AnyList", (inner,), options)
                 return Call("ListOf", (inner, high), options | ({"low": low} if low else {}))
-            case ["object"] if part.get("properties"):
+            case ["object"] if _members(part):
                 is_closed = self._strict or part.get("additionalProperties") is False
                 self._kinds[kind] += 1
                 name = f"{kind}{self._kinds[kind] if self._kinds[kind] > 1 else ''}Schema"
-                base, members = "ClosedMembers" if is_closed else "Members", self.members(kind, path, part)
+                base = "ClosedMembers" if is_closed else "Members"
+                members = self.members(kind, path, _members(part), part.get("required", ()))
                 return Call("AsSent", (Class(name, base, f"What {path} has.", members),), options)
             case [("integer" | "number" | "boolean" | "object") as simple]:
                 return Call(_SIMPLE[simple], (), options)
         return Call("Raw", (), options)
+
+
+def _members(part: JsonSchema) -> JsonSchema:
+    """The schemas of the members of an object; of one that is only required, any JSON."""
+    return {**{name: {} for name in part.get("required", ())}, **part.get("properties", {})}
 
 
 def _checks(part: JsonSchema) -> Iterator[Call]:

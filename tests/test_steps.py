@@ -152,7 +152,7 @@ REVISED = [books(revisions) for revisions in [*([[step]] for step in STEPS.value
 any_steps = st.one_of(st.sampled_from(REVISED), chains.map(books))
 
 
-@settings(deadline=None, max_examples=400)  # another process can have the processor
+@settings(deadline=None)  # another process can have the processor
 @given(any_steps, st.data())
 def test_what_an_older_version_writes_it_reads(revised: Books, data: st.DataObject) -> None:
     """A new item, and one that replaces another: whatever the steps, their order and their number in a revision."""
@@ -163,7 +163,7 @@ def test_what_an_older_version_writes_it_reads(revised: Books, data: st.DataObje
     assert shown(older, older.replace(made, second, now=LATER)) == second
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None)
 @given(any_steps, st.data())
 def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataObject) -> None:
     """A change by one version leaves all fields of the other that it has nothing to do with."""

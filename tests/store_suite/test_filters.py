@@ -107,7 +107,7 @@ OPERATORS = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(cents=CENTS, near=st.integers(-3, 3), digits=DIGITS, far=st.booleans())
 def test_decimals_are_compared_exactly(shared: Store, cents: int, near: int, digits: int, far: bool) -> None:
     """A number can have more digits than those of items: each operator has the result of Decimal."""
@@ -262,7 +262,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield open_with(PLAIN, INDEXED)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(deadline=None)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=4), queries=st.lists(st.lists(filters(), max_size=4), max_size=6))
 def test_filters_find_what_python_finds(shop: Store, bodies: list[Any], queries: list[list[Filter]]) -> None:
     """By each operator, at any path, in any groups, with an index and without: also after changes of the items."""

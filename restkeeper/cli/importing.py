@@ -44,7 +44,7 @@ from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 
 # Of items that refer to others that come later: they are stored in one transaction, and others wait meanwhile.
-MOST_TOGETHER = 10_000
+MOST_TOGETHER = 5_000  # with a millisecond to the database and back, 10 s: a transaction can take 15
 MOST_TOGETHER_BYTES = 64 * 1024 * 1024
 MOST_PASSES = 100  # over these, each for those that refer to a bad one of the pass before
 

@@ -262,6 +262,8 @@ class TestState:
             for wrong, place in [("", "#/seed/users/1/name"), ("Bert", "#/seed/users/1.*name")]:
                 with pytest.raises(ValueError, match=place):
                     one.seed({"users": [{"name": "Dora"}, {"name": wrong}]})
+            with pytest.raises(ValueError, match="#/seed/orders/0/user: there is no item 'nobody' in users"):
+                one.seed({"orders": [{"user": "nobody"}]})
             assert names(one) == ["Anna", "Bert", "Carl"]
 
     def test_seeds_are_exact(self, space: Space, tmp_path: Path) -> None:

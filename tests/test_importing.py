@@ -17,13 +17,14 @@ import pytest
 from click.testing import Result
 
 import restkeeper
-from restkeeper import Index, ItemSchema, Reference, Remove, Resource, Text, Version, Versions
+from restkeeper import Index, ItemSchema, JsonObject, Reference, Remove, Resource, Text, Version, Versions, Whole
 from restkeeper.cli import importing
 from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.importing import id_at
 from restkeeper.config import Config
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import POSITION
 from restkeeper.web.application import Application
 from tests.live import ROOT
 from tests.shop import create_app
@@ -237,6 +238,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
 class PersonSchema(ItemSchema):
     """A person in a team, with a mentor."""
 
+    name = Text(allow_none=True, load_default=None)
     team = Reference("teams", required=True)
     mentor = Reference("people", allow_none=True, load_default=None)
 
@@ -244,16 +246,27 @@ class PersonSchema(ItemSchema):
 class TeamSchema(ItemSchema):
     """A team with a lead."""
 
-    name = Text(required=True)
+    members = Whole(load_default=0)
     lead = Reference("people", allow_none=True, load_default=None)
 
 
-TEAMS = [{"id": "red", "name": "Red", "lead": "ada"}, {"id": "blue", "name": "Blue"}]
-PEOPLE = [
-    {"id": "ada", "team": "red", "mentor": "bob"},
-    {"id": "bob", "team": "blue", "mentor": "ada"},
-    {"id": "eve", "team": "blue", "mentor": "eve"},
-]
+def join_team(person: JsonObject, before: None, store: Any) -> None:
+    """Count the members of a team."""
+    store.change("teams", person["team"], lambda team: {**team, "members": team["members"] + 1})
+
+
+def declared() -> list[Resource]:
+    """Two collections that refer to each other; the first is in the order in which its items were stored."""
+    people = Resource("people", "person", PersonSchema, (Index("name", unique=True),), ids="client", sort=POSITION)
+    return [people, Resource("teams", "team", TeamSchema, ids="client")]
+
+
+def person(id: str, mentor: str | None = None, team: str = "blue", **more: Any) -> JsonObject:
+    return {"id": id, "team": team, "mentor": mentor, **more}
+
+
+CIRCLE = [person("bob", "ada"), person("ada", "bob", "red"), person("eve", "eve")]
+RED_AND_BLUE = [{"id": "red", "lead": "ada"}, {"id": "blue"}]
 
 
 class TestReferences:
@@ -262,67 +275,102 @@ class TestReferences:
     @pytest.fixture(params=["sqlite", "postgresql"])
     def app(self, request: pytest.FixtureRequest, tmp_path: Path) -> Application:
         store_url = f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("url")
-        resources = [
-            Resource("people", "person", PersonSchema, ids="client"),
-            Resource("teams", "team", TeamSchema, (Index("name", unique=True),), ids="client"),
-        ]
-        return restkeeper.create_app(Config(database_url=store_url), resources)
+        return restkeeper.create_app(Config(database_url=store_url), declared())
+
+    @pytest.fixture
+    def run(self, app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+        monkeypatch.chdir(tmp_path)
+
+        def run(*options: str, **items: Any) -> Result:
+            files = [(name, str(lines(Path(f"{name}.ndjson"), *found))) for name, found in items.items()]
+            return app.test_cli_runner().invoke(args=["import", *options, *chain(*files)])
+
+        return run
 
     @staticmethod
-    def run(app: Application, folder: Path, *options: str, **items: Any) -> Result:
-        arguments = [(name, str(lines(folder / f"{name}.ndjson", *found))) for name, found in items.items()]
-        return app.test_cli_runner().invoke(args=["import", *options, *chain(*arguments)])
+    def ids(app: Application, name: str = "people") -> list[str]:
+        return [item["id"] for item in app.test_client().get(f"/{name}").json]
 
-    @staticmethod
-    def ids(app: Application, name: str) -> set[str]:
-        return {item["id"] for item in app.test_client().get(f"/{name}").json}
-
-    def test_circles_and_later_items(self, app: Application, tmp_path: Path) -> None:
-        """They are imported from any order of the files; again, they are there already."""
-        done = self.run(app, tmp_path, people=PEOPLE, teams=TEAMS)
-        assert (done.exit_code, done.stdout.splitlines()[:2]) == (0, ["imported 3 people", "imported 2 teams"])
-        assert (self.ids(app, "people"), self.ids(app, "teams")) == ({"ada", "bob", "eve"}, {"red", "blue"})
-        done = self.run(app, tmp_path, teams=TEAMS, people=PEOPLE)
-        assert done.stdout.splitlines()[0] == "imported 0 teams, 2 already there"
-
-    def test_what_is_missing_is_bad_and_so_is_what_refers_to_it(self, app: Application, tmp_path: Path) -> None:
-        """The lines are named; the others are imported, with --skip-bad also of a circle that has a bad one."""
-        people = [*PEOPLE, {"id": "zoe", "team": "green"}, {"id": "yan", "team": "red", "mentor": "zoe"}]
-        teams = [*TEAMS, {"id": "black", "name": "Red"}]
-        done = self.run(app, tmp_path, people=people, teams=TEAMS)
-        assert done.exit_code == 1
-        assert done.stderr.splitlines() == [
-            "people, line 4: team: there is no item 'green' in teams",
-            "people, line 5: mentor: there is no item 'zoe' in people",
-            "Error: stopped there: 5 of 7 were imported; the same command with --skip-bad continues",
-        ]
-        done = self.run(app, tmp_path, "--skip-bad", people=people, teams=teams)
+    def test_circles_and_later_items(self, app: Application, run: Callable[..., Result]) -> None:
+        """From any order of the files, and in the order of each; again, they are there already."""
+        people = [person("zoe", "ada"), person("yan"), *CIRCLE, person("adam")]
+        done = run(people=people, teams=RED_AND_BLUE)
+        assert (done.exit_code, done.stdout.splitlines()[:2]) == (0, ["imported 6 people", "imported 2 teams"])
+        assert self.ids(app) == ["zoe", "yan", "bob", "ada", "eve", "adam"]
+        done = run(teams=RED_AND_BLUE, people=people)
         assert done.stdout.splitlines()[:2] == [
-            "imported 0 people, 3 already there, skipped 2",
-            "imported 0 teams, 2 already there, skipped 1",
+            "imported 0 teams, 2 already there",
+            "imported 0 people, 6 already there",
         ]
-        assert "teams, line 3: #/name: is taken by another item" in done.stderr
+
+    def test_what_is_missing_is_bad_and_so_is_what_refers_to_it(
+        self, app: Application, run: Callable[..., Result]
+    ) -> None:
+        """The lines are named; the others are imported, with --skip-bad also those that wait, however many are bad."""
+        chain = [person(f"p{n}", f"p{n + 1}") for n in range(120)]
+        people = [*CIRCLE, person("zoe", team="green"), *chain]
+        done = run(people=people, teams=RED_AND_BLUE)
+        assert done.exit_code == 1
+        first, second, *_ = done.stderr.splitlines()
+        assert first == "people.ndjson, line 4: team: there is no item 'green' in teams"
+        assert second == "people.ndjson, line 5: mentor: there is no item 'p1' in people"
+        assert "Error: stopped there: 1 of 126 were imported" in done.stderr
+        done = run("--skip-bad", people=people, teams=RED_AND_BLUE)
+        assert done.stdout.splitlines()[:2] == ["imported 3 people, skipped 121", "imported 1 teams, 1 already there"]
+        assert self.ids(app) == ["bob", "ada", "eve"]
+
+    def test_a_bad_item_takes_no_value_from_others(self, app: Application, run: Callable[..., Result]) -> None:
+        """Neither its id nor a unique one; of two good ones the second is bad."""
+        people = [
+            person("ada", "bob", name="Ada"),  # which waits
+            person("bad", "nobody", name="Bob"),
+            person("bob", "ada", name="Bob"),
+            person("bad", name="Eve"),
+            person("eve", name="Ada"),
+        ]
+        done = run("--skip-bad", teams=RED_AND_BLUE[1:], people=people)
+        assert done.stderr.splitlines() == [
+            "people.ndjson, line 2: mentor: there is no item 'nobody' in people",
+            "people.ndjson, line 5: #/name: is taken by another item",
+        ]
+        assert done.stdout.splitlines()[1] == "imported 3 people, skipped 2"
+        assert self.ids(app) == ["ada", "bob", "bad"]
+
+    def test_events_are_in_order(self, app: Application, run: Callable[..., Result]) -> None:
+        """What a function of the service changes was created before."""
+        people, _ = app.extensions["restkeeper"].resources
+        people.after("create")(join_team)
+        assert run(people=CIRCLE, teams=RED_AND_BLUE).exit_code == 0
+        events = app.test_client().get("/api/v1/events").json
+        red = [(each["type"], each["data"]["version"]) for each in events if each["data"]["id"] == "red"]
+        assert red == [("team.created", 1), ("team.updated", 2)]
 
     def test_what_waits_for_later_items_is_bounded(
-        self, app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """In items, in bytes, and in how many refer to one after another, of which the last refers to nothing."""
-        missing = [{"id": each, "team": "blue", "mentor": mentor} for each, mentor in ("ab", "bc", "cd")]
+        """In items and in bytes, of all files together."""
+        people = [person("a", "b"), person("b", "c"), person("c")]
         for name, most, expected in [
-            ("MOST_TOGETHER", 1, "line 2: mentor: there is no item 'c' in people yet, and no more than 1 items"),
-            ("MOST_TOGETHER_BYTES", 1, "line 1: mentor: there is no item 'b' in people yet, and no more than"),
-            ("MOST_PASSES", 3, "Error: more than 3 items refer to one after another, and the last to none"),
+            ("MOST_WAITING", 1, "people.ndjson, line 2: an item before it waits, and no more than 1 items, or 64 MiB"),
+            (
+                "MOST_WAITING_BYTES",
+                1,
+                "people.ndjson, line 1: mentor: there is no item 'b' in people, and no more than",
+            ),
         ]:
             with monkeypatch.context() as patch:
                 patch.setattr(importing, name, most)
-                done = self.run(app, tmp_path, teams=TEAMS[1:], people=missing)
-            assert done.exit_code == 1
+                done = run(teams=RED_AND_BLUE[1:], people=people)
+            assert (done.exit_code, self.ids(app)) == (1, [])
             assert expected in done.stderr
-            assert self.ids(app, "people") == set()
-        done = self.run(app, tmp_path, "--skip-bad", people=missing)
-        assert done.stdout.splitlines()[0] == "imported 0 people, skipped 3"
+        assert run(teams=RED_AND_BLUE[1:], people=people).exit_code == 0
+        assert self.ids(app) == ["a", "b", "c"]
 
-    def test_files_have_names(self, app: Application, tmp_path: Path) -> None:
-        """A name without a file is refused before anything is read."""
-        done = app.test_cli_runner().invoke(args=["import", "people", "people.ndjson", "teams"])
-        assert (done.exit_code, "teams: write NAME FILE" in done.stderr) == (2, True)
+    def test_each_file_has_a_name(self, app: Application) -> None:
+        """What is wrong is refused before anything is read."""
+        for arguments, message in [
+            (("people", "people.ndjson", "teams"), "teams: write NAME FILE"),
+            (("people", "-", "teams", "-"), "-: stdin can be read once"),
+        ]:
+            done = app.test_cli_runner().invoke(args=["import", *arguments])
+            assert (done.exit_code, message in done.stderr) == (2, True)

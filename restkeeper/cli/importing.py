@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -32,23 +32,27 @@ from restkeeper.cli.common import (
 from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, Conflict, InvalidJson, NotConvertible, Problem, ValidationFailed
-from restkeeper.resources.changes import Change
+from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.references import required_by
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.unit import use_ids
 from restkeeper.resources.writes import deadline_of, until_current
 from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, StoreError
-from restkeeper.storage.interface import Record
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, StoreError
+from restkeeper.storage.interface import POSITION, Record
 from restkeeper.web import exactjson
 
-# Of items that refer to others that come later: they are stored in one transaction, and others wait meanwhile.
-MOST_TOGETHER = 5_000  # with a millisecond to the database and back, 10 s: a transaction can take 15
-MOST_TOGETHER_BYTES = 64 * 1024 * 1024
-MOST_PASSES = 100  # over these, each for those that refer to a bad one of the pass before
+# Of items that refer to later ones: one transaction stores them, and others wait meanwhile.
+MOST_WAITING = 5_000
+MOST_WAITING_BYTES = 64 * 1024 * 1024
 
-Outcome = Change | Problem | StoreError | None  # of an item: what was written, why not, or that it is there already
+Outcome = bool | Problem | StoreError  # of an item: whether it is new, or why it is bad
+
+
+class _Undone(Exception):
+    """What a transaction has done is undone on purpose."""
 
 
 class Item(NamedTuple):
@@ -82,54 +86,75 @@ def import_items(
     with the same id and content is counted as already there. A unique value that another item has stops the import at
     that line; with --skip-bad that line is skipped. Items can refer to any others of the files, also to later ones.
     """
+    pairs = [*zip(names_and_files[::2], names_and_files[1::2], strict=False)]
     if len(names_and_files) % 2:
         raise click.UsageError(f"{names_and_files[-1]}: write NAME FILE, and again for each further file")
+    if sum(file == "-" for _, file in pairs) > 1:
+        raise click.UsageError("-: stdin can be read once")
     service = service_of_app(creates=True)
-    pairs = [*zip(names_and_files[::2], names_and_files[1::2], strict=True)]
-    shown = [items_of(service, name, version) for name, _ in pairs]
-    several = len(pairs) > 1
+    shown, waiting = [items_of(service, name, version) for name, _ in pairs], _Waiting()
     with ExitStack() as stack:
         imports = [
-            _Import(service, each, stack.enter_context(_opened(file, service)), f"{name}, " * several, stack, skip_bad)
-            for each, (name, file) in zip(shown, pairs, strict=True)
+            _Import(service, each, stack.enter_context(_opened(file, service)), stack, waiting, skip_bad)
+            for each, (_, file) in zip(shown, pairs, strict=True)
         ]
         for each, (_, file) in zip(imports, pairs, strict=True):
-            each.read(file, file_format)
-        _insert(service, imports)
+            each.read(file, file_format, f"{file}, " * (len(pairs) > 1))
+        _insert(service, imports, waiting)
     for each in imports:
         each.report()
     click.echo(f"the store has {service.location.size():,} bytes now")
 
 
-class _Import:
-    """The import of a file: how many items are good, bad, there already, and committed (`done`).
+class _Waiting:
+    """Items that refer to what is not there yet; and those behind them, where a collection is in that order."""
 
-    `waiting` are those that refer to what is not there yet.
-    """
+    def __init__(self) -> None:
+        self.items: list[tuple[_Import, Item]] = []
+        self._bytes = 0
+
+    def add(self, each: "_Import", item: Item) -> bool:
+        """Returns False if there is no room for it."""
+        self._bytes += len(item.record.body)
+        if has_room := len(self.items) < MOST_WAITING and self._bytes <= MOST_WAITING_BYTES:
+            self.items.append((each, item))
+        return has_room
+
+
+class _Import:
+    """The import of a file: how many items are good, bad, there already, and committed (`done`)."""
 
     def __init__(
-        self, service: Service, shown: Representation, source: BinaryIO, label: str, stack: ExitStack, skip_bad: bool
+        self,
+        service: Service,
+        shown: Representation,
+        source: BinaryIO,
+        stack: ExitStack,
+        waiting: _Waiting,
+        skip_bad: bool,
     ) -> None:
-        self._service, self._shown, self._stored = service, shown, service.representations[shown.name]
-        self._source, self._skip_bad = source, skip_bad
+        self.stored = service.representations[shown.name]
+        self._service, self._shown, self._source, self._skip_bad = service, shown, source, skip_bad
         # Temporary files are on the store's disk, which needs space for the items anyway.
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
         self._now = rfc3339(service.clock.time())
-        self._unit = label
+        self._unit = "line"
         self._listed: list[str] = []
-        self._inserted = self._size = 0
+        self._inserted = 0
         self._last = ""
-        self.name = shown.name
+        self._waiting, self._waits = waiting, False
         self.good = self.bad = self.existing = self.done = 0
-        self.waiting: list[Item] = []
 
     @property
     def is_over(self) -> bool:
         """Whether an item is bad, and none may be."""
         return bool(self.bad) and not self._skip_bad
 
-    def read(self, file: str, file_format: str | None) -> None:
-        """Write valid items to a temporary file. Raises ClickException if one is bad, without --skip-bad."""
+    def read(self, file: str, file_format: str | None, label: str) -> None:
+        """Write valid items to a temporary file. Raises ClickException if one is bad, without --skip-bad.
+
+        What is wrong is said after the `label`.
+        """
         digest = hashlib.file_digest(self._source, "blake2b").digest()  # type: ignore[arg-type]
         size = self._source.tell()
         self._source.seek(0)
@@ -137,8 +162,11 @@ class _Import:
             lines = _counted(self._source, bar.update)
             first = next(lines, b"").removeprefix(BOM)
             file_format = file_format or format_of(file, first)
-            self._unit += "element" if file_format == "json" else "line"
-            self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config), digest)
+            self._unit = label + ("element" if file_format == "json" else "line")
+            try:
+                self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config), digest)
+            except (click.ClickException, InvalidJson) as error:
+                raise click.ClickException(f"{label}{error}") from None
         if self.is_over:
             self.list_bad()
             raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
@@ -150,9 +178,9 @@ class _Import:
                 value = read()
                 if not isinstance(value, dict):
                     raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-                id = id_at(digest, number) if self._stored.resource.ids not in INTEGERS else "-1"
+                id = id_at(digest, number) if self.stored.resource.ids not in INTEGERS else "-1"
                 record = self._shown.restore(value, id=id, now=self._now, limits=limits)
-                self._last = max(self._last, record.id) if self._stored.resource.ids in INTEGERS else ""
+                self._last = max(self._last, record.id) if self.stored.resource.ids in INTEGERS else ""
                 made = [name for name in READ_ONLY if name not in value]
                 pickle.dump((number, made, tuple(record)), self._spool)
                 self.good += 1
@@ -160,15 +188,15 @@ class _Import:
                 self._note(number, problem)
 
     def insert(self) -> None:
-        """Insert the items of the temporary file, but for those that are `waiting`; ends at a bad one if none may be.
+        """Insert the items of the temporary file, but for those that wait; ends at a bad one if none may be.
 
         Raises StoreError.
         """
         self._spool.seek(0)
         store, items = self._service.store, (pickle.load(self._spool) for _ in range(self.good))  # noqa: S301 - our own file
         if self._last:  # later items continue after them
-            reserve = partial(use_ids, self._stored.resource, "", self._last)
-            until_current(lambda deadline: store.write(reserve, deadline=deadline), deadline_of(self._service.clock))
+            reserve = partial(use_ids, self.stored.resource, "", self._last)
+            until_current(partial(_write, self._service, reserve), deadline_of(self._service.clock))
         with progress_bar("writing", self.good) as bar:
             for batch in in_batches(store, items, self._insert):
                 self.commit()
@@ -180,40 +208,44 @@ class _Import:
         if self.is_over:
             return
         item = Item(*fields[:2], Record(*fields[2]))
-        outcome = self.store(transaction, item, self._service.hooks.apply)
-        if isinstance(outcome, ReferenceMissing):
-            self._size += len(item.record.body)
-            if len(self.waiting) < MOST_TOGETHER and self._size <= MOST_TOGETHER_BYTES:
-                self.waiting.append(item)
+        why = "an item before it waits"
+        if not self._waits or all(key.field != POSITION for key in self.stored.resource.order):
+            outcome = self.store(transaction, item, self._service.hooks.apply)
+            if not isinstance(outcome, ReferenceMissing) or outcome.of != item.record.id:
+                self.settle(item, outcome)
                 return
-            most = f"{MOST_TOGETHER:,} items, or {MOST_TOGETHER_BYTES >> 20} MiB of them"
-            outcome.detail += f" yet, and no more than {most}, can wait for later ones"
-        self.settle(item, outcome)
+            why = message_of(outcome)
+        if self._waiting.add(self, item):
+            self._waits = True
+        else:
+            most = f"{MOST_WAITING:,} items, or {MOST_WAITING_BYTES >> 20} MiB of them"
+            self.settle(item, Conflict(f"{why}, and no more than {most}, can wait for later ones"))
+
+    def change(self, item: Item) -> Change:
+        """The change that an item is."""
+        return Change("created", self.stored, None, item.record, self._now)
 
     def store(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> Outcome:
         """Write an item in a transaction, by one of the `Hooks`."""
-        change, name = Change("created", self._stored, None, item.record, self._now), self._stored.name
         try:
             with transaction.savepoint():
-                write(transaction, change)
-            return change
-        except ReferenceMissing as problem:
-            return problem
-        except DuplicateValue as problem:
+                write(transaction, self.change(item))
+            return True
+        except (DuplicateValue, ReferenceMissing) as problem:
             try:
-                found = transaction.read(name, item.record.id)
+                found = transaction.read(self.stored.name, item.record.id)
             except RecordNotFound:  # another item has the value
                 return problem
             if self._is_same(found, item):
-                return None
-            detail = f"the item {self._stored.resource.shown(item.record.id)} is there already, with other content"
+                return False
+            detail = f"the item {self.stored.resource.shown(item.record.id)} is there already, with other content"
             return ValidationFailed(errors=[{"pointer": "#/id", "detail": detail}])
 
     def settle(self, item: Item, outcome: Outcome) -> None:
         """Count an item, or note why it is bad."""
-        if isinstance(outcome, Change):
+        if outcome is True:
             self._inserted += 1
-        elif outcome is None:
+        elif outcome is False:
             self.existing += 1
         else:
             self._note(item.number, outcome)
@@ -234,11 +266,11 @@ class _Import:
         self.list_bad()
         existing = f", {self.existing} already there" if self.existing else ""
         skipped = f", skipped {self.bad}" if self.bad else ""
-        click.echo(f"imported {self.done} {self._stored.name}{existing}{skipped}")
+        click.echo(f"imported {self.done} {self.stored.name}{existing}{skipped}")
 
     def _is_same(self, found: Record, item: Item) -> bool:
         """Whether the store has an item of the file, in the form of the file and but for the fields `made` for it."""
-        is_of_file = "id" in item.made and not self._stored.resource.singleton
+        is_of_file = "id" in item.made and not self.stored.resource.singleton
         if is_of_file and found.version > item.record.version:  # its id is of this file: imported, and then changed
             return True
         try:
@@ -256,16 +288,16 @@ class _Import:
             self._listed.append(f"{self._unit} {number}: {message_of(problem)}")
 
 
-def _insert(service: Service, imports: Sequence[_Import]) -> None:
+def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> None:
     """Insert the items of all files. Raises ClickException for a bad one, without --skip-bad."""
     order = _referred_first(service.representations)
     try:
-        for each in sorted(imports, key=lambda each: order.index(each.name)):
+        for each in sorted(imports, key=lambda each: order.index(each.stored.name)):
             each.insert()
             if each.is_over:
                 break
         else:
-            _insert_waiting(service, [(each, item) for each in imports for item in each.waiting])
+            _insert_waiting(service, waiting.items)
     except BaseException:
         click.echo(f"{_done(imports)}; the same command continues from there", err=True)
         raise
@@ -279,38 +311,69 @@ def _done(imports: Sequence[_Import]) -> str:
     return f"{sum(each.done for each in imports)} of {sum(each.good for each in imports)} were imported"
 
 
-def _insert_waiting(service: Service, waiting: Sequence[tuple[_Import, Item]]) -> None:
-    """Insert items that refer to each other, in one transaction. Raises Conflict if too many follow a bad one."""
-
-    def work(transaction: Transaction) -> list[Outcome]:
-        outcomes = [each.store(transaction, item, service.hooks.write) for each, item in waiting]
-        for _ in range(MOST_PASSES):
-            if not _remove_bad(service, transaction, outcomes):
-                break
-        else:
-            raise Conflict(f"more than {MOST_PASSES} items refer to one after another, and the last to none")
-        for change in outcomes:
-            if isinstance(change, Change):
-                service.hooks.announce(transaction, change)
-        return outcomes
-
-    for (each, item), outcome in zip(waiting, service.store.write(work) if waiting else (), strict=True):
-        each.settle(item, outcome)
-        each.commit()
+def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]]) -> None:
+    """Insert items that refer to each other, in one transaction, but for bad ones. Raises StoreError."""
+    while waiting := _without_bad(service, waiting):
+        if any(each.is_over for each, _ in waiting):
+            return
+        work = partial(_store_all, service.hooks, waiting)
+        refused: dict[int, Outcome] = until_current(partial(_write, service, work), deadline_of(service.clock))
+        for number, (each, item) in enumerate(waiting):
+            if number in refused or not refused:
+                each.settle(item, refused.get(number, True))
+                each.commit()
+        waiting = [pair for number, pair in enumerate(waiting) if refused and number not in refused]
 
 
-def _remove_bad(service: Service, transaction: Transaction, outcomes: list[Outcome]) -> bool:
-    """Remove items that refer to nothing; returns whether there are any: others may refer to nothing then."""
-    is_bad = False
-    for number, change in enumerate(outcomes):
-        if isinstance(change, Change):
-            try:
-                with transaction.savepoint():
-                    service.hooks.check(transaction, change)
-            except ReferenceMissing as problem:
-                transaction.delete(change.representation.name, change.record.id)
-                outcomes[number], is_bad = problem, True
-    return is_bad
+def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]]) -> list[tuple[_Import, Item]]:
+    """The items that refer to nothing but each other and what is stored; the others are bad."""
+    keys = [(each.stored.name, item.record.id) for each, item in waiting]
+    referring: dict[tuple[str, str], list[tuple[int, ReferenceMissing]]] = {}
+    for number, (each, item) in enumerate(waiting):
+        for field, id, missing in required_by(each.stored, item.record):
+            key = field.to, service.representations[field.to].resource.key(id)
+            referring.setdefault(key, []).append((number, missing))
+    gone = [key for key in referring.keys() - {*keys} if not _is_there(service, *key)]
+    bad = dict[int, ReferenceMissing]()
+    while gone:
+        for number, missing in referring.get(gone.pop(), ()):
+            if bad.setdefault(number, missing) is missing:
+                gone.append(keys[number])
+    for number, missing in sorted(bad.items()):
+        each, item = waiting[number]
+        each.settle(item, missing)
+    return [pair for number, pair in enumerate(waiting) if number not in bad]
+
+
+def _is_there(service: Service, name: str, id: str) -> bool:
+    with suppress(RecordNotFound):
+        service.store.read(name, id)
+        return True
+    return False
+
+
+def _store_all(hooks: Hooks, waiting: Sequence[tuple[_Import, Item]], transaction: Transaction) -> dict[int, Outcome]:
+    """Write all items; or none of them, and return what is wrong with some, by their places."""
+    changes, refused = [each.change(item) for each, item in waiting], dict[int, Outcome]()
+    try:
+        with transaction.savepoint():
+            for change in changes:
+                hooks.write(transaction, change)
+            for change in changes:
+                hooks.check(transaction, change)
+            hooks.announce(transaction, *changes)
+    except DuplicateValue:  # PostgreSQL does not say of which
+        with suppress(_Undone), transaction.savepoint():
+            outcomes = [each.store(transaction, item, hooks.write) for each, item in waiting]
+            refused = {number: each for number, each in enumerate(outcomes) if each is not True}
+            raise _Undone from None
+        if not refused:
+            raise RecordChanged("others had such a value for a moment") from None
+    return refused
+
+
+def _write(service: Service, work: Callable[[Transaction], Any], deadline: float) -> Any:
+    return service.store.write(work, deadline=deadline)
 
 
 def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list[str]:

@@ -133,10 +133,11 @@ class Hooks:
         else:
             transaction.update(name, after)
 
-    def announce(self, transaction: Transaction, change: Change) -> None:
-        """Do what follows a write."""
+    def announce(self, transaction: Transaction, *changes: Change) -> None:
+        """Do what follows writes: of several, all have their events before a function of the service changes more."""
         for listen in self.on_change:
-            listen(transaction, change)
+            for change in changes:
+                listen(transaction, change)
 
 
 def omitted_by(store: Store, *lists: tuple[StoredRepresentation, Query, Sequence[str]]) -> list[Record]:

@@ -15,7 +15,7 @@ from restkeeper.schemas.fields import IntegerReference, Reference, Refers
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Filter, Op, Query, root_of
+from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
@@ -63,10 +63,9 @@ class References:
         for path, field in own:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}
-            missing = dict[str, ReferenceMissing]()
-            for id, pointer in new.items():
-                detail = f"there is no item {shortened(str(id))!r} in {field.to}"
-                missing[self._keys[field.to](id)] = ReferenceMissing(pointer, detail, change.after.id)
+            missing = {
+                self._keys[field.to](id): _missing(field, id, pointer, change.after) for id, pointer in new.items()
+            }
             if (access := self._private[field.to]) is None or not has_request_context():
                 transaction.require_present(field.to, missing)
                 continue
@@ -121,6 +120,18 @@ class References:
                     left = unit.apply(stored, before, after, now, NO_LIMITS)
                 if on_delete == "null" and not is_chosen and item_of(stored, left).get(path) is not None:
                     raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
+
+
+def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[Refers, str | int, ReferenceMissing]]:
+    """What an item refers to: the field, the id, and the error if that does not exist."""
+    item = exactjson.stored(record.body)
+    for path, field in stored.revision.references.items():
+        for pointer, id in _found(item, path):
+            yield field, id, _missing(field, id, pointer, record)
+
+
+def _missing(field: Refers, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
+    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {field.to}", record.id)
 
 
 def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:

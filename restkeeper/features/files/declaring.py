@@ -46,8 +46,8 @@ THEIRS = [each for each in vars(theirs).values() if isinstance(each, type) and e
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
 _TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
-_DATE = r"\d{4}-((0[1-9]|1[0-2])-(0[1-9]|[12]\d)|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
-_TIME = r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)"  # RFC 3339
+_DATE = r"[0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|[12][0-9])|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"  # RFC 3339
 _PATTERNS = {
     "date": (_DATE, "must be a date like 2026-01-31"),
     "date-time": (f"{_DATE}[Tt ]{_TIME}", "must be a time like 2026-01-31T12:00:00Z"),

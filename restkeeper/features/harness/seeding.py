@@ -31,8 +31,10 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     def at(pointer: str) -> Iterator[None]:
         try:
             yield
-        except (DuplicateValue, ReferenceMissing) as error:
+        except DuplicateValue as error:
             raise Conflict(f"{pointer}: {error}") from None
+        except ReferenceMissing as error:
+            raise Conflict(f"{pointer}{error.pointer.removeprefix('#')}: {error}") from None
         except Problem as problem:
             for each in problem.members.get("errors", ()):
                 each["pointer"] = pointer + each.get("pointer", "").removeprefix("#")
@@ -58,7 +60,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         for pointer, change in created:
             with at(pointer):
                 service.hooks.check(transaction, change)
-                service.hooks.announce(transaction, change)
+        service.hooks.announce(transaction, *(change for _, change in created))
 
     service.store.write(work)
     return {name: len(items) if isinstance(items, list) else 1 for name, items in data.items()}

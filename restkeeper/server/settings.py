@@ -44,6 +44,8 @@ def _make_folder(parent: str) -> str:
     return folder
 
 
+gc.disable()  # until `when_ready`: a collection writes to the memory that workers share with the master
+
 # The folder of the workers' metrics; it must be set before the first import of prometheus_client. It is in memory: the
 # files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) inherits the
 # variables of the old one, which deletes its folder at its end; so the new one needs another folder.
@@ -191,6 +193,8 @@ def _stop_start(process: int, number: int, frame: Any) -> None:
 
 def when_ready(server: Any) -> None:
     """Refuse open access from other machines; print the addresses, and warnings about the configuration."""
+    gc.freeze()  # in four workers and the master it saves 26 of 189 MiB
+    gc.enable()
     addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
     reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
     if _config.harness and reached:
@@ -250,7 +254,7 @@ def post_worker_init(worker: Any) -> None:
     """Configure the worker, open its store, and start deliveries if they run inside."""
     configure_logging(_config.log_format, _config.log_level)
     gc.collect()
-    gc.freeze()  # excludes the imported modules from collections: a full one took 10 to 40 ms
+    gc.freeze()  # excludes the application from collections: a full one took 10 to 40 ms
     if not isinstance(worker.wsgi, Application):
         return
     service = service_of(worker.wsgi)

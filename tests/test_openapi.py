@@ -408,10 +408,11 @@ def parts(document: Any) -> Iterator[str]:
 @pytest.mark.needs(*FEATURES)
 @pytest.mark.parametrize("names", PARTS)
 def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
-    """The document has no part of its own, and all parts of others; it stays valid."""
+    """The document has no part of its own, and all parts of others; what these refer to is there."""
     closed = restkeeper.create_app(Config(), RESOURCES, without=names.split())
     found = closed.test_client().get("/openapi.json").json
-    OpenAPIV31SpecValidator(found).validate()
+    referred = set(re.findall(r'"#/components/(\w+/[^"]+)"', json.dumps(found)))
+    assert referred <= {f"{kind}/{name}" for kind, made in found["components"].items() for name in made}
     before, after = set(parts(document)), set(parts(found))
     assert before - after == {part for part in before if re.search(PARTS[names], part)}
     assert after <= before

@@ -195,7 +195,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     app.before.append(guard.authorize)  # what they may do
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     references = References(service.representations, service.hooks, service.clock)
-    service.hooks.before_change.append(references.check)
+    service.hooks.check = references.check
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for version in service.served:
         service.writes[version.name] = found = {

@@ -81,16 +81,16 @@ class Access:
 class Hooks:
     """The hooks of a service.
 
-    `before_change` and `on_change` are called with every change, in its transaction. `idempotency` returns the record
-    of the current request, given the JSON value of its body and whether the response holds a `secret`. `access` returns
-    what callers may do with a collection's items. `before_read` are called before items are read, with how callers know
-    these. `represent` returns how the callers of a version of the API know the items of a collection. `unit` returns
-    the `Unit` of a transaction. `dependents` are the collections whose items the current request deletes with the item
-    that they refer to, although on_delete is "null". `new_id` returns the id of a new item, in the order of their
-    creation.
+    `check` is called before every write, in its transaction, or after several, whose items may refer to each other;
+    `on_change` are called after it. `idempotency` returns the record of the current request, given the JSON value of
+    its body and whether the response holds a `secret`. `access` returns what callers may do with a collection's items.
+    `before_read` are called before items are read, with how callers know these. `represent` returns how the callers of
+    a version of the API know the items of a collection. `unit` returns the `Unit` of a transaction. `dependents` are
+    the collections whose items the current request deletes with the item that they refer to, although on_delete is
+    "null". `new_id` returns the id of a new item, in the order of their creation.
     """
 
-    before_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
+    check: Callable[[Transaction, Change], None] = lambda transaction, change: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()
@@ -101,15 +101,10 @@ class Hooks:
     new_id: Callable[[], str] = uuid7
 
     def apply(self, transaction: Transaction, change: Change) -> None:
-        """Write a change: the one door. Raises as `write`, and what `before_change` and `on_change` raise."""
+        """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""
         self.check(transaction, change)
         self.write(transaction, change)
         self.announce(transaction, change)
-
-    def check(self, transaction: Transaction, change: Change) -> None:
-        """Do this before the write, but after all writes if created items may refer to each other."""
-        for check in self.before_change:
-            check(transaction, change)
 
     def write(self, transaction: Transaction, change: Change) -> None:
         """Write a change that the caller does `check` and `announce` in the same transaction.

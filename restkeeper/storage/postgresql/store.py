@@ -64,8 +64,12 @@ GROUP BY collection
 HAVING sum(items) > 0
 ORDER BY collection"""
 
-# The columns that only PostgreSQL has, after the others.
-_OWN_COLUMNS = {"counters": ("shard",), "items": ("fields", "folded"), "events": ("seq",)}
+# The columns that only PostgreSQL has, after the others, and their values in a row that is copied.
+_OWN: dict[str, tuple[Sequence[str], Callable[[Row], Row]]] = {
+    "counters": (("shard",), lambda row: (0,)),
+    "items": (("fields", "folded"), lambda row: fields_of(row[6])),
+    "events": (("seq",), lambda row: row[:1]),
+}
 
 # After rows with numbers were added: the newest event, and the next number of each kind.
 _NUMBERS = (
@@ -292,10 +296,11 @@ class PostgresCopy(Copy):
         self._database.commit()
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
-        columns = ", ".join((*table.columns, *_OWN_COLUMNS.get(table.name, ())))
+        own, values = _OWN.get(table.name, ((), lambda row: ()))
+        columns = ", ".join((*table.columns, *own))
         with self._database.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
             for row in rows:
-                copy.write_row((*row, *_own_values(table, row)))
+                copy.write_row((*row, *values(row)))
 
     def finish(self) -> None:
         for statement in _NUMBERS:
@@ -303,18 +308,6 @@ class PostgresCopy(Copy):
         for (collection,) in self._database.fetch("SELECT collection FROM counters"):
             self._database.apply(CREATE_COUNTERS, (collection,))
         self._database.apply(f"ANALYZE {', '.join(TABLES)}")
-
-
-def _own_values(table: Table, row: Row) -> Row:
-    """The values of the columns that only PostgreSQL has."""
-    match table.name:
-        case "counters":
-            return (0,)
-        case "items":
-            return fields_of(row[6])
-        case "events":
-            return row[:1]
-    return ()
 
 
 @contextmanager

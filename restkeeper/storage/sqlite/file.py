@@ -24,11 +24,11 @@ from restkeeper.storage.errors import StoreBusy, StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite.connection import is_full
 
 SHARE_SECONDS = 5.0  # for which the opening of a store waits for one of these
-RETRY_SECONDS = 0.01
+LOCK_RETRY_SECONDS = 0.01
 LONGEST_NOTE = 300  # bytes
 GROWTH = 256 * 1024  # bytes, more than an item with its event takes by default: so much more space heals a full store
 CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
-STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
+CHECK_STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
 HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
@@ -67,7 +67,7 @@ class LockFile:
         while not self._try(fcntl.LOCK_SH):
             if time.monotonic() > deadline:
                 raise StoreBusy(f"the store {self._path!r} is being restored or moved")
-            time.sleep(RETRY_SECONDS)
+            time.sleep(LOCK_RETRY_SECONDS)
 
     def start_waiting(self) -> None:
         """Show other processes that this one waits to write, until `stop_waiting`."""
@@ -265,7 +265,7 @@ def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], flo
     """As `damage_of`, for the file at `path`; None also if the time is not enough."""
     deadline = now() + seconds
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.set_progress_handler(lambda: now() > deadline, STEPS)
+        connection.set_progress_handler(lambda: now() > deadline, CHECK_STEPS)
         return damage_of(connection)
 
 

@@ -202,6 +202,7 @@ def test_faults_have_their_place() -> None:
     }
     assert faults(schema, "{}") == {"#/a": "is required"}
     assert faults({"required": ["id", "b"]}, "{}") == {"#/b": "is required"}
+    assert faults(one({"type": "object", "required": True}), '{"a": {}}') == {"a": {}}
     assert faults(one({"type": "object", "required": ["b"]}), '{"a": {}}') == {"#/a/b": "is required"}
     sent = '{"a":[{"z":null,"d":"x","b-c":1}]}'
     assert exactjson.dumps(faults(schema, sent)).decode() == sent

@@ -9,6 +9,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -31,12 +32,13 @@ from restkeeper.cli.common import (
 )
 from restkeeper.cli.formats import BOM, FILE_FORMATS, READERS, Entries, format_of
 from restkeeper.clock import rfc3339
-from restkeeper.errors import BodyTooLarge, Conflict, InvalidJson, NotConvertible, Problem, ValidationFailed
+from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks
-from restkeeper.resources.references import required_by
+from restkeeper.resources.references import missing, required_by
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.unit import use_ids
 from restkeeper.resources.writes import deadline_of, until_current
+from restkeeper.schemas.fields import Refers
 from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -46,7 +48,7 @@ from restkeeper.web import exactjson
 
 # Of items that refer to later ones: one transaction stores them, and others wait meanwhile.
 MOST_WAITING = 5_000
-MOST_WAITING_BYTES = 64 * 1024 * 1024
+MOST_WAITING_BYTES = 16 * 1024 * 1024
 
 Outcome = bool | Problem | StoreError  # of an item: whether it is new, or why it is bad
 
@@ -110,15 +112,25 @@ class _Waiting:
     """Items that refer to what is not there yet; and those behind them, where a collection is in that order."""
 
     def __init__(self) -> None:
-        self.items: list[tuple[_Import, Item]] = []
+        self._items: list[tuple[_Import, Item]] = []
         self._bytes = 0
+        self.names = set[str]()  # of their collections
 
-    def add(self, each: "_Import", item: Item) -> bool:
-        """Returns False if there is no room for it."""
+    @property
+    def is_full(self) -> bool:
+        """Whether some must be stored before others can wait; one transaction may still add its own."""
+        return len(self._items) >= MOST_WAITING or self._bytes >= MOST_WAITING_BYTES
+
+    def add(self, each: "_Import", item: Item) -> None:
+        self._items.append((each, item))
         self._bytes += len(item.record.body)
-        if has_room := len(self.items) < MOST_WAITING and self._bytes <= MOST_WAITING_BYTES:
-            self.items.append((each, item))
-        return has_room
+        self.names.add(each.stored.name)
+
+    def take(self) -> list[tuple["_Import", Item]]:
+        """All of them, which then wait no more."""
+        taken, self._items, self._bytes = self._items, [], 0
+        self.names.clear()
+        return taken
 
 
 class _Import:
@@ -139,10 +151,10 @@ class _Import:
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
         self._now = rfc3339(service.clock.time())
         self._unit = "line"
-        self._listed: list[str] = []
+        self._listed: list[tuple[int, str]] = []
         self._inserted = 0
         self._last = ""
-        self._waiting, self._waits = waiting, False
+        self._waiting = waiting
         self.good = self.bad = self.existing = self.done = 0
 
     @property
@@ -201,6 +213,8 @@ class _Import:
             for batch in in_batches(store, items, self._insert):
                 self.commit()
                 bar.update(len(batch))
+                if self._waiting.is_full:
+                    _insert_waiting(self._service, self._waiting.take(), is_last=False)
                 if self.is_over:
                     break
 
@@ -208,18 +222,13 @@ class _Import:
         if self.is_over:
             return
         item = Item(*fields[:2], Record(*fields[2]))
-        why = "an item before it waits"
-        if not self._waits or all(key.field != POSITION for key in self.stored.resource.order):
+        is_ordered = any(key.field == POSITION for key in self.stored.resource.order)
+        if not (is_ordered and self.stored.name in self._waiting.names):
             outcome = self.store(transaction, item, self._service.hooks.apply)
-            if not isinstance(outcome, ReferenceMissing) or outcome.of != item.record.id:
+            if not isinstance(outcome, ReferenceMissing):
                 self.settle(item, outcome)
                 return
-            why = message_of(outcome)
-        if self._waiting.add(self, item):
-            self._waits = True
-        else:
-            most = f"{MOST_WAITING:,} items, or {MOST_WAITING_BYTES >> 20} MiB of them"
-            self.settle(item, Conflict(f"{why}, and no more than {most}, can wait for later ones"))
+        self._waiting.add(self, item)
 
     def change(self, item: Item) -> Change:
         """The change that an item is."""
@@ -232,6 +241,8 @@ class _Import:
                 write(transaction, self.change(item))
             return True
         except (DuplicateValue, ReferenceMissing) as problem:
+            if isinstance(problem, ReferenceMissing) and problem.of != item.record.id:
+                raise  # it is of an item that a function of the service writes
             try:
                 found = transaction.read(self.stored.name, item.record.id)
             except RecordNotFound:  # another item has the value
@@ -256,8 +267,8 @@ class _Import:
 
     def list_bad(self) -> None:
         """Print the bad lines to stderr, the first of them in full."""
-        for line in self._listed:
-            click.echo(line, err=True)
+        for number, text in self._listed:
+            click.echo(f"{self._unit} {number}: {text}", err=True)
         if self.bad > MOST_FAILURES:
             click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
 
@@ -284,8 +295,7 @@ class _Import:
 
     def _note(self, number: int, problem: Problem | StoreError) -> None:
         self.bad += 1
-        if self.bad <= MOST_FAILURES:
-            self._listed.append(f"{self._unit} {number}: {message_of(problem)}")
+        self._listed = sorted([*self._listed, (number, message_of(problem))])[:MOST_FAILURES]
 
 
 def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> None:
@@ -297,7 +307,7 @@ def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> 
             if each.is_over:
                 break
         else:
-            _insert_waiting(service, waiting.items)
+            _insert_waiting(service, waiting.take(), is_last=True)
     except BaseException:
         click.echo(f"{_done(imports)}; the same command continues from there", err=True)
         raise
@@ -311,9 +321,9 @@ def _done(imports: Sequence[_Import]) -> str:
     return f"{sum(each.done for each in imports)} of {sum(each.good for each in imports)} were imported"
 
 
-def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]]) -> None:
+def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is_last: bool) -> None:
     """Insert items that refer to each other, in one transaction, but for bad ones. Raises StoreError."""
-    while waiting := _without_bad(service, waiting):
+    while waiting := _without_bad(service, waiting, "" if is_last else f": no more than {MOST_WAITING:,} can wait"):
         if any(each.is_over for each, _ in waiting):
             return
         work = partial(_store_all, service.hooks, waiting)
@@ -325,23 +335,27 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]]) -> No
         waiting = [pair for number, pair in enumerate(waiting) if refused and number not in refused]
 
 
-def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]]) -> list[tuple[_Import, Item]]:
+def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint: str) -> list[tuple[_Import, Item]]:
     """The items that refer to nothing but each other and what is stored; the others are bad."""
     keys = [(each.stored.name, item.record.id) for each, item in waiting]
-    referring: dict[tuple[str, str], list[tuple[int, ReferenceMissing]]] = {}
+    left, bad = Counter(keys), set[int]()
+    referring: dict[tuple[str, str], list[tuple[int, Refers, str | int, str]]] = {}
     for number, (each, item) in enumerate(waiting):
-        for field, id, missing in required_by(each.stored, item.record):
+        for field, id, pointer in required_by(each.stored, item.record):
             key = field.to, service.representations[field.to].resource.key(id)
-            referring.setdefault(key, []).append((number, missing))
-    gone = [key for key in referring.keys() - {*keys} if not _is_there(service, *key)]
-    bad = dict[int, ReferenceMissing]()
+            referring.setdefault(key, []).append((number, field, id, pointer))
+    gone = [key for key in referring if not left[key] and not _is_there(service, *key)]
     while gone:
-        for number, missing in referring.get(gone.pop(), ()):
-            if bad.setdefault(number, missing) is missing:
-                gone.append(keys[number])
-    for number, missing in sorted(bad.items()):
-        each, item = waiting[number]
-        each.settle(item, missing)
+        for number, field, id, pointer in referring.get(gone.pop(), ()):
+            if number not in bad:
+                bad.add(number)
+                each, item = waiting[number]
+                refusal = missing(field, id, pointer, item.record)
+                refusal.detail += hint
+                each.settle(item, refusal)
+                left[key := keys[number]] -= 1
+                if not left[key] and not _is_there(service, *key):
+                    gone.append(key)
     return [pair for number, pair in enumerate(waiting) if number not in bad]
 
 
@@ -354,22 +368,24 @@ def _is_there(service: Service, name: str, id: str) -> bool:
 
 def _store_all(hooks: Hooks, waiting: Sequence[tuple[_Import, Item]], transaction: Transaction) -> dict[int, Outcome]:
     """Write all items; or none of them, and return what is wrong with some, by their places."""
-    changes, refused = [each.change(item) for each, item in waiting], dict[int, Outcome]()
+    changes = [each.change(item) for each, item in waiting]
     try:
         with transaction.savepoint():
             for change in changes:
                 hooks.write(transaction, change)
             for change in changes:
                 hooks.check(transaction, change)
-            hooks.announce(transaction, *changes)
     except DuplicateValue:  # PostgreSQL does not say of which
+        refused = dict[int, Outcome]()
         with suppress(_Undone), transaction.savepoint():
             outcomes = [each.store(transaction, item, hooks.write) for each, item in waiting]
             refused = {number: each for number, each in enumerate(outcomes) if each is not True}
             raise _Undone from None
         if not refused:
             raise RecordChanged("others had such a value for a moment") from None
-    return refused
+        return refused
+    hooks.announce(transaction, *changes)
+    return {}
 
 
 def _write(service: Service, work: Callable[[Transaction], Any], deadline: float) -> Any:

@@ -63,13 +63,13 @@ class References:
         for path, field in own:
             had = {id for _, id in _found(before, path)}
             new = {id: pointer for pointer, id in _found(after, path) if id not in had}
-            missing = {
-                self._keys[field.to](id): _missing(field, id, pointer, change.after) for id, pointer in new.items()
+            refusals = {
+                self._keys[field.to](id): missing(field, id, pointer, change.after) for id, pointer in new.items()
             }
             if (access := self._private[field.to]) is None or not has_request_context():
-                transaction.require_present(field.to, missing)
+                transaction.require_present(field.to, refusals)
                 continue
-            for id, refusal in missing.items():  # one by one: the first is refused that the caller must not know of
+            for id, refusal in refusals.items():  # one by one: the first is refused that the caller must not know of
                 transaction.require_present(field.to, {id: refusal})
                 try:
                     access.require_sight(transaction.read(field.to, id))
@@ -122,15 +122,16 @@ class References:
                     raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
 
 
-def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[Refers, str | int, ReferenceMissing]]:
-    """What an item refers to: the field, the id, and the error if that does not exist."""
+def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
+    """What an item refers to: the field, the id, and its JSON Pointer."""
     item = exactjson.stored(record.body)
     for path, field in stored.revision.references.items():
         for pointer, id in _found(item, path):
-            yield field, id, _missing(field, id, pointer, record)
+            yield field, id, pointer
 
 
-def _missing(field: Refers, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
+def missing(field: Refers, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
+    """The error of an item that refers to nothing."""
     return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {field.to}", record.id)
 
 

@@ -5,6 +5,7 @@ the request target. It needs http_parser = "python": the C parser accepts bare L
 after the method. TLS, HTTP/2 and a fair share for each address are left to the proxy in front.
 """
 
+import gc
 import json
 import re
 import signal
@@ -149,6 +150,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
 
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""
+        gc.enable()  # which `settings` has disabled in the master
         self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         super().init_process()
 

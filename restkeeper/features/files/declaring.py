@@ -287,7 +287,8 @@ class _Maker:
 
 def _members(part: JsonSchema) -> JsonSchema:
     """The schemas of the members of an object; of one that is only required, any JSON."""
-    return {**{name: {} for name in part.get("required", ())}, **part.get("properties", {})}
+    required = part["required"] if isinstance(part.get("required"), list) else []
+    return {**{name: {} for name in required}, **part.get("properties", {})}
 
 
 def _checks(part: JsonSchema) -> Iterator[Call]:

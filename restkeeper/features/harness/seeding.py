@@ -60,7 +60,8 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         for pointer, change in created:
             with at(pointer):
                 service.hooks.check(transaction, change)
-        service.hooks.announce(transaction, *(change for _, change in created))
+        with at("#/seed"):
+            service.hooks.announce(transaction, *(change for _, change in created))
 
     service.store.write(work)
     return {name: len(items) if isinstance(items, list) else 1 for name, items in data.items()}

@@ -34,8 +34,7 @@ pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of al
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
 test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, all on PostgreSQL, each feature closed
-	$(BIN)/pytest -m matrix -n 2 --dist worksteal tests/test_schemathesis.py
-	$(BIN)/pytest -m matrix -n 2 --dist loadscope --ignore tests/test_schemathesis.py
+	$(BIN)/pytest -m matrix -n 2 --dist loadscope
 	$(BIN)/pytest -m matrix --store postgresql tests/test_readme.py -k tutorial
 	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal
 	@features=$$($(BIN)/python -c 'import restkeeper; print(*sorted(restkeeper.FEATURES))') && \

@@ -133,7 +133,7 @@ def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> 
 
 def test_the_check_of_a_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the time limit the result is unknown; damage that was found before stays recorded."""
-    monkeypatch.setattr(file, "STEPS", 1)
+    monkeypatch.setattr(file, "CHECK_STEPS", 1)
     store = opened(tmp_path)
     insert(store, "a")
     store.close()

@@ -377,6 +377,20 @@ class TestReferences:
         assert run("--skip-bad", teams=RED_AND_BLUE[1:], people=people).exit_code == 0
         assert self.ids(app) == ["d", "c", "a", "b"]
 
+    def test_a_bad_item_that_has_waited_ends_the_import(
+        self, app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file after that is not begun, although the one before it is good."""
+        monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
+        monkeypatch.setattr(importing, "MOST_WAITING", 3)
+        teams = lines(tmp_path / "teams", {"id": "red", "lead": "nobody"}, {"id": "blue"})  # of which the first waits
+        good = lines(tmp_path / "good", person("bob", "ada"), person("ada", "bob"))
+        later = lines(tmp_path / "later", person("eve"))
+        files = ["teams", str(teams), "people", str(good), "people", str(later)]
+        done = app.test_cli_runner().invoke(args=["import", *files])
+        assert (done.exit_code, "line 1: lead: there is no item 'nobody' in people" in done.stderr) == (1, True)
+        assert "eve" not in self.ids(app)
+
     def test_each_file_has_a_name(self, app: Application) -> None:
         """What is wrong is refused before anything is read."""
         for arguments, message in [

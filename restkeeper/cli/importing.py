@@ -304,7 +304,7 @@ def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> 
     try:
         for each in sorted(imports, key=lambda each: order.index(each.stored.name)):
             each.insert()
-            if each.is_over:
+            if any(other.is_over for other in imports):  # also one whose items have waited
                 break
         else:
             _insert_waiting(service, waiting.take(), is_last=True)

@@ -11,7 +11,6 @@ from restkeeper import mistakes
 if TYPE_CHECKING:
     from restkeeper.app import FEATURES as FEATURES
     from restkeeper.app import create_app as create_app
-    from restkeeper.cli.serve import serve as serve
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
     from restkeeper.errors import BadRequest as BadRequest
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import Url as Url
     from restkeeper.schemas.fields import Whole as Whole
     from restkeeper.schemas.item import ItemSchema as ItemSchema
+    from restkeeper.server.serve import serve as serve
     from restkeeper.service import find_items as find_items
     from restkeeper.service import read_item as read_item
     from restkeeper.storage.interface import Index as Index
@@ -70,7 +70,7 @@ _HOMES = {
         "Email IntegerReference JsonObject Lifecycle ListOf Money Pattern Reference Status Text Time Url Whole".split()
     ),
     "schemas.item": ["ItemSchema"],
-    "cli.serve": ["serve"],
+    "server.serve": ["serve"],
     "service": ["find_items", "read_item"],
     "storage.interface": ["Index"],
     "testing": ["LiveServer", "Space"],

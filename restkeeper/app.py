@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flask import Blueprint
 
-from restkeeper.cli.main import add_commands, is_running
+from restkeeper.cli.commands import add_commands, is_running
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable

@@ -17,7 +17,7 @@ from marshmallow import validate
 
 import app
 from restkeeper import Index, ItemSchema, Lifecycle, ListOf, Resource, Status, Text, Versions, Whole
-from restkeeper.cli.main import main
+from restkeeper.__main__ import main
 from restkeeper.config import Config
 from restkeeper.contract.check import compare
 from restkeeper.schemas.fields import Time

@@ -58,7 +58,7 @@ NOW = 1_800_000_000.0
 # `restkeeper copy`, which stops after the first items until it is killed.
 STOPPED_COPY = """\
 import sys, threading
-from restkeeper.cli.main import main
+from restkeeper.__main__ import main
 from restkeeper.storage.postgresql.store import PostgresCopy
 from restkeeper.storage.sqlite.location import SqliteCopy
 

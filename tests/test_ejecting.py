@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from restkeeper import LiveServer
-from restkeeper.cli.main import main
+from restkeeper.__main__ import main
 from restkeeper.cli.new import write_service
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject

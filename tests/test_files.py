@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from flask.testing import FlaskClient
 
 from restkeeper import LiveServer
+from restkeeper.__main__ import main
 from restkeeper.app import create_app
-from restkeeper.cli.main import application_of_file, main
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
@@ -113,7 +113,7 @@ def test_a_bad_file_is_named_in_one_line(tmp_path: Path, text: str, reason: str)
     """With its place."""
     (file := tmp_path / "db.json").write_text(text, errors="surrogateescape")
     with pytest.raises(SystemExit) as error:
-        application_of_file(file, config=Config())
+        application_of(create_app, file, FileOptions(), config=Config())
     assert str(error.value).startswith(f"restkeeper: {reason}")
     assert "\n" not in str(error.value)
 
@@ -143,7 +143,7 @@ def test_names_that_are_alike(tmp_path: Path) -> None:
             }
         )
     )
-    client = application_of_file(file, config=Config()).test_client()
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
     assert {name: client.get(f"/{name}").json for name in data} == data
     schemas = client.get("/openapi.json").json["components"]["schemas"]
     assert [*schemas["PostsInput1"]["properties"], *schemas["PostAuthor"]["properties"]] == ["a", "id", "input"]
@@ -219,7 +219,7 @@ class Served:
     def __init__(self, file: Path, *, saves: bool = True, restart: Mock | None = None) -> None:
         (file.parent / "cache").mkdir(exist_ok=True)
         self.file, self.restart = file, restart or Mock()
-        self.app = application_of_file(file, config=Config())
+        self.app = application_of(create_app, file, FileOptions(), config=Config())
         former = Checkpoint("", service_of(self.app).store.last_event(), {}, [])
         checkpoints = Checkpoints(file.parent / "cache" / "db", ()) if saves else None
         self.sync = FileSync(read_file(file), service_of(self.app), former, checkpoints, self.restart)

@@ -50,7 +50,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
 # Runs `restkeeper migrate` in each folder; the engine is loaded once. Prints the stderr of each run.
 MIGRATE_EACH = """
 import json, os, runpy, sys
-import restkeeper.cli.main, restkeeper.app
+import restkeeper.cli.loading, restkeeper.app
 folders, sys.argv = sys.argv[1:], ["restkeeper", "migrate"]
 for folder in folders:
     if not os.fork():

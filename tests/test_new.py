@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import app
 import restkeeper
 from restkeeper import Config
-from restkeeper.cli.main import COMMANDS, main
+from restkeeper.__main__ import COMMANDS, main
 from restkeeper.cli.new import SERVICE
 from tests.live import ROOT
 

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from app import create_app
-from restkeeper.cli.main import COMMANDS, main
+from restkeeper.__main__ import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.web.queries import RESERVED

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from restkeeper.cli.common import Command, Refused
-from restkeeper.cli.main import load_application
+from restkeeper.cli.loading import load_application
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import Finding, compare
 from restkeeper.contract.decisions import Severity

@@ -1,10 +1,10 @@
 """Embedded items: those that an item refers to, and those that refer to it, in the same response."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 import orjson
@@ -12,18 +12,31 @@ from flask import request
 from msgspec import Raw
 
 from restkeeper.errors import InvalidQuery, NotConvertible
-from restkeeper.resources.changes import omitted_by
+from restkeeper.resources.changes import Access, omitted_by
+from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Refers
+from restkeeper.storage.base import Store
 from restkeeper.storage.interface import POSITION, Query, Related, Sort
 from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
 from restkeeper.web.observe import SHOWN
 
-if TYPE_CHECKING:
-    from restkeeper.resources.items import Items  # which uses this module
-
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
+
+
+class Embeddable(Protocol):
+    """The items of a collection, which can be embedded in others: `resources.items.Items`."""
+
+    name: str
+    resource: Resource
+    stored: StoredRepresentation
+    representation: Representation
+    store: Store
+    access: Access
+    relations: Mapping[str, "Relation"]
+    page_bytes: int
 
 
 class Relation(NamedTuple):
@@ -33,7 +46,7 @@ class Relation(NamedTuple):
     place, or under the name `beside`.
     """
 
-    to: "Items"
+    to: Embeddable
     field: str
     path: str
     is_back: bool = False
@@ -46,7 +59,7 @@ class Relation(NamedTuple):
         return not (is_many or self.to.resource.singleton)
 
 
-def relations_of(items: "Items", others: Iterable["Items"]) -> dict[str, Relation]:
+def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> dict[str, Relation]:
     """What can be embedded in some items, by its name for callers. `others` are the items of all collections.
 
     What refers to them has the name of its collection. Where that is a field of the item, or several fields refer to
@@ -72,7 +85,7 @@ def relations_of(items: "Items", others: Iterable["Items"]) -> dict[str, Relatio
     return found | {each.beside or each.field: each for each in to}
 
 
-def _references(items: "Items") -> Iterator[tuple[str, str, Refers]]:
+def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers]]:
     """The references of some items: the field as callers know it and as it is stored, and its definition."""
     declared = items.stored.revision.references
     for field in items.representation.queryable.fields if declared else ():
@@ -117,7 +130,7 @@ class _Ids:
 
 
 def embed(
-    items: "Items", bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None = None
+    items: Embeddable, bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None = None
 ) -> list[bytes]:
     """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
 
@@ -164,7 +177,7 @@ def embed(
 
 
 def _find(
-    items: "Items", parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
+    items: Embeddable, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
 ) -> dict[tuple[int, str | int], list[bytes]]:
     """The representations that each part finds by each id; an empty text for one that is NotConvertible."""
     wanted = []

@@ -21,8 +21,9 @@ from urllib.parse import urlsplit
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from restkeeper.app import create_app
-from restkeeper.cli.main import application_of_file, is_file, load_application, python_path
+from restkeeper.cli.loading import is_file, load_application, python_path
 from restkeeper.config import Config, misspelt_settings
+from restkeeper.features import files
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space
 from restkeeper.web import exactjson
@@ -109,7 +110,7 @@ class LiveServer:
         if self._resources is not None:
             self._app = create_app(config, self._resources)
         elif len(self._command) == 1:
-            self._app = application_of_file(self._folder, config=config)
+            self._app = files.application_of(create_app, self._folder, files.FileOptions(), config=config)
         else:
             self._app = load_application(self._folder, lambda create: create(config))
         self.url = "http://localhost"

@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from hashlib import blake2b
@@ -16,7 +16,7 @@ from typing import Any
 import click
 from gunicorn.app.base import BaseApplication
 
-from restkeeper.cli.main import application_of_file, load_application, main, python_path
+from restkeeper.cli.loading import load_application, python_path
 from restkeeper.config import Config, ConfigError
 
 SETTINGS = "restkeeper.server.settings"
@@ -119,7 +119,13 @@ def serve_file(
             sys.exit(f"restkeeper: {file.name} is served already, by another program: add --no-save")
         os.environ["DATABASE_URL"] = f"sqlite:///{folder / name}.db"
     options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
-    _serve(partial(application_of_file, file, options), is_file=True)
+    _serve(partial(_application_of_file, file, options), is_file=True)
+
+
+def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool) -> Any:
+    """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
+    files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
+    return files.application_of(create, file, files.FileOptions(**options), serves=serves)
 
 
 def _serve(load: Callable[..., Any], *, is_file: bool = False) -> None:
@@ -155,7 +161,7 @@ def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
     defaults = {"HOST": "127.0.0.1", "RATE_LIMIT": "off", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}
     os.environ |= defaults | os.environ
     if folder.is_file():
-        main.main([str(folder)])
+        serve_file.main([str(folder)])
     serve_folder.callback(folder)  # type: ignore[misc]
 
 

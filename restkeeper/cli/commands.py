@@ -1,0 +1,39 @@
+"""The commands that work with a service: of `restkeeper` and of `flask`. Each is imported when it is called."""
+
+from importlib import import_module
+
+import click
+from flask import Flask
+from flask.cli import ScriptInfo
+
+COMMANDS = {
+    "keys": "restkeeper.cli.keys:keys",
+    "import": "restkeeper.cli.importing:import_items",
+    "export": "restkeeper.cli.exporting:export_items",
+    "backup": "restkeeper.cli.upkeep:backup",
+    "restore": "restkeeper.cli.upkeep:restore",
+    "copy": "restkeeper.cli.upkeep:copy",
+    "migrate": "restkeeper.cli.upkeep:migrate",
+    "reap": "restkeeper.cli.running:reap",
+    "deliver": "restkeeper.cli.running:deliver",
+    "contract": "restkeeper.cli.contract:contract",
+}
+
+
+def load_command(name: str) -> click.Command:
+    """The command with this "module:attribute"."""
+    module, _, attribute = name.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command
+
+
+def add_commands(app: Flask) -> None:
+    """Add the commands to `flask`."""
+    for name in COMMANDS.values():
+        app.cli.add_command(load_command(name))
+
+
+def is_running() -> bool:
+    """Whether a command loads the application."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.find_object(ScriptInfo) is not None

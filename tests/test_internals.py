@@ -12,10 +12,14 @@ from typing import Any
 import gunicorn
 import psycopg
 import pytest
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow.common import make_schema_key
 from flask import Flask
 from gunicorn.config import Config
 from gunicorn.http import Request, RequestParser, body, errors, wsgi
 from gunicorn.workers.ggevent import GeventWorker
+from marshmallow import Schema, fields, pre_dump, validates
 from packaging.requirements import Requirement
 from packaging.version import Version
 from werkzeug.routing import Rule
@@ -68,7 +72,43 @@ def test_the_used_attributes_exist() -> None:
     assert "keepalive" not in vars(config) and config.settings["keepalive"].get() == config.keepalive
 
 
-@pytest.mark.parametrize(("name", "next_version"), [("Flask", "3.2"), ("Werkzeug", "3.2"), ("gunicorn", "28")])
+class Things(Schema):
+    size = fields.Integer()
+
+    @pre_dump
+    def before(self, value: Any, **_: Any) -> Any:
+        return value
+
+    @validates("size")
+    def check(self, value: int, data_key: str) -> None:
+        return None
+
+
+def test_marshmallow_and_apispec_have_what_schemas_and_documents_use() -> None:
+    hooks = Things()._hooks
+    assert [name for name, *_ in hooks["pre_dump"]] == ["before"]
+    assert [options["field_names"] for *_, options in hooks["validates"]] == [("size",)]
+    assert fields.Integer()._serialize(1, None, None) == 1 and fields.Number._deserialize
+    spec = APISpec("", "", "3.1.0", [plugin := MarshmallowPlugin()])
+    lazy = spec.components
+    assert lazy.schemas_lazy == lazy.headers_lazy == lazy.parameters_lazy == {}
+    converter: Any = plugin.converter
+    converter.refs[make_schema_key(Things())] = "Thing"
+    assert converter.resolve_nested_schema(Things()) == {"$ref": "#/components/schemas/Thing"}
+    assert converter.schema2jsonschema(Things())["properties"] == {"size": {"type": "integer"}}
+    assert [each["name"] for each in converter.schema2parameters(Things(), location="query")] == ["size"]
+
+
+@pytest.mark.parametrize(
+    ("name", "next_version"),
+    [
+        ("Flask", "3.2"),
+        ("Werkzeug", "3.2"),
+        ("gunicorn", "28"),
+        ("marshmallow", "4.5"),
+        ("apispec", "6.11"),
+    ],
+)
 def test_the_version_has_an_upper_bound(name: str, next_version: str) -> None:
     """The next version, whose insides may differ, is not installed by itself."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,7 +10,7 @@ import app
 import restkeeper
 from restkeeper import Config
 from restkeeper.__main__ import COMMANDS, main
-from restkeeper.cli.new import SERVICE
+from restkeeper.cli.new import BOUNDS, SERVICE
 from tests.live import ROOT
 
 
@@ -29,6 +29,8 @@ def test_new_writes_the_service_of_this_repository(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "shop/requirements.txt").read_text().splitlines() == [
         f"restkeeper=={version}",
         f"# For PostgreSQL: restkeeper[postgresql]=={version}",
+        "apispec<6.11",
+        "marshmallow<4.5",
     ]
     assert (tmp_path / "shop/README.md").read_text().startswith("# shop\n")
     others = {".gitignore", "Makefile", "README.md", "pyproject.toml", "requirements.txt", "tests"}
@@ -43,7 +45,7 @@ def test_a_new_service_has_its_own_copy_of_the_wheel(tmp_path: Path, monkeypatch
     wheel.write_bytes(b"x")
     assert CliRunner().invoke(main, ["new", "shop", "--engine", str(wheel)]).exit_code == 0
     lines = (tmp_path / "shop/requirements.txt").read_text().splitlines()
-    assert lines == [f"./wheels/{wheel.name}", f"# For PostgreSQL: ./wheels/{wheel.name}[postgresql]"]
+    assert lines == [f"./wheels/{wheel.name}", f"# For PostgreSQL: ./wheels/{wheel.name}[postgresql]", *BOUNDS]
     assert (tmp_path / "shop/wheels" / wheel.name).read_bytes() == b"x"
 
 

@@ -11,6 +11,7 @@ import restkeeper
 from restkeeper.cli.common import Command
 
 SKELETON = Path(__file__).parent / "skeleton"
+BOUNDS = ("apispec<6.11", "marshmallow<4.5")  # as in pyproject.toml: the engine uses insides of them
 SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "storage", "versions.py")
 
 
@@ -55,8 +56,8 @@ def write_service(name: Path, engine: Path | None, change: Callable[[Path], None
             (name / "wheels").mkdir()
             shutil.copy(engine, name / "wheels")
             required = f"./wheels/{engine.name}{{}}"  # relative to the folder that pip is called in
-        lines = f"{required.format('')}\n# For PostgreSQL: {required.format('[postgresql]')}\n"
-        (name / "requirements.txt").write_text(lines, encoding="utf-8")
+        lines = [required.format(""), f"# For PostgreSQL: {required.format('[postgresql]')}", *BOUNDS]
+        (name / "requirements.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
         change(name)
     except BaseException:
         shutil.rmtree(name, ignore_errors=True)  # so that it can be tried again

@@ -31,6 +31,7 @@ from restkeeper.features import (
     webhooks,
 )
 from restkeeper.features import versions as versioning
+from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.references import References
@@ -48,12 +49,13 @@ from restkeeper.web.application import Application
 
 
 class Feature(NamedTuple):
-    """How a feature is opened, and the collections that it stores beside those of the service.
+    """How a feature is opened, and what it stores beside the items of the service: items of its own, or only records.
 
     `settings` are refused while it is closed: they would have no effect.
     """
 
     install: Callable[[Application, Service], None]
+    resources: tuple[Resource, ...] = ()
     collections: tuple[StoredCollection, ...] = ()
     settings: tuple[str, ...] = ()
 
@@ -62,7 +64,7 @@ _FEATURES = {
     "metrics": Feature(metrics.install, settings=("metrics_token",)),
     "cors": Feature(cors.install, settings=("cors_origins",)),
     "limits": Feature(limits.install, settings=("rate_limit", "rate_limit_write", "redis_url")),
-    "keys": Feature(keys.install, keys.COLLECTIONS, settings=("admin_key",)),
+    "keys": Feature(keys.install, (keys.KEYS,), (keys.CREDENTIALS,), settings=("admin_key",)),
     "jwt": Feature(jwt.install, settings=("jwt_jwks",)),
     "ownership": Feature(ownership.install),
     "idempotency": Feature(idempotency.install, settings=("idempotency",)),
@@ -71,7 +73,7 @@ _FEATURES = {
     "batch": Feature(batch.install),
     "webhooks": Feature(
         webhooks.install,
-        webhooks.COLLECTIONS,
+        (WEBHOOKS,),
         settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
     ),
     "versions": Feature(versioning.install, settings=("previews",)),
@@ -130,11 +132,13 @@ def create_app(
 
         def make(clock: Clock, wait_seconds: float = 0.0) -> Application:
             representations = [StoredRepresentation(each) for each in resources]
+            of_features = [StoredRepresentation(each) for each in _resources_of(opened)]
             service = make_service(
                 config,
                 representations,
-                stored_collections(representations, opened),
+                _collections([*representations, *of_features], opened),
                 name,
+                of_features=of_features,
                 versions=versions,
                 features=opened,
                 clock=clock,
@@ -223,14 +227,22 @@ def _routes_of(service: Service, name: str, version: str) -> Blueprint:
     return CollectionHandlers(found[name], others=found).blueprint()
 
 
-def stored_collections(
-    resources: Iterable[Resource | StoredRepresentation], features: Collection[str] = FEATURES
-) -> list[StoredCollection]:
-    """All that a store holds for a service with these resources and features."""
-    of_features = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
-    own = [each.collection for each in resources]
-    last_ids = [LAST_IDS] if any(each.fields["id"].kind is Kind.SERIAL for each in own) else []
-    return [*own, *last_ids, *of_features]
+def stored_collections(resources: Iterable[Resource]) -> list[StoredCollection]:
+    """All that a store holds for a service with these resources and every feature."""
+    return _collections([*resources, *_resources_of(FEATURES)], FEATURES)
+
+
+def _collections(items: Iterable[Resource | StoredRepresentation], features: Collection[str]) -> list[StoredCollection]:
+    """All that a store holds for these items, of the service and of features, and for these features."""
+    stored = [each.collection for each in items]
+    last_ids = [LAST_IDS] if any(each.fields["id"].kind is Kind.SERIAL for each in stored) else []
+    records = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
+    return [*stored, *last_ids, *records]
+
+
+def _resources_of(features: Collection[str]) -> list[Resource]:
+    """The items that features have."""
+    return [each for name in _FEATURES if name in features for each in _FEATURES[name].resources]
 
 
 def _open(features: Collection[str], without: Collection[str]) -> frozenset[str]:

@@ -47,7 +47,8 @@ started_stores: set[str] = set()
 class Service:
     """The configuration, the store and the other shared parts. `name` is that of the service in its documents.
 
-    `representations` are the items of its collections as they are stored, by the name of the collection. `features` has
+    `representations` are the items of its collections as they are stored, by the name of the collection, and
+    `of_features` those that features have beside them, such as keys. `features` has
     the names of the open features; they extend the service by `guard` and `hooks`, and its description by
     `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each read and
     write of the collections, by their names. The service of a command `serves` no requests.
@@ -55,6 +56,7 @@ class Service:
 
     config: Config
     representations: Mapping[str, StoredRepresentation]
+    of_features: Mapping[str, StoredRepresentation]
     location: Location
     store: Store
     clock: Clock
@@ -122,12 +124,13 @@ def make_service(
     collections: Iterable[Collection],
     name: str = NAME,
     *,
+    of_features: Iterable[StoredRepresentation] = (),
     versions: Versions = V1,
     features: Names[str] = (),
     clock: Clock = time,
     serves: bool = True,
 ) -> Service:
-    """Create a service of these items, whose store has `collections` and is not open yet.
+    """Create a service of these items, and those `of_features`, whose store has `collections` and is not open yet.
 
     Raises ConfigError for an invalid URL, and ValueError for invalid names of collections.
     """
@@ -156,7 +159,22 @@ def make_service(
         return made
 
     hooks.unit = unit
-    return Service(config, by_name, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name)
+    return Service(
+        config,
+        by_name,
+        {each.name: each for each in of_features},
+        location,
+        store,
+        clock,
+        names,
+        guard,
+        lookup,
+        hooks,
+        versions,
+        served,
+        serves,
+        name,
+    )
 
 
 def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False) -> None:

@@ -68,6 +68,7 @@ class Shop:
         """A worker; close it at the end."""
         return Deliverer(
             self.store,
+            self.service.of_features["webhooks"],
             self.endpoints,
             event_collections(self.service.resources),
             timeout=TIMEOUT,

@@ -180,8 +180,8 @@ def sent_by_the_service() -> list[tuple[Mapping[str, str], Any]]:
         sent.append((headers, json.loads(body)))
         return DeliveryResult(200, "", None)
 
-    store, collections = service.extensions["restkeeper"].store, event_collections(RESOURCES)
-    deliverer = Deliverer(store, send, collections, timeout=1.0, retries=())
+    made, collections = service.extensions["restkeeper"], event_collections(RESOURCES)
+    deliverer = Deliverer(made.store, made.of_features["webhooks"], send, collections, timeout=1.0, retries=())
     while deliverer.deliver_once():
         pass
     deliverer.close()

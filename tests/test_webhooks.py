@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.storage.base import Store
+from restkeeper.service import Service
 from restkeeper.web.application import Application
 from tests.shop import create_app
 
@@ -120,7 +120,8 @@ class TestRotation:
         """Each for a day after its rotation, also after two rotations in a day; then only the newest."""
         made = make(client)
         path = f"{HOOKS}/{made['id']}/rotate"
-        store: Store = app.extensions["restkeeper"].store
+        service: Service = app.extensions["restkeeper"]
+        store, webhooks = service.store, service.of_features["webhooks"]
         secrets = [made["secret"], *(client.post(path).json["secret"] for _ in range(2))]
         stored = store.write(lambda transaction: transaction.secrets(made["id"]))
         assert [each.value for each in stored] == secrets[::-1]
@@ -134,7 +135,7 @@ class TestRotation:
 
         for now in (stored[2].until - 1, (stored[1].until + stored[2].until) / 2, stored[1].until + 1):
             client.post(f"{HOOKS}/{made['id']}/ping")
-            worker = Deliverer(store, note, (), timeout=1.0, retries=(), now=lambda now=now: now)
+            worker = Deliverer(store, webhooks, note, (), timeout=1.0, retries=(), now=lambda now=now: now)
             worker.deliver_once()
             worker.close()
         assert [len(each.split(" ")) for each in signatures] == [3, 2, 1]

@@ -34,7 +34,7 @@ def create(name: str, scopes: tuple[str, ...], days: int | None, owner: str | No
     now = service.clock.time()
     end = rfc3339(now + days * DAY) if days else None
     sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owner": owner}
-    record, token = make_key(sent, service.guard.scopes, now=rfc3339(now))
+    record, token = make_key(service.of_features[KEYS.name], sent, service.guard.scopes, now=rfc3339(now))
     service.store.write(lambda transaction: store_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)
@@ -68,7 +68,7 @@ def rotate(id: str) -> None:
     now = rfc3339(service.clock.time())
 
     def work(transaction: Transaction) -> str:
-        record, token = renewed_key(transaction.read(KEYS.name, id), now=now)
+        record, token = renewed_key(service.of_features[KEYS.name], transaction.read(KEYS.name, id), now=now)
         store_key(transaction, record, token)
         return token
 

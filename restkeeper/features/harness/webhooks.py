@@ -87,7 +87,7 @@ class Catcher:
 
     def _webhooks(self) -> list[str]:
         page = self._service.store.page(WEBHOOKS.name, Query(limit=MOST_WEBHOOKS))
-        return [exactjson.stored(body)["id"] for body in WEBHOOKS.bodies(page)]
+        return [exactjson.stored(body)["id"] for body in self._service.of_features[WEBHOOKS.name].bodies(page)]
 
     def _catch_all(self) -> None:
         """Have a webhook for all events, with those before, unless the test has its own."""
@@ -100,7 +100,8 @@ class Catcher:
         past = service.store.events(self.since, EventFilter(names), MOST_EVENTS).events
 
         def subscribe(transaction: Transaction) -> None:
-            record = WEBHOOKS.create({"url": CATCHER}, id=service.hooks.new_id(), now=rfc3339(service.clock.time()))
+            now = rfc3339(service.clock.time())
+            record = service.of_features[WEBHOOKS.name].create({"url": CATCHER}, id=service.hooks.new_id(), now=now)
             transaction.insert(WEBHOOKS.name, record)
             transaction.subscribe(record.id, [Secret(new_secret())])
             for event in past:

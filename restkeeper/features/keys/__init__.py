@@ -13,7 +13,7 @@ from base64 import b64decode
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from typing import ClassVar, NamedTuple
 
@@ -94,6 +94,7 @@ class KeyResolver:
 
     def __init__(self, service: Service) -> None:
         self._lookup, self._store, self._clock = service.lookup, service.store, service.clock
+        self._keys = service.of_features[KEYS.name]
         self._admin = digest_of(service.config.admin_key) if service.config.admin_key else ""
         self._noted: dict[str, float] = {}
 
@@ -123,7 +124,7 @@ class KeyResolver:
         if now - self._noted[id] > USE_SECONDS:  # else another process has stored it
             self._noted[id] = now
             with suppress(StoreError):  # the request is valid even if its time cannot be stored
-                note_use(self._store, id, rfc3339(now))
+                note_use(self._keys, self._store, id, rfc3339(now))
 
 
 @lru_cache(maxsize=4096)
@@ -162,18 +163,15 @@ class KeySchema(ItemSchema):
     )
 
 
-KEYS = StoredRepresentation(
-    Resource(
-        name="keys",
-        singular="key",
-        schema=KeySchema,
-        indexes=(Index("created_at"),),
-        search=("name",),
-        events=False,
-        methods=("GET", "POST", "DELETE"),
-    )
+KEYS = Resource(
+    name="keys",
+    singular="key",
+    schema=KeySchema,
+    indexes=(Index("created_at"),),
+    search=("name",),
+    events=False,
+    methods=("GET", "POST", "DELETE"),
 )
-COLLECTIONS = (KEYS.collection, CREDENTIALS)
 ABOUT = "API keys: who may call, and what they may do."
 SCHEMES = {
     "Bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
@@ -196,10 +194,10 @@ def has_keys(service: Service) -> bool:
     return "keys" in service.features and service.store.count(KEYS.name) > 0
 
 
-def make_key(sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
+def make_key(keys: StoredRepresentation, sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
     """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
-    record = KEYS.create(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
-    key = {name: None for name in KEYS.names} | exactjson.loads(record.body)
+    record = keys.create(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
+    key = {name: None for name in keys.names} | exactjson.loads(record.body)
     allowed = tuple(scopes)
     faults = [
         {"pointer": f"#/scopes/{n}", "detail": f"must be one of: {', '.join(allowed)}"}
@@ -220,12 +218,12 @@ def store_key(transaction: Transaction, record: Record, secret: str) -> None:
     write(CREDENTIALS.name, credential.record(record.id))
 
 
-def renewed_key(record: Record, now: str) -> tuple[Record, str]:
+def renewed_key(keys: StoredRepresentation, record: Record, now: str) -> tuple[Record, str]:
     """A key with another token; the former is void. Raises ValidationFailed for one that ended."""
-    expires_at = exactjson.loads(KEYS.body(record))["expires_at"]
+    expires_at = exactjson.loads(keys.body(record))["expires_at"]
     if expires_at is not None and expires_at <= now:
         raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
-    return KEYS.touched(KEYS.upgraded(record), now=now), new_token(record.id)
+    return keys.touched(keys.upgraded(record), now=now), new_token(record.id)
 
 
 def revoke_key(transaction: Transaction, id: str) -> None:
@@ -234,13 +232,13 @@ def revoke_key(transaction: Transaction, id: str) -> None:
     transaction.delete(CREDENTIALS.name, id)
 
 
-def note_use(store: Store, id: str, now: str) -> None:
+def note_use(keys: StoredRepresentation, store: Store, id: str, now: str) -> None:
     """Note that a key was used at a time. Raises StoreError."""
 
     def work(transaction: Transaction) -> None:
         credential = transaction.read(CREDENTIALS.name, id)
         transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
-        record = KEYS.upgraded(transaction.read(KEYS.name, id))
+        record = keys.upgraded(transaction.read(KEYS.name, id))
         key = exactjson.loads(record.body) | {"last_used_at": now}
         # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
         transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))
@@ -263,8 +261,9 @@ class KeyHandlers(SecretItemHandlers):
 
     def __init__(self, service: Service) -> None:
         self._scopes = service.guard.scopes  # of routes that are added later, too
+        self._keys = service.of_features[KEYS.name]
         items = service.items_of(
-            KEYS,
+            self._keys,
             caching=UNCACHED,
             choices={"scopes": self._scopes},
             apply=lambda transaction, change: revoke_key(transaction, change.record.id),
@@ -280,13 +279,13 @@ class KeyHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return self.save_with_secret(lambda sent, now: make_key(sent, self._scopes, now=now), store_key)
+        return self.save_with_secret(lambda sent, now: make_key(self._keys, sent, self._scopes, now=now), store_key)
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return self.save_with_secret(renewed_key, store_key, id)
+        return self.save_with_secret(partial(renewed_key, self._keys), store_key, id)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""

@@ -22,8 +22,6 @@ from restkeeper.web.application import Application
 from restkeeper.web.exactjson import JSON
 from restkeeper.web.operations import Contribution, Description, JsonSchema, media, returned, texts_in
 
-COLLECTIONS = (WEBHOOKS.collection,)
-
 
 def install(app: Application, service: Service) -> None:
     """Serve /api/VERSION/webhooks. A deliverer sends the events, in this process or in another one."""
@@ -53,6 +51,7 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
 
     return Deliverer(
         service.store,
+        service.of_features[WEBHOOKS.name],
         send,
         event_collections(service.resources),
         timeout=timeout,

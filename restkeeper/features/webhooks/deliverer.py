@@ -20,6 +20,7 @@ import orjson
 from restkeeper.features.events.types import enveloped
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
@@ -57,14 +58,16 @@ class _Job(NamedTuple):
 class Deliverer:
     """Sends events with `send`, `at_once` at most, which takes up to `timeout` seconds for each attempt.
 
-    `collections` are those that the type `*` includes. `retries` are the seconds from each failure of a delivery to its
-    next attempt; after the last one, or 410, the webhook is disabled. Many deliverers may use one store, in any
-    processes. `convert` is given an event and the version of the API that the webhook has pinned. Not safe for threads.
+    `webhooks` are the items of the store, `collections` those that the type `*` includes. `retries` are the seconds
+    from each failure of a delivery to its next attempt; after the last one, or 410, the webhook is disabled. Many
+    deliverers may use one store, in any processes. `convert` is given an event and the version of the API that the
+    webhook has pinned. Not safe for threads.
     """
 
     def __init__(
         self,
         store: Store,
+        webhooks: StoredRepresentation,
         send: Send,
         collections: Sequence[str],
         *,
@@ -77,6 +80,7 @@ class Deliverer:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._store = store
+        self._webhooks = webhooks
         self._send = send
         self._collections = tuple(collections)
         self._timeout = timeout
@@ -193,7 +197,7 @@ class Deliverer:
                 transaction.read(WEBHOOKS.name, webhook)
         for each in tried:
             if transaction.settle(each) and must_disable(each):
-                disable_webhook(transaction, each.delivery.webhook, reason_of(each), now)
+                disable_webhook(self._webhooks, transaction, each.delivery.webhook, reason_of(each), now)
 
     def _lease(
         self, transaction: Transaction, waiting: list[tuple[Subscription, int]], now: float

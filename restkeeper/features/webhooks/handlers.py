@@ -7,6 +7,7 @@ import logging
 import secrets
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -92,15 +93,13 @@ class WebhookSchema(ItemSchema):
     )
 
 
-WEBHOOKS = StoredRepresentation(
-    Resource(
-        name="webhooks",
-        singular="webhook",
-        schema=WebhookSchema,
-        indexes=(Index("created_at"),),
-        search=("url", "description"),
-        events=False,
-    )
+WEBHOOKS = Resource(
+    name="webhooks",
+    singular="webhook",
+    schema=WebhookSchema,
+    indexes=(Index("created_at"),),
+    search=("url", "description"),
+    events=False,
 )
 STATES = ("pending", "delivered", "failed")  # of a delivery
 PARAMETERS = ("state", "limit", "cursor")
@@ -143,27 +142,27 @@ def new_secret() -> str:
     return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def disable_webhook(transaction: Transaction, id: str, reason: str, now: float) -> None:
+def disable_webhook(webhooks: StoredRepresentation, transaction: Transaction, id: str, reason: str, now: float) -> None:
     """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
     try:
         record = transaction.read(WEBHOOKS.name, id)
     except RecordNotFound:
         return
-    webhook = exactjson.loads(WEBHOOKS.body(record))
+    webhook = exactjson.loads(webhooks.body(record))
     if webhook["status"] == "disabled":
         return
-    changed = _changed(record, rfc3339(now), status="disabled")
+    changed = _changed(webhooks, record, rfc3339(now), status="disabled")
     transaction.update(WEBHOOKS.name, changed)
     data = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
     transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, data))
     _log.warning("webhook %s is disabled: %s", id, reason)
 
 
-def _changed(record: Record, now: str, **fields: Any) -> Record:
+def _changed(webhooks: StoredRepresentation, record: Record, now: str, **fields: Any) -> Record:
     """A webhook with other values in fields that need no check."""
-    present = WEBHOOKS.upgraded(record)
+    present = webhooks.upgraded(record)
     body = exactjson.dumps(exactjson.loads(present.body) | fields)
-    return WEBHOOKS.touched(present._replace(body=body), now=now)
+    return webhooks.touched(present._replace(body=body), now=now)
 
 
 class WebhookHandlers(SecretItemHandlers):
@@ -179,11 +178,11 @@ class WebhookHandlers(SecretItemHandlers):
     def __init__(self, service: Service, version: str) -> None:
         self._versions = [each.name for each in service.served]
         self._types = known_types(service.resources)
-        self._config = service.config
+        self._config, self._webhooks = service.config, service.of_features[WEBHOOKS.name]
         choices = {"types": self._types, "api_version": self._versions}
         defaults = {"api_version": version}
         super().__init__(
-            service.items_of(WEBHOOKS, caching=UNCACHED, choices=choices, defaults=defaults, apply=self._apply)
+            service.items_of(self._webhooks, caching=UNCACHED, choices=choices, defaults=defaults, apply=self._apply)
         )
 
     def blueprint(self) -> Blueprint:
@@ -220,17 +219,19 @@ class WebhookHandlers(SecretItemHandlers):
             transaction.update(self.name, record)
             transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
 
-        return self.save_with_secret(lambda record, now: (_changed(record, now), new_secret()), update, id)
+        return self.save_with_secret(
+            lambda record, now: (_changed(self._webhooks, record, now), new_secret()), update, id
+        )
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change(id, _replace, self.items.body(JSON))
+        return self._change(id, partial(_replace, self._webhooks), self.items.body(JSON))
 
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
         patch = self.items.body(MERGE_PATCH, JSON)
         unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
-        return self._change(id, WEBHOOKS.merge, patch | unset)
+        return self._change(id, self._webhooks.merge, patch | unset)
 
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
@@ -242,7 +243,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
         def make(transaction: Transaction, record: Record) -> Event:
-            return Event(PING, PINGS, id, rfc3339(self.items.clock.time()), WEBHOOKS.body(record))
+            return Event(PING, PINGS, id, rfc3339(self.items.clock.time()), self._webhooks.body(record))
 
         return self._queue(id, make)
 
@@ -295,7 +296,7 @@ class WebhookHandlers(SecretItemHandlers):
         return write_together(self.items.store, self.items.hooks.idempotency(None), work, self.items.clock)
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
-        record = WEBHOOKS.create({**self.items.defaults, **sent}, id=self.items.hooks.new_id(), now=now)
+        record = self._webhooks.create({**self.items.defaults, **sent}, id=self.items.hooks.new_id(), now=now)
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":
@@ -346,10 +347,10 @@ class WebhookHandlers(SecretItemHandlers):
         return faults
 
 
-def _replace(record: Record, sent: JsonObject, **options: Any) -> Record:
+def _replace(webhooks: StoredRepresentation, record: Record, sent: JsonObject, **options: Any) -> Record:
     """As `Representation.replace`; a webhook stays at its version unless another one is sent."""
-    pinned = exactjson.stored(WEBHOOKS.body(record))["api_version"]
-    return WEBHOOKS.replace(record, {"api_version": pinned} | sent, **options)
+    pinned = exactjson.stored(webhooks.body(record))["api_version"]
+    return webhooks.replace(record, {"api_version": pinned} | sent, **options)
 
 
 def _number(text: str) -> int:

@@ -23,6 +23,7 @@ from restkeeper.errors import Problem
 from restkeeper.web.queries import RESERVED
 from tests import stores
 from tests.live import ROOT, Gunicorn
+from tests.pictures import PICTURES
 from tests.receiver import Receiver
 
 README = "README.md"
@@ -206,8 +207,16 @@ def test_every_block_is_tested_and_links_have_targets(page: str) -> None:
         path, _, part = target.partition("#")
         file = folder / path if path else folder / page
         assert file.is_file(), target
-        headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M)
+        headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M) if part else []
         assert not part or part in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}, target
+
+
+def test_the_pictures_of_the_readme_are_small_and_described() -> None:
+    """Each of those that `make pictures` makes has an alternative text, and at most 150 kB."""
+    shown = {target: text for text, target in re.findall(r"!\[([^]]*)\]\(([^)]+)\)", PAGES[README])}
+    assert [*shown] == [f"docs/pictures/{name}.png" for name in PICTURES]
+    assert all(len(text) > 20 for text in shown.values())
+    assert all((ROOT / target).stat().st_size <= 150_000 for target in shown)
 
 
 def test_the_receiver_of_the_readme_verifies_deliveries(tmp_path: Path) -> None:

@@ -327,6 +327,67 @@ def test_a_private_item_of_another_owner_does_not_exist() -> None:
         assert client.post("/things", json={"owner": owner}, headers=headers).status_code == 200
 
 
+@pytest.mark.needs("keys", "batch")
+def test_a_new_reference_needs_the_permission_to_read() -> None:
+    """In every way of writing, whether the item exists or not; one that is left as it is needs nothing."""
+    app = create_app(Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off"))
+    client = app.test_client()
+    owner, other = (client.post("/owners", json={}, headers=ADMIN).json["id"] for _ in range(2))
+    thing = client.post("/things", json={"owner": owner}, headers=ADMIN).json
+    listed = client.post("/lists", json={"lines": [{"thing": thing["id"]}]}, headers=ADMIN).json["id"]
+    writer, reader = key(client, "things:write", "lists:write"), key(client, "things:write", "owners:read")
+    path = f"/things/{thing['id']}"
+    for id in (other, "none"):
+        operations = [{"method": "POST", "path": "/things", "body": {"owner": id}}]
+        for method, target, sent, where in (
+            ("POST", "/things", {"owner": id}, "owner"),
+            ("POST", "/things", [{"owner": owner}, {"owner": id}], "owner"),
+            ("PUT", path, {"owner": id}, "owner"),
+            ("PATCH", path, {"seen_by": id}, "seen_by"),
+            ("POST", f"/owners/{id}/things.owner", {}, ""),
+            ("POST", "/api/v1/batch", {"operations": operations}, "owner"),
+            ("POST", "/lists", {"lines": [{"thing": id}]}, "lines/0/thing"),
+            ("PATCH", f"/lists/{listed}", {"lines": [{"thing": thing["id"]}, {"thing": id}]}, "lines/1/thing"),
+        ):
+            refused = client.open(target, method=method, json=sent, headers=writer)
+            scope = "things:read" if "lines" in where else "owners:read"
+            what = f"a new reference in {where}" if where else "this"
+            assert (refused.status_code, refused.json["detail"]) == (403, f"{what} needs the scope {scope}")
+    assert client.post("/things", json={"owner": "none"}, headers=reader).status_code == 422
+    assert client.post("/things", json={"owner": other}, headers=reader).status_code == 200
+    stays = client.patch(path, json={"part_of": thing["id"], "owner": owner}, headers=writer)
+    assert stays.status_code == 200  # its own collection is one that it may write
+    assert client.put(path, json=stays.json, headers=writer).status_code == 200
+    twice = client.patch(f"/lists/{listed}", json={"lines": [{"thing": thing["id"]}] * 2}, headers=writer)
+    assert twice.status_code == 200
+
+
+@pytest.mark.needs("keys")
+def test_a_function_refers_with_the_rights_of_the_service() -> None:
+    """To what the caller of an action may not read."""
+    owners, things = replace(OWNERS), Resource("things", "thing", ThingSchema)
+
+    @things.action("lend", of="collection", scope="things:write")
+    def lend(store: Unit) -> dict[str, Any]:
+        return store.create("things", {"owner": store.create("owners", {})["id"]})
+
+    client = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [owners, things]).test_client()
+    assert client.post("/things/lend", headers=key(client, "things:write")).status_code == 200
+
+
+@pytest.mark.needs("keys")
+def test_a_refused_deletion_names_no_collection_that_its_caller_may_not_read() -> None:
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    owner = client.post("/owners", json={}, headers=ADMIN).json["id"]
+    client.post("/things", json={"owner": owner}, headers=ADMIN)
+    for scopes, detail in (
+        (["owners:write"], "items that the caller may not read refer to it"),
+        (["owners:write", "things:read"], "owner of things refers to it"),
+    ):
+        refused = client.delete(f"/owners/{owner}", headers=key(client, *scopes))
+        assert (refused.status_code, refused.json["detail"]) == (409, detail)
+
+
 def test_wrong_declarations() -> None:
     with pytest.raises(ValueError) as error:
         Reference("owners", on_delete="delete")
@@ -365,7 +426,7 @@ def test_a_request_chooses_what_goes_with_an_item() -> None:
     app.extensions["restkeeper"].hooks.dependents = lambda: chosen
     client = app.test_client()
     one, other, reader = (
-        key(client, *scopes, "things:write", "marks:write")
+        key(client, *scopes, "things:read", "things:write", "marks:write")
         for scopes in (["notes:write"], ["notes:write"], ["notes:read"])
     )
 
@@ -381,6 +442,8 @@ def test_a_request_chooses_what_goes_with_an_item() -> None:
 
     assert deleted(set(), reader) == (200, [1, 1])
     assert deleted({"notes"}, reader) == (403, [1, 1])
+    alone = client.post("/things", json={}, headers=ADMIN).json["id"]  # which also a refusal must not tell
+    assert client.delete(f"/things/{alone}", headers=reader).status_code == 403
     assert deleted({"notes"}, other) == (200, [1, 2])
     assert deleted({"marks"}, other) == (403, [1, 2])
     assert deleted({"marks", "notes", "things"}, one) == (200, [1, 2])

@@ -19,6 +19,8 @@ from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
+_UNKNOWN = "items that the caller may not read refer to it"
+
 
 class StillReferenced(Conflict):
     """Other items refer to this one, so that it cannot be deleted. Change or delete them first."""
@@ -34,7 +36,6 @@ class References:
         self._hooks = hooks
         self._clock = clock
         self._keys = {name: stored.resource.key for name, stored in representations.items()}
-        self._of: dict[str, list[tuple[str, Refers]]] = {}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
@@ -51,18 +52,14 @@ class References:
                     raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
                 if field.on_delete == "null" and not (field.allow_none and field in own):
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
-                self._of.setdefault(name, []).append((path, field))
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
     def check(self, transaction: Transaction, change: Change) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction."""
-        if change.after is None or not (own := self._of.get(change.representation.name)):
+        if change.after is None:
             return
-        after = exactjson.stored(change.after.body)
-        before = exactjson.stored(change.before.body) if change.before and change.before.version else {}
-        for path, field in own:
-            had = {id for _, id in _found(before, path)}
-            new = {id: pointer for pointer, id in _found(after, path) if id not in had}
+        before = change.before.body if change.before and change.before.version else b"{}"
+        for field, new in added(change.representation, before, change.after.body):
             refusals = {
                 self._keys[field.to](id): missing(field, id, pointer, change.after) for id, pointer in new.items()
             }
@@ -98,11 +95,12 @@ class References:
             own = change.representation.resource.shown(change.record.id)
             query = Query(filters=(Filter(path, Op.EQ, own),))
             is_chosen = on_delete == "null" and stored.name in self._hooks.dependents()
+            if is_chosen and not caller().may(scope := f"{stored.name}:write"):
+                raise lacking(scope)  # also if there is none: who may not know, learns nothing
+            known = stored.name if may_read(stored.name) else ""
             ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_CHANGES + 1)
             if ids and on_delete == "restrict":
-                raise StillReferenced(f"{path} of {stored.name} refers to it")
-            if ids and is_chosen and not caller().may(scope := f"{stored.name}:write"):
-                raise lacking(scope)
+                raise StillReferenced(f"{path} of {known} refers to it" if known else _UNKNOWN)
             for id in sorted(ids):  # in one order, so that deletions do not wait for each other
                 try:
                     before = transaction.read(stored.name, id)
@@ -113,13 +111,23 @@ class References:
                 now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
                 if is_chosen:
                     self._hooks.access(stored.resource).require_change(before)
-                with as_conflict(stored.name):
+                with as_conflict(known or _UNKNOWN):
                     if on_delete == "null" and not is_chosen:
                         cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                         after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
                     left = unit.apply(stored, before, after, now, NO_LIMITS)
                 if on_delete == "null" and not is_chosen and item_of(stored, left).get(path) is not None:
-                    raise StillReferenced(f"{path} of {stored.name} refers to it, and stays")
+                    raise StillReferenced(f"{path} of {known} refers to it, and stays" if known else _UNKNOWN)
+
+
+def added(stored: StoredRepresentation, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:
+    """What the JSON of an item refers to `after` a change and did not before: by field, each id with its pointer."""
+    if not (own := stored.revision.references):
+        return
+    had, has = exactjson.stored(before), exactjson.stored(after)
+    for path, field in own.items():
+        former = {id for _, id in _found(had, path)}
+        yield field, {id: pointer for pointer, id in _found(has, path) if id not in former}
 
 
 def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
@@ -128,6 +136,11 @@ def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[
     for path, field in stored.revision.references.items():
         for pointer, id in _found(item, path):
             yield field, id, pointer
+
+
+def may_read(collection: str) -> bool:
+    """Whether the caller may know the items of a collection, beyond their owners. A command may."""
+    return not has_request_context() or caller().may(f"{collection}:read")
 
 
 def missing(field: Refers, id: str | int, pointer: str, record: Record) -> ReferenceMissing:

@@ -14,6 +14,7 @@ from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.items import Items
+from restkeeper.resources.references import added, may_read
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import as_conflict, item_of, next_ids, run_before, use_ids, without_server_fields
@@ -243,9 +244,13 @@ class Writes(Items):
     def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
         """The item. Raises Forbidden for a value, or a state, that it did not have, and the caller may not set.
 
-        A new item had the defaults.
+        That is also a reference to a collection that it may not read: it must not learn which items exist. A new item
+        had the defaults.
         """
-        if not (guarded := self.stored.revision.guarded) or after is before:
+        if after is before:
+            return after
+        self._require_readable(before, after)
+        if not (guarded := self.stored.revision.guarded):
             return after
         had = exactjson.cut(self.stored.present(before).body) if before else self.stored.revision.defaults
         has = exactjson.cut(after.body)
@@ -259,6 +264,17 @@ class Writes(Items):
                     if not caller().may(scope):
                         raise lacking(scope, f"a change of {known[0]}{to}")
         return after
+
+    def _require_readable(self, before: Record | None, after: Record) -> None:
+        """Raises Forbidden for a reference: see `_require_scopes`. Who writes in a collection knows its items."""
+        others = {field.to for field in self.stored.revision.references.values()} - {self.name}
+        if not (foreign := {each for each in others if not may_read(each)}):
+            return
+        had = self.stored.present(before).body if before else exactjson.joined(self.stored.revision.defaults)
+        for field, new in added(self.stored, had, after.body):
+            if new and field.to in foreign:
+                known = self.representation.known_fault({"pointer": next(iter(new.values())), "detail": ""})
+                raise lacking(f"{field.to}:read", f"a new reference in {known['pointer'].removeprefix('#/')}")
 
     def _new(self, sent: JsonObject, owner: str | None, id: str) -> Record:
         """A new item, which is not stored yet."""

@@ -16,6 +16,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks, omitted_by
+from restkeeper.resources.handlers import require_owner_used
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import Unit
@@ -184,6 +185,7 @@ def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, u
     """
     for version in service.served:
         made = routes(version.name)
+        made.before_request(require_owner_used)
         prefix = prefix_of(version.name)
         app.register_blueprint(made, url_prefix=f"{prefix}/{made.name}", name=f"{version.name}_{made.name}")
         if unversioned and version.name == service.versions.unversioned:

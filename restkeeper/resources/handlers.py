@@ -9,7 +9,7 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
-from flask import Blueprint, request
+from flask import Blueprint, current_app, request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
@@ -20,14 +20,15 @@ from restkeeper.errors import (
     NotFound,
     PreconditionFailed,
     PreconditionRequired,
+    ValidationFailed,
 )
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import UNCACHED, Items
-from restkeeper.resources.resource import Action
+from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.writes import Prepared, Writes
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
-from restkeeper.web.application import Reply, address_of
+from restkeeper.web.application import SAFE_METHODS, Reply, address_of
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
 from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, read_none, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
@@ -70,11 +71,21 @@ CREATED_WITH_SECRET = replace(
 )
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
-
+OWNER = "{}Owner"
 
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition, NotConvertible)
+
+
+def require_owner_used() -> None:
+    """Raises ValidationFailed for a write that names an owner and would ignore it."""
+    if request.method in SAFE_METHODS or not request.query_string or "owner" not in request.args:
+        return
+    view: Any = current_app.view_functions[str(request.endpoint)]
+    if OWNER not in operation_of(view).parameters or view.__self__.items.resource.ownership is Ownership.NONE:
+        detail = "is for a POST that creates items which have an owner"
+        raise ValidationFailed(f"owner {detail}", errors=[{"parameter": "owner", "detail": detail}])
 
 
 class CollectionHandlers:
@@ -140,7 +151,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @takes(*CONDITIONS, "{}Owner", IDEMPOTENT, COMPARED, body=INPUT)
+    @takes(*CONDITIONS, OWNER, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item.
@@ -180,7 +191,7 @@ class CollectionHandlers:
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
-    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, ValidationFailed)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         return self.items.delete(id)
@@ -209,7 +220,7 @@ class ReferringHandlers(CollectionHandlers):
         return self.items.page(Filter(self.relation.path, Op.EQ, self._parent(id)))
 
     @needs("write")
-    @takes("{}Owner", IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
+    @takes(OWNER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
     @returns(CREATED, NotFound, *WRITE_PROBLEMS)
     def create_item_of_parent(self, id: str) -> Reply:
         """Create an item that refers to the one in the path, or an array of them.

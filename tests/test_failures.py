@@ -102,12 +102,38 @@ def test_the_tokens_of_metrics_and_of_callers_are_counted_together() -> None:
 
 
 @pytest.mark.needs("jwt")
-def test_tokens_of_an_issuer_are_counted(tmp_path: Path) -> None:
-    client = secured(**issuer.trusted(tmp_path))
-    known, fresh = (issuer.token(exp=time.time() + 600 + n, scope="products:read") for n in range(2))
-    assert by_bearer(client, known) == 200
-    assert [by_bearer(client, f"{known[:-6]}{n}AAAAA") for n in range(LIMIT + 1)] == [401] * LIMIT + [429]
-    assert [by_bearer(client, known), by_bearer(client, fresh)] == [200, 429]
+def test_forged_tokens_are_counted_and_lock_out_no_token(tmp_path: Path) -> None:
+    """Nobody can guess a signature: a valid token is accepted from any address, also for the first time."""
+    client = secured(**issuer.trusted(tmp_path), rate_limit="off")
+    token, unused = issuer.token(exp=time.time() + 600, scope="products:read"), key_of(client)
+    unknown = issuer.token("ES256", "stranger")
+    forged = [f"{token[:-6]}{n}AAAAA" for n in range(LIMIT - 1)]
+    assert [by_bearer(client, each) for each in (*forged, unknown, unknown)] == [401] * LIMIT + [429]
+    assert [by_bearer(client, each) for each in (token, unused, forged[0])] == [200, 429, 429]
+
+
+@pytest.mark.needs("jwt")
+def test_signed_tokens_that_are_not_accepted_are_no_guesses(tmp_path: Path) -> None:
+    """Whoever goes on sending one that has expired, or is for another service, locks out no key."""
+    client = secured(**issuer.trusted(tmp_path), rate_limit="off")
+    good = {"exp": time.time() + 600}
+    for wrong in ({"exp": 5}, {"aud": "other"}, {"iss": "x"}, {"sub": None}, {"sub": ""}, {"nbf": good["exp"]}):
+        sent = issuer.token(**good | wrong)
+        assert [by_bearer(client, sent) for _ in range(LIMIT)] == [401] * LIMIT
+    response = client.get("/products", headers=bearer(sent))
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper", error="invalid_token"'
+    assert by_bearer(client, key_of(client)) == 200
+
+
+@pytest.mark.needs("jwt")
+def test_an_admin_key_that_looks_like_a_token_is_a_key(tmp_path: Path) -> None:
+    """Its guesses are limited, too."""
+    admin = "an-admin.key-of-enough.characters"
+    client = secured(**issuer.trusted(tmp_path), admin_key=admin)
+    assert by_bearer(client, admin) == 200
+    assert [by_bearer(client, f"{admin}{n}") for n in range(LIMIT + 1)] == [401] * LIMIT + [429]
+    client = secured(**issuer.trusted(tmp_path), admin_key=admin)
+    assert [by_bearer(client, each) for each in ("a.b.c", "a.b.d", "a.b.e", admin)] == [401] * LIMIT + [429]
 
 
 def test_nothing_is_looked_up_for_a_guess_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,10 @@ class InvalidCredential(Exception):
     """A credential that is not valid, or not any more."""
 
 
+class SignedCredential(InvalidCredential):
+    """An invalid credential with a valid signature: nobody has guessed it, so that it is no failure of an address."""
+
+
 class FailureLimit:
     """The limit of wrong credentials and refused hosts of an address: this one never refuses."""
 
@@ -164,11 +168,14 @@ class Guard:
 
     Without a credential the caller is NOBODY if credentials are `required`, else EVERYBODY. With `local_only`, other
     machines are refused. Features add what resolves credentials: to `schemes` how the token is read from an
-    `Authorization` field of a scheme, to `resolvers` who its caller is; they are called in order.
+    `Authorization` field of a scheme, to `verifiers` and `resolvers` who its caller is; they are called in order.
+    Verifiers are for what is signed, which nobody can guess: they are called whatever failures an address had, so that
+    others at the same address lock out nobody. They use no store, and can raise SignedCredential.
     """
 
     def __init__(self, *, required: bool = False, local_only: bool = False) -> None:
         self.schemes: dict[str, Callable[[str], str]] = {"bearer": str.strip}
+        self.verifiers: list[Resolver] = []
         self.resolvers: list[Resolver] = []
         self.failures = FailureLimit()
         self.is_required = required
@@ -248,6 +255,14 @@ class Guard:
             raise BadRequest("send Authorization or X-API-Key, not both")
         token = key.strip() if key is not None else self._token_in(authorization or "")
         digest = digest_of(token)
+        try:
+            for verify in self.verifiers:
+                if (who := verify(token, digest)) is not None:
+                    return who
+        except SignedCredential:
+            raise self._unauthorized(_INVALID, authorization or "") from None
+        except InvalidCredential:
+            pass  # it is a failure, unless a key looks so
         is_known = self.failures.require_room(environ, digest)
         # Until it is resolved; others at the same address have a share of the store of their own.
         worked_for.set(digest if is_known else address_keys(environ)[0])

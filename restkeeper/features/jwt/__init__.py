@@ -12,11 +12,12 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import jwt
+from jwt import exceptions
 
 from restkeeper.features.jwt.jwks import KeySource, fetch
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.auth import Caller, InvalidCredential
+from restkeeper.web.auth import Caller, InvalidCredential, SignedCredential
 from restkeeper.web.operations import Contribution
 
 MOST_CHARACTERS = 16 * 1024  # of a token
@@ -29,6 +30,10 @@ LEEWAY = 30.0  # seconds that the issuer's clock may be ahead of ours, for nbf a
 TYPES = ("jwt", "at+jwt")
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+_OF_CLAIMS = (  # the errors of a token whose signature is valid
+    *(exceptions.InvalidAudienceError, exceptions.InvalidIssuerError, exceptions.InvalidJTIError),
+    *(exceptions.InvalidSubjectError, exceptions.MissingRequiredClaimError),
+)
 _FAR = float(2**53)  # seconds; larger values are not times
 _log = logging.getLogger("restkeeper")
 
@@ -52,7 +57,7 @@ def install(app: Application, service: Service) -> None:
         claims = tokens.verify(token)
         return Caller(f"jwt:{claims.subject}", claims.scopes)
 
-    service.guard.resolvers.append(resolve)
+    service.guard.verifiers.append(resolve)
 
 
 class Claims(NamedTuple):
@@ -91,8 +96,9 @@ class Tokens:
     def verify(self, token: str) -> Claims:
         """The claims of a token.
 
-        Raises InvalidCredential if it is not valid: the text is for the log, the response is the same for every cause.
-        Raises Unavailable if no key set could be read yet.
+        Raises InvalidCredential if it is not valid, SignedCredential if that is not because of its signature: the text
+        is for the log, the response is the same for every cause. Raises Unavailable if it may be of a new key, and the
+        key set cannot be read now.
         """
         try:
             if len(token) > MOST_CHARACTERS:
@@ -104,7 +110,7 @@ class Tokens:
                 claims = self._verified(token)
                 verified.add(digest, claims, len(token))
             if claims.expires <= self._now():
-                raise InvalidCredential("expired")
+                raise SignedCredential("expired")
             return claims
         except InvalidCredential as cause:
             _log.info("token refused: %s", cause)
@@ -130,15 +136,16 @@ class Tokens:
                 },
             )
         except jwt.PyJWTError as error:  # its text may quote the token
-            raise InvalidCredential(type(error).__name__) from None
+            kind = SignedCredential if isinstance(error, _OF_CLAIMS) else InvalidCredential
+            raise kind(type(error).__name__) from None
         for name in ("nbf", "iat"):
             if name in payload and _time(payload, name) > self._now() + LEEWAY:
-                raise InvalidCredential(f"{name} is in the future")
+                raise SignedCredential(f"{name} is in the future")
         subject = payload["sub"]  # it is stored, compared and logged as it is
         if not subject or not subject.isprintable():
-            raise InvalidCredential("sub is not a printable text")
+            raise SignedCredential("sub is not a printable text")
         if len(subject) > LONGEST_SUBJECT:
-            raise InvalidCredential("sub is too long")
+            raise SignedCredential("sub is too long")
         return Claims(subject, _scopes(payload), _time(payload, "exp"))
 
 
@@ -147,7 +154,7 @@ def _header(token: str) -> tuple[Any, str | None]:
     if not is_token(token):
         raise InvalidCredential("not three parts in base64url")
     try:
-        header = jwt.get_unverified_header(token)
+        header = jwt.get_unverified_header(token.partition(".")[0] + "..")  # which takes time by the length
     except jwt.PyJWTError as error:
         raise InvalidCredential(type(error).__name__) from None
     if "crit" in header:  # RFC 7515, section 4.1.11: we know no extension
@@ -160,7 +167,7 @@ def _header(token: str) -> tuple[Any, str | None]:
 def _time(payload: dict[str, Any], name: str) -> float:
     value = payload[name]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_FAR < value < _FAR:
-        raise InvalidCredential(f"{name} is not a time")
+        raise SignedCredential(f"{name} is not a time")
     return float(value)
 
 
@@ -172,5 +179,5 @@ def _scopes(payload: dict[str, Any]) -> frozenset[str]:
     if value is None:
         return frozenset()
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
-        raise InvalidCredential(f"{name} is not a list of texts")
+        raise SignedCredential(f"{name} is not a list of texts")
     return frozenset(words) - {""}

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import orjson
@@ -25,6 +25,7 @@ from restkeeper.web.pagination import Cache
 FETCH_SECONDS = 5.0  # for a fetch
 CACHED_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer
 PAUSE_SECONDS = 10.0  # between fetches after an unknown key or an error: clients must not make us overload the issuer
+MOST_UNKNOWN = 100  # keys that are remembered as missing in a set
 FILE_SECONDS = 1.0  # between two reads of a file
 MOST_BYTES = 1024 * 1024  # of a set, from a URL with the head of the response
 VERIFIED_BYTES = 4 * 1024 * 1024  # of the cache of verified tokens of a set
@@ -39,6 +40,7 @@ ALGORITHMS = {
     ("OKP", "Ed25519"): ("EdDSA",),
     ("OKP", "Ed448"): ("EdDSA",),
 }
+_USED = frozenset(name for names in ALGORITHMS.values() for name in names)
 
 _log = logging.getLogger("restkeeper")
 
@@ -46,8 +48,9 @@ _log = logging.getLogger("restkeeper")
 class KeySource:
     """The keys at `where`, a path or a URL, and a cache of the tokens that they have `verified`, by digest.
 
-    A file is read once a second, because its modification time is not reliable. A URL is fetched every five minutes,
-    and when a token names an unknown key, but not within ten seconds. If reading fails, the last set stays in use.
+    A file is read once a second, because its modification time is not reliable, and for each unknown key. A URL is
+    fetched every five minutes, and when a token names an unknown key, but not within ten seconds. If reading fails, the
+    last set stays in use.
     Raises Unavailable for a URL that is neither https nor of this machine, and for a file without a usable key.
     """
 
@@ -58,9 +61,11 @@ class KeySource:
             raise Unavailable(f"JWT_JWKS={where.rpartition('@')[2]!r}: {allowed}")
         self._where, self._now = where, now
         self._read = fetch if is_remote else _read_file
-        self._period, self._pause = (CACHED_SECONDS, PAUSE_SECONDS) if is_remote else (FILE_SECONDS, FILE_SECONDS)
+        self._period, self._pause = (CACHED_SECONDS, PAUSE_SECONDS) if is_remote else (FILE_SECONDS, 0.0)
         self._text = b""
         self._keys: list[PyJWK] | None = None
+        self._reads = 0  # that succeeded
+        self._unknown: set[tuple[str, str | None]] = set()  # which the last of them does not have: they are not new
         self.verified: Cache[bytes, Any] = Cache(VERIFIED_BYTES)
         self._fault = ""
         self._read_at, self._fresh_for = -inf, 0.0
@@ -72,16 +77,26 @@ class KeySource:
     def find(self, algorithm: object, kid: str | None) -> PyJWK | None:
         """The only key for this algorithm with this id (None: any id); None if there is none or more than one.
 
-        For an unknown key the set is read again. Raises Unavailable if none could be read yet.
+        For an unknown key the set is read again. Raises Unavailable if that is not possible now: the key may be new.
         """
+        if not isinstance(algorithm, str) or algorithm not in _USED:
+            return None
         if key := _matching(self._keys, algorithm, kid):
             return key
+        reads, wanted = self._reads, (algorithm, kid)
         if self._reading.acquire(timeout=FETCH_SECONDS):  # another thread may be reading it
             self._reading.release()
         self.refresh(after=self._pause)
-        if self._keys is None:
-            raise Unavailable("tokens cannot be verified now", headers={"Retry-After": str(int(self._pause))})
-        return _matching(self._keys, algorithm, kid)
+        if key := _matching(self._keys, algorithm, kid):
+            return key
+        if wanted in self._unknown:
+            return None
+        if self._fault or self._reads == reads:
+            left = min(self._read_at + self._pause - self._now(), self._pause)
+            raise Unavailable("the key of the token is not known yet", headers={"Retry-After": str(max(1, ceil(left)))})
+        if len(self._unknown) < MOST_UNKNOWN:
+            self._unknown.add(wanted)
+        return None
 
     def refresh(self, *, after: float | None = None) -> None:
         """Read the set again if it is due, or was read `after` seconds ago. Meanwhile others use the present set."""
@@ -91,6 +106,7 @@ class KeySource:
         try:
             self._read_at = self._now()
             text = self._read(self._where)
+            former = {(each.algorithm_name, each.key_id) for each in self._keys or ()}
             if self._keys is None or text != self._text:
                 self._keys, self._text, self.verified = usable_keys(text), text, Cache(VERIFIED_BYTES)
                 self._fault = "another set"
@@ -98,6 +114,7 @@ class KeySource:
                 level = logging.INFO if self._keys else logging.WARNING
                 _log.log(level, "key set %s: %d usable keys", self._where, len(self._keys))
             self._fault, self._fresh_for = "", self._period
+            self._reads, self._unknown = self._reads + 1, former
         except (OSError, ValueError) as error:
             fault, self._fresh_for = str(error), self._pause
             if fault != self._fault:  # log each error once, not at each attempt

@@ -89,5 +89,12 @@ class StoreUnreachable(StoreUnavailable):
     """The server of the store refuses connections, or does not respond."""
 
 
+class StoreReadOnly(StoreUnavailable):
+    """The server only reads: it is a standby, or was the primary before a switchover."""
+
+    def __init__(self, *, reason: str = "") -> None:
+        super().__init__("the database is a copy that can only be read", reason=reason)
+
+
 class StoreFull(StoreUnavailable):
     """The disk is full, a quota is reached, or less space is free than is reserved; nothing was changed."""

@@ -3,14 +3,17 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg_pool import ConnectionPool
 
 from restkeeper.storage import Options
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import EventsExpired, StoreUnavailable
+from restkeeper.storage.errors import EventsExpired, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
@@ -32,6 +35,65 @@ def server() -> Iterator[PostgresServer]:
 
 def opened(url: str) -> Store:
     return open_store(url, [THINGS])
+
+
+def turn_read_only(connections: Connections) -> None:
+    """Let all connections, now three, lead to a primary that became a standby, as it were, and new ones elsewhere."""
+    with ExitStack() as stack:
+        for session in [stack.enter_context(connections.session()) for _ in range(3)]:
+            session.apply("SET default_transaction_read_only = on")
+
+
+def test_after_a_switchover_one_change_fails(url: str) -> None:
+    """It shows that the server only reads, and then every connection is replaced, also for readers."""
+    store: Any = opened(url)
+    turn_read_only(store._parts)
+    with pytest.raises(StoreReadOnly):
+        insert(store, record("a"))
+    for id in "bcd":
+        insert(store, record(id))
+    assert ids(store) == ["b", "c", "d"]
+    turn_read_only(store._parts)
+    store._parts._next_renewal = 0.0
+    with pytest.raises(StoreReadOnly):
+        store.check()  # of /readyz, before any change fails
+    insert(store, record("e"))
+
+
+def test_a_standby_is_not_left_at_every_change(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the connection that met the refusal is; all of them at intervals. Reads go on."""
+    clock, renewals = SetClock(), list[float]()
+    monkeypatch.setattr(ConnectionPool, "drain", lambda _: renewals.append(clock.now))
+    store: Any = open_store(url, [THINGS], Options(clock=clock))
+    start = clock.now
+    with psycopg.connect(url) as database:
+        name = sql.Identifier(database.info.dbname)
+        database.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    turn_read_only(store._parts)
+    for seconds in (0.0, limits.RENEW_SECONDS / 2, limits.RENEW_SECONDS / 2):
+        clock.now += seconds
+        with pytest.raises(StoreReadOnly):
+            insert(store, record("a"))
+        assert ids(store) == []
+    assert renewals == [start, start + limits.RENEW_SECONDS]
+
+
+@pytest.mark.parametrize("code", ["25006", "57P01", "57P02", "57P03", "57P05"])
+@pytest.mark.parametrize("is_write", [False, True], ids=["read", "write"])
+def test_a_connection_that_its_server_leaves_is_not_put_back(url: str, code: str, is_write: bool) -> None:
+    """The server has turned read-only, or its administrator ends connections: also if this one is still open."""
+    store: Any = opened(url)
+    raising = f"DO $$ BEGIN RAISE EXCEPTION 'no' USING errcode = '{code}'; END $$"
+    used: list[Session] = []
+
+    def use(session: Session) -> None:
+        used.append(session)
+        session.apply(raising)
+
+    with pytest.raises(StoreUnavailable):
+        store.write(lambda transaction: use(transaction._database)) if is_write else store._read(use)
+    assert used[0].closed
+    insert(store, record("a"))
 
 
 def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None:

@@ -4,10 +4,19 @@ import errno
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 
-from restkeeper.storage.errors import StoreBusy, StoreContended, StoreFull, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.errors import (
+    StoreBusy,
+    StoreContended,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    StoreUnreachable,
+)
 from restkeeper.storage.postgresql import limits
 
 FAILED = "the database does not answer"
@@ -17,6 +26,7 @@ OTHERS = "others change the same items; try again"
 
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))  # in the message of an error of the disk
 _CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
+_READ_ONLY = "25006"
 _BUSY = ("55P03", "57014", "25P03", "25P04")  # time-outs of a lock, a statement and a transaction
 
 # What errors mean to a caller. The message of the server is for the log.
@@ -27,7 +37,6 @@ _CAUSES = {
     "40P01": OTHERS,
     "25P03": "the transaction took too long",
     "25P04": "the transaction took too long",
-    "25006": "the database is a copy that can only be read",
     "42501": "the database refuses a right that the service needs",
     "42P01": "the database has no table that the service needs, or hides it",
     "53300": "the database has no connection left",
@@ -53,15 +62,25 @@ def store_error(error: psycopg.Error) -> StoreUnavailable:
         log_rarely("outage" if is_away else code, "requests get %d: %s", status, first_line(error))
     if is_full:
         return StoreFull("the disk of the database is full")
+    if code == _READ_ONLY:
+        return StoreReadOnly(reason=first_line(error))
     kind = StoreUnreachable if is_away or code == "53300" else StoreBusy if code in _BUSY else StoreUnavailable
     unknown = REFUSED_US if "FATAL:" in str(error) else FAILED  # a connection that it has answered
     return kind(_CAUSES.get(code, unknown), reason=first_line(error))
 
 
+@contextmanager
+def translated() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise store_error(error) from cause_of(error)
+
+
 def cause_of(error: psycopg.Error) -> psycopg.Error | None:
     """The cause to log in full for each request: a mistake in a statement, but not what happens in an outage."""
     code = error.sqlstate or "08000"  # lost
-    return None if code in _CAUSES or code[:2] in ("08", "53", "57", "58") else error
+    return None if code in (*_CAUSES, _READ_ONLY) or code[:2] in ("08", "53", "57", "58") else error
 
 
 def first_line(error: psycopg.Error) -> str:

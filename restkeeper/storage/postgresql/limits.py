@@ -8,6 +8,7 @@ SILENT_SECONDS = 60.0  # for which a machine that does not confirm what it was s
 CUT_SECONDS = 0.5  # beyond ANSWER_SECONDS, after which the watch closes a connection whose server is silent
 OPEN_SECONDS = 0.25  # for which a use waits for the pool, before it looks whether connections can be opened
 RECONNECT_SECONDS = 0.5  # between two attempts to connect while the database does not answer
+RENEW_SECONDS = 2.0  # between two times that all connections are replaced, as the server only reads
 LOG_SECONDS = 60.0  # between two lines of a process about the same failure
 LONGEST_LIFE_SECONDS = 300.0  # of a connection: a new one notices that a newer program has migrated the store
 LONGEST_IDLE_SECONDS = 300.0  # of a connection that is not needed

@@ -20,9 +20,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from restkeeper.clock import Clock
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreReadOnly, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.failures import FAILED, cause_of, log_rarely, store_error
+from restkeeper.storage.postgresql.failures import FAILED, log_rarely, store_error, translated
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.shares import Shares
 
@@ -54,6 +54,7 @@ class Connections:
         self._used: set[Session] = set()
         self._new: set[Session] = set()  # that are being prepared
         self._is_closed = threading.Event()
+        self._next_renewal = 0.0
         self._failure: StoreUnavailable | None = None  # of the last attempt to connect
         self._has_failed = threading.Event()
         self._pool = ConnectionPool(
@@ -86,12 +87,25 @@ class Connections:
             session.is_long, session.used_at = is_long, time.monotonic()  # the watchdog's clock
             self._used.add(session)
             try:
-                yield session
-            except psycopg.Error as error:
-                raise store_error(error) from cause_of(error)
+                with translated():
+                    yield session
+            except (StoreReadOnly, StoreUnreachable) as error:
+                session.close()  # the pool opens another one, perhaps to another server
+                if isinstance(error, StoreReadOnly):
+                    self._renew()
+                raise
             finally:
                 self._used.discard(session)
                 self._pool.putconn(session)
+
+    def _renew(self) -> None:
+        """Replace the other connections, too: after a switchover they lead to a server that only reads.
+
+        Where they all lead to a standby, that is not done for each change that is refused.
+        """
+        if (now := self._clock.monotonic()) >= self._next_renewal:
+            self._next_renewal = now + limits.RENEW_SECONDS
+            self._pool.drain()
 
     def close(self) -> None:
         self._is_closed.set()
@@ -186,7 +200,7 @@ def require_cooperation() -> None:
 def connect(url: str, *, is_long: bool = False) -> Session:
     """Open a connection besides the pool. If it `is_long`, as for a migration, its statements have no time-out."""
     conninfo = conninfo_of(url)
-    try:
+    with translated():
         session = Session.connect(conninfo, autocommit=True)
         encoding = session.info.parameter_status("server_encoding")
         if encoding not in (None, "UTF8"):
@@ -196,8 +210,6 @@ def connect(url: str, *, is_long: bool = False) -> Session:
         session.prepare()
         if is_long:
             session.fetch(LIFT_LIMITS, (False,))
-    except psycopg.Error as error:
-        raise store_error(error) from cause_of(error)
     return session
 
 

@@ -17,12 +17,12 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import newest_id
-from restkeeper.storage.errors import EventsExpired, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import EventsExpired, StoreGone, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription, parse_id
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT, fields_of
-from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, store_error
+from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
 from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all, sequence_inside
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
@@ -245,7 +245,7 @@ class PostgresStore(Store):
         with self._parts.session() as session:
             require_usable(session, len(MIGRATIONS), complete=True)
             if session.fetch(_CHECK)[0][0] == "on":
-                raise StoreUnavailable("the database is a copy that can only be read")
+                raise StoreReadOnly
 
     def close(self) -> None:
         connections, self._opened = self._opened, None
@@ -273,11 +273,8 @@ def renew(url: str) -> dict[str, int]:
 @contextmanager
 def _connected(url: str, *, is_long: bool = False) -> Iterator[Session]:
     """A connection for one use."""
-    with closing(connect(url, is_long=is_long)) as session:
-        try:
-            yield session
-        except psycopg.Error as error:
-            raise store_error(error) from error
+    with closing(connect(url, is_long=is_long)) as session, translated():
+        yield session
 
 
 class PostgresCopy(Copy):

@@ -129,7 +129,7 @@ class PostgresServer(Databases):
         (self.port,) = free_ports(1) if tcp else (5432,)
         host = f"{OWNER}@127.0.0.1:{self.port}/postgres" if tcp else f"{OWNER}@/postgres?host={self.folder}"
         super().__init__(f"postgresql://{host}")
-        self._programs = programs(self.folder)
+        self.programs = programs(self.folder)
         if folder is None:
             supervise(self.folder)
             self._initialize(SETTINGS | ({} if durable else NOT_DURABLE) | self._address(tcp))
@@ -151,7 +151,7 @@ class PostgresServer(Databases):
     def _run(self, program: str, *arguments: str) -> None:
         with self.log.open("ab") as log:
             done = subprocess.run(
-                [self._programs / program, *arguments],
+                [self.programs / program, *arguments],
                 cwd=self.folder,
                 env={"LOCPATH": str(self.folder / "locales"), "TZ": "UTC"},
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,72 @@
+"""A store of each layout that ever landed is opened, migrated and used by this program."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restkeeper.config import Config
+from restkeeper.storage.sql import MIGRATIONS
+from tests.layouts.sample import BOOK, FOLDER, REPEATED, Kept, load, recorded
+
+pytestmark = [pytest.mark.sqlite, pytest.mark.needs("keys", "events", "webhooks", "idempotency", "ownership")]
+
+RETRIES = Config().webhook_retries
+KEPT = sorted((int(path.name[:4]), path.suffixes[0][1:]) for path in FOLDER.glob("*.sql"))
+
+
+@pytest.fixture(params=KEPT, ids=lambda kept: f"{kept[1]}-{kept[0]}")
+def layout(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def kept(layout: tuple[int, str], tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """The present service on a store of a layout, some seconds after the program that made it."""
+    number, kind = layout
+    url = f"sqlite:///{tmp_path}/store.db" if kind == "sqlite" else request.getfixturevalue("url")
+    opened = load(number, url)
+    opened.clock.now = recorded(number, kind)["now"]
+    yield opened
+    opened.store.close()
+
+
+@pytest.fixture
+def answers(layout: tuple[int, str]) -> Any:
+    """What the program that made the store answered last, by path."""
+    return recorded(*layout)["answers"]
+
+
+def test_each_layout_is_kept() -> None:
+    """Of both databases: `python -m tests.layouts.sample`, before the next migration is added."""
+    former = range(1, max(len(MIGRATIONS), 2))
+    assert {(number, kind) for number in former for kind in ("sqlite", "postgresql")} <= set(KEPT)
+
+
+def test_what_is_stored_is_answered_as_before(kept: Kept, answers: dict[str, Any]) -> None:
+    """Items, by their indexes and owners, keys, webhooks with their deliveries, and each event with its cursor."""
+    kept.store.check()
+    assert kept.answers() == answers
+    events = answers["/api/v1/events"]
+    assert kept.call("GET", f"/api/v1/events?after={events[4]['id']}") == events[5:]
+
+
+def test_what_was_done_is_not_done_again(kept: Kept, answers: dict[str, Any]) -> None:
+    """A repeated request gets the stored response; a unique value, an id and a counter are taken."""
+    assert kept.call("POST", "/api/v1/books", BOOK, **REPEATED) in answers["/api/v1/books?sort=-price"]
+    assert kept.call("GET", "/api/v1/events")[-1] == answers["/api/v1/events"][-1]
+    assert kept.status("PUT", "/api/v1/authors/carl", {"mail": "ada@EXAMPLE.org"}) == 409
+    assert kept.call("POST", "/api/v1/books", BOOK)["id"] == 7
+
+
+def test_the_store_goes_on(kept: Kept, answers: dict[str, Any]) -> None:
+    """Writes, cascades, events and deliveries continue where the program that made the store ended."""
+    kept.call("PATCH", "/api/v1/books/1", {"tags": ["old"]})
+    assert [book["id"] for book in kept.call("GET", "/api/v1/books?tags=new")] == [2, 3]
+    kept.call("DELETE", "/api/v1/authors/ada")
+    assert [book["id"] for book in kept.call("GET", "/api/v1/books")] == [2, 6]
+    found = kept.call("GET", f"/api/v1/events?after={answers['/api/v1/events'][-1]['id']}")
+    assert [event["type"] for event in found] == ["book.updated", "author.deleted", *["book.deleted"] * 3]
+    kept.clock.now += RETRIES[0]
+    failed, last = answers["/api/v1/events"][3], answers["/api/v1/events"][-1]
+    assert set(kept.deliver()) == {event["id"] for event in (failed, last, found[0], *found[2:])}

@@ -433,6 +433,24 @@ def test_graceful_stop(tmp_path: Path) -> None:
         assert server.process.wait(SECONDS) == 0
 
 
+@pytest.mark.parametrize("request_bytes", [GET, post(b"Content-Length: 4", b"late")], ids=["GET", "POST"])
+def test_a_stopping_process_answers_on_idle_connections(tmp_path: Path, request_bytes: bytes) -> None:
+    """A request may be on its way when the process is told to stop: a proxy would not repeat a POST."""
+    begun = tmp_path / "begun"
+    with gunicorn(tmp_path, worker="Draining", workers=1) as server, ExitStack() as stack:
+        fresh, waits, idle = [stack.enter_context(closing(Client(server.port))) for _ in range(3)]
+        assert idle.send(GET).status == 200
+        waits.sock.sendall(get(line=b"GET /stopping?" + bytes(begun) + b" HTTP/1.1"))
+        until(begun.exists)
+        server.process.send_signal(signal.SIGTERM)
+        assert waits.read_response().headers["connection"] == "close"
+        for client in (idle, fresh):
+            response = client.send(request_bytes)
+            assert (response.status, response.headers["connection"]) == (200, "close")
+            assert client.ended()
+        assert server.process.wait(SECONDS) == 0
+
+
 def bounds_when(port: int, condition: Callable[[dict[str, int]], bool]) -> dict[str, int]:
     """The state of the process when the condition is true; read on a connection that is one of the open ones."""
     found: dict[str, int] = {}

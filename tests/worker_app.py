@@ -10,6 +10,7 @@ from typing import Any
 from gunicorn.http.errors import ParseException
 
 import restkeeper.server.worker
+from restkeeper.features.events import IS_CANCELLED
 
 Start = Callable[..., Callable[[bytes], None]]
 
@@ -33,6 +34,12 @@ class Patient(restkeeper.server.worker.Worker):
     header_timeout = stall_timeout = send_timeout = 60.0
     unsent_limit = 2 * 2**20 + 2**19
     linger_limit = 2**20
+
+
+class Draining(Patient):
+    """A worker that answers on idle connections as long as a test lasts when it stops."""
+
+    idle_grace = 60.0
 
 
 def wait_for(path: Path) -> None:
@@ -95,6 +102,10 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/wait":
             Path(query + ".begun").touch()
             wait_for(Path(query))
+        case "/stopping":
+            Path(query).touch()
+            while not environ[IS_CANCELLED]():
+                time.sleep(0.01)
         case "/work":
             end = time.monotonic() + 0.008
             while time.monotonic() < end:

@@ -1,6 +1,6 @@
 """The gunicorn worker: gunicorn's gevent worker with a limit for every wait and a stricter parser.
 
-It adds limits for slow clients, a stop that does not wait for idle connections, and the rules of RFC 9112 for Host and
+It adds limits for slow clients, a stop that waits a second for idle connections, and the rules of RFC 9112 for Host and
 the request target. It needs http_parser = "python": the C parser accepts bare LF, folded fields and a second space
 after the method. TLS, HTTP/2 and a fair share for each address are left to the proxy in front.
 """
@@ -81,7 +81,7 @@ class StrictRequest(Request):  # type: ignore[misc]
         client, worker = unreader.sock, unreader.sock.worker
         client.begin_request(idle=not unreader.buf.tell())
         between = worker.cfg.keepalive if client.served else worker.header_timeout
-        between = between if worker.alive else 0.1  # for clients that connect while the service stops
+        between = between if worker.alive else worker.idle_grace
         client.limit(between if client.idle else worker.header_timeout)
         self.max_buffer_headers = worker.head_limit
         return super().parse(unreader)  # type: ignore[no-any-return]
@@ -132,6 +132,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     linger_limit = 16 * 1024 * 1024  # bytes that are read on after a last response, so that this arrives
     linger_timeout = 10.0
     linger_silence = 1.0  # without a byte; when the service stops, in total
+    idle_grace = 1.0  # for which a stopping process answers on idle connections: requests may be on their way
     check_interval = 0.005  # after which the loop has to check its sockets, see `YIELD_SECONDS`
     nearly_full = 0.9  # of worker_connections: beyond, the connection that waits longest is closed for a new one
 
@@ -238,7 +239,14 @@ class Worker(GeventWorker):  # type: ignore[misc]
         return not self.alive or client.has_left()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Stop: requests in progress are finished, idle connections are closed at once."""
+        """Stop: finish the requests in progress, and those that arrive on open connections within `idle_grace`.
+
+        Each response then closes its connection. A proxy that finds a connection closed does not repeat a POST.
+        """
         super().handle_exit(sig, frame)
+        if self.connections.open:
+            gevent.spawn_later(self.idle_grace, self._end_idle)
+
+    def _end_idle(self) -> None:
         for client in [each for each in self.connections.waiting if each.idle]:
             client.end(socket.SHUT_RD)

@@ -16,7 +16,8 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 from apispec.ext.marshmallow.common import make_schema_key
 from flask import Flask
-from gunicorn.config import Config
+from gunicorn.arbiter import Arbiter
+from gunicorn.config import Config, make_settings
 from gunicorn.http import Request, RequestParser, body, errors, wsgi
 from gunicorn.workers.ggevent import GeventWorker
 from marshmallow import Schema, fields, pre_dump, validates
@@ -27,6 +28,9 @@ from werkzeug.routing import Rule
 from tests.live import ROOT
 
 SIGNATURES: list[tuple[Callable[..., Any], str]] = [
+    # restkeeper/server/settings.py
+    (Arbiter.reload, "(self)"),
+    (make_settings, "(ignore=None)"),
     # restkeeper/server/worker.py
     (GeventWorker.handle, "(self, listener, client, addr)"),
     (GeventWorker.handle_request, "(self, listener_name, req, sock, addr)"),

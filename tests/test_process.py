@@ -56,6 +56,47 @@ def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
         assert server.log.read_text().count("restkeeper: JWT_JWKS=") == 1
 
 
+SERVICE = "from tests.shop import create_app\n"
+SECRET = "a-token-for-who-scrapes-me"  # noqa: S105
+FAULTS = {  # of a file: what is added to it, or the whole secret, and what the error names
+    "service.py": ("def (", "SyntaxError"),
+    "conf.py": ("workers = 'many'", "many"),
+    "secret": ("x", "METRICS_TOKEN"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_program_that_does_not_start_at_a_reload_leaves_the_former_one(tmp_path: Path, name: str) -> None:
+    """HUP says why, and changes nothing; the next one, after the fault is mended, starts new workers."""
+    (tmp_path / "service.py").write_text(SERVICE)
+    (tmp_path / "secret").write_text(SECRET)
+    file, (fault, message) = configuration(tmp_path), FAULTS[name]
+    settings = {"PYTHONPATH": str(tmp_path), "METRICS_TOKEN_FILE": str(tmp_path / "secret")}
+    with Gunicorn(tmp_path, "-c", str(file), workers=1, app="service:create_app()", **settings) as server:
+        former, sound = server.worker_pids(), (tmp_path / name).read_text()
+        (tmp_path / name).write_text(fault if name == "secret" else f"{sound}\n{fault}\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "restkeeper: HUP: the new program does not start" in server.log.read_text())
+        assert message in server.log.read_text()
+        assert server.get("/products").status == 200 and server.worker_pids() == former
+        (tmp_path / name).write_text(sound)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: len(pids := server.worker_pids()) == 1 and pids != former)
+        assert server.get("/products").status == 200
+
+
+def test_a_stop_ends_a_reload_that_waits(tmp_path: Path) -> None:
+    """SIGTERM while a new program is tried, however long it takes to start."""
+    (tmp_path / "service.py").write_text(SERVICE)
+    with Gunicorn(tmp_path, workers=1, app="service:create_app()", PYTHONPATH=str(tmp_path)) as server:
+        waits = f"import pathlib, time\npathlib.Path({str(tmp_path / 'waits')!r}).touch()\ntime.sleep(600)"
+        (tmp_path / "service.py").write_text(f"{waits}\n{SERVICE}")
+        server.process.send_signal(signal.SIGHUP)
+        until((tmp_path / "waits").exists)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=SECONDS) == 0
+
+
 def test_a_wrong_declaration_stops_the_start(tmp_path: Path) -> None:
     """The document is built once before any worker starts, so that a handler's fault is not found by a client."""
     (tmp_path / "wrong.py").write_text("""
@@ -96,8 +137,7 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
         first = set(of_session(old.pid))
         folder = metrics_folder(old.pid)
         old.send_signal(signal.SIGHUP)
-        until(lambda: len(set(of_session(old.pid)) - first) == 1)
-        until(lambda: len(of_session(old.pid)) == 2)
+        until(lambda: len(now := set(of_session(old.pid))) == 2 and now != first)
         assert metrics_folder(old.pid) == folder
         old.send_signal(signal.SIGUSR2)
         until(lambda: len(of_session(old.pid)) == 4)
@@ -183,10 +223,13 @@ def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
     [
         (["--preload"], "preload_app (--preload) is not supported: "),
         (["-k", "gevent"], "worker_class='gevent' (-k): has no limits for slow clients; leave it out, or name a "),
+        (["--certfile", "/dev/null"], "--certfile, --keyfile: TLS is left to a proxy in front, such as nginx; "),
     ],
 )
 def test_a_server_that_would_not_hold_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
-    """With `--preload` locks would be of threads, and block a worker's greenlets; other workers have no limits."""
+    """With `--preload` locks would be of threads, and block a worker's greenlets; other workers have no limits;
+    a connection with TLS would get no response.
+    """
     server = subprocess.run(
         [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *options],
         cwd=tmp_path,
@@ -197,3 +240,18 @@ def test_a_server_that_would_not_hold_is_refused(tmp_path: Path, options: list[s
     )
     assert server.returncode == 1
     assert server.stderr.splitlines()[-1].startswith(f"restkeeper: {message}")
+
+
+def test_options_without_effect_are_named(tmp_path: Path) -> None:
+    """A line at the start says what to set in place of each option of gunicorn that the worker does not read."""
+    config = configuration(tmp_path, "def pre_request(worker, request): ...")
+    options = ("--access-logfile", "-", "--statsd-host", "127.0.0.1:9", "--forwarded-allow-ips", "*")
+    with Gunicorn(tmp_path, "-c", str(config), *options, workers=1) as server:
+        lines = [line for line in server.lines() if "has no effect" in line]
+    assert lines == [
+        "restkeeper: --forwarded-allow-ips has no effect: set TRUSTED_PROXIES",
+        "restkeeper: --access-logfile has no effect: the service logs each request on standard error; set LOG_FORMAT "
+        "and LOG_LEVEL",
+        "restkeeper: --statsd-host has no effect: set METRICS_TOKEN and read /metrics",
+        "restkeeper: pre_request has no effect: use Flask's before_request in the service",
+    ]

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
@@ -60,6 +61,8 @@ from gevent import monkey  # noqa: E402
 
 monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too late
 
+from gunicorn.config import make_settings  # noqa: E402
+
 from restkeeper import __version__  # noqa: E402
 from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
@@ -74,6 +77,16 @@ from restkeeper.service import Service, locate_store, service_of, started_stores
 from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
 from restkeeper.web.observe import configure_logging  # noqa: E402
+
+# Settings of gunicorn that the worker does not read, and what to set.
+_UNUSED = {
+    "accesslog": "the service logs each request on standard error; set LOG_FORMAT and LOG_LEVEL",
+    "statsd_host": "set METRICS_TOKEN and read /metrics",
+    "forwarded_allow_ips": "set TRUSTED_PROXIES",
+    "http_protocols": "let a proxy in front speak HTTP/2",
+    "pre_request": "use Flask's before_request in the service",
+    "post_request": "use Flask's after_request in the service",
+}
 
 _forking = local()
 
@@ -123,34 +136,37 @@ _found: dict[str, Any] = {"collections": [], "can_call": True, "pages": []}
 
 def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
-    if server.cfg.preload_app:
-        sys.exit(f"restkeeper: {NO_PRELOAD}")
-    if not issubclass(server.worker_class, Worker):
-        sys.exit(
-            f"restkeeper: worker_class={server.cfg.worker_class_str!r} (-k): has no limits for slow clients; leave it "
-            f"out, or name a subclass of {worker_class}"
-        )
-    if _location.temporary and server.cfg.workers > 1:
-        sys.exit(
-            f"restkeeper: DATABASE_URL={_location.name!r}: belongs to one process, so WEB_CONCURRENCY must be 1 "
-            f"(it is {server.cfg.workers}); or use sqlite:///FILE"
-        )
-    if (found := _try_application(server.app)) is None:
+    if (found := _try_application(server.app, lambda number, frame: sys.exit(0))) is None:
         sys.exit(1)
     started_stores.update(found.pop("stores", []))
     _found.update(found)
+    server.reload = partial(_reload, server, server.reload)
 
 
-def _try_application(app: Any) -> dict[str, Any] | None:
+def _reload(server: Any, reload: Callable[[], None]) -> None:
+    """Reload, on HUP, a program that starts. Another one would end the service, as gunicorn tries it in the workers."""
+    if _try_application(server.app, server.signal, server.cfg.address) is None:
+        print("restkeeper: HUP: the new program does not start; the former one goes on", file=sys.stderr)
+    else:
+        reload()
+
+
+def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) -> dict[str, Any] | None:
     """Create the application in a separate process, so that workers inherit no connection or thread.
 
-    Returns what it finds about the application and its store; None after it has printed an error.
+    Returns what it finds about the application and its store; None after it has printed an error. A signal to stop ends
+    that process and calls `stop`. With `address`, the program is one that a running service at this address reloads.
     """
     reading, writing = os.pipe()
     if process := os.fork():
         os.close(writing)
-        stop = partial(_stop_start, process)
-        former = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+
+        def end(number: int, frame: Any) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            stop(number, frame)
+
+        former = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
         with os.fdopen(reading) as pipe:
             found: dict[str, Any] = json.loads(pipe.read() or "{}")
         for number, handler in former.items():
@@ -159,36 +175,63 @@ def _try_application(app: Any) -> dict[str, Any] | None:
     status = 1
     try:
         logging.getLogger("restkeeper").disabled = True  # the workers log the same again, but no wait of the start
-        if isinstance(made := app.load(), Application):  # app.py may return another WSGI application
-            service = service_of(made)
-            can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
-            if "openapi" in service.features:
-                for version in service.served:
-                    document(made, service, version.name)  # so that a wrong declaration is found now
-            paths = {rule.rule for rule in made.url_map.iter_rules()}
-            found = {
-                "collections": [each.name for each in service.resources],
-                "can_call": can_call,
-                "pages": [name for name in ("docs", "browse") if f"/{name}" in paths],
-            }
-            service.store.open()
-            found["stores"] = [] if service.location.temporary else [service.location.name]
-            service.store.close()
-            os.write(writing, json.dumps(found).encode())
+        if address:
+            app.reload()
+        _check_settings(app.cfg, address)
+        os.write(writing, json.dumps(_examine(app)).encode())
         status = 0
     except SystemExit as error:
-        print(error, file=sys.stderr)
+        if isinstance(error.code, str):  # else gunicorn has printed a message
+            print(error, file=sys.stderr)
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(status)
 
 
-def _stop_start(process: int, number: int, frame: Any) -> None:
-    """Stop a start that waits for its store, and the process that waits."""
-    with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
-    sys.exit(0)
+def _check_settings(cfg: Any, address: Any) -> None:
+    """Exit with one line if a setting of gunicorn would not work here; print one for each that has no effect."""
+    if cfg.preload_app:
+        sys.exit(f"restkeeper: {NO_PRELOAD}")
+    if not issubclass(cfg.worker_class, Worker):
+        sys.exit(
+            f"restkeeper: worker_class={cfg.worker_class_str!r} (-k): has no limits for slow clients; leave it out, or "
+            f"name a subclass of {worker_class}"
+        )
+    if cfg.is_ssl:
+        sys.exit("restkeeper: --certfile, --keyfile: TLS is left to a proxy in front, such as nginx; leave them out")
+    if _location.temporary and cfg.workers > 1:
+        sys.exit(
+            f"restkeeper: DATABASE_URL={_location.name!r}: belongs to one process, so WEB_CONCURRENCY must be 1 "
+            f"(it is {cfg.workers}); or use sqlite:///FILE"
+        )
+    if address and address != cfg.address:
+        sys.exit("restkeeper: bind: a reload cannot change the address; restart the service")
+    for name, default in make_settings().items():
+        if name in _UNUSED and cfg.settings[name].get() != default.get():
+            option = default.cli[-1] if default.cli else name
+            print(f"restkeeper: {option} has no effect: {_UNUSED[name]}", file=sys.stderr)
+
+
+def _examine(app: Any) -> dict[str, Any]:
+    """Create the application and open its store; returns what the start prints about them."""
+    made = app.load()
+    if not isinstance(made, Application):  # app.py may return another WSGI application
+        return {}
+    service = service_of(made)
+    can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
+    if "openapi" in service.features:
+        for version in service.served:
+            document(made, service, version.name)  # so that a wrong declaration is found now
+    paths = {rule.rule for rule in made.url_map.iter_rules()}
+    service.store.open()
+    service.store.close()
+    return {
+        "collections": [each.name for each in service.resources],
+        "can_call": can_call,
+        "pages": [name for name in ("docs", "browse") if f"/{name}" in paths],
+        "stores": [] if service.location.temporary else [service.location.name],
+    }
 
 
 def when_ready(server: Any) -> None:

@@ -1,19 +1,42 @@
 """`flask export`: the format, the file's mode, interrupted exports, and formulas."""
 
 import csv
+import io
 import json
 import os
 import stat
+from collections import Counter
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from marshmallow import fields
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from marshmallow import INCLUDE, fields
 
 import restkeeper
-from restkeeper import Email, ItemSchema, JsonObject, Lifecycle, ListOf, Money, Resource, Status, Text, Time, Url, Whole
+from restkeeper import (
+    Email,
+    IntegerReference,
+    ItemSchema,
+    JsonObject,
+    Lifecycle,
+    ListOf,
+    Money,
+    Reference,
+    Resource,
+    Status,
+    Text,
+    Time,
+    Url,
+    Whole,
+)
+from restkeeper.cli.formats import READERS, WRITERS
 from restkeeper.config import Config
+from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.test_cli import Run
@@ -90,47 +113,144 @@ PLAIN: dict[str, tuple[fields.Field[Any], Any]] = {
     "time": (Time(**EMPTY), "2026-01-31T12:00:00.000000Z"),
     "status": (Status(Lifecycle("on", {"on": ("off",), "off": ()})), "on"),
     "string": (fields.String(**EMPTY), "2026"),
+    "list_as_text": (Text(**EMPTY), "[1]"),
+    "reference": (Reference("kinds", **EMPTY), "lamp.1"),
     "uuid": (fields.UUID(**EMPTY), "6b3c0f0e-0000-4000-8000-000000000000"),
     "day": (fields.Date(**EMPTY), "2026-01-31"),
     "moment": (fields.DateTime(**EMPTY), "2026-01-31T12:00:00.000000Z"),
     "naive": (fields.NaiveDateTime(**EMPTY), "2026-01-31T12:00:00"),
     "clock": (fields.Time(**EMPTY), "12:00:00"),
     "address": (fields.IP(**EMPTY), "::1"),
+    "interface": (fields.IPInterface(**EMPTY), "::1/128"),
     "raw": (fields.Raw(**EMPTY), "plain, text"),
 }
 OTHERS: dict[str, tuple[fields.Field[Any], Any]] = {
+    "null_as_text": (Text(**EMPTY), "null"),
+    "json_as_text": (Text(**EMPTY), '"a"'),
+    "empty": (Text(**EMPTY), ""),
+    "needed": (Text(required=True), ""),
+    "preset": (Text(load_default="x", allow_none=True), None),
+    "free": (Money(load_default=0, allow_none=True), None),
     "whole": (Whole(**EMPTY), -5),
-    "money": (Money(**EMPTY), 1.5),
+    "money": (Money(**EMPTY), Decimal("1.5")),
     "items": (ListOf(Text(), **EMPTY), ["1", ""]),
     "object": (JsonObject(**EMPTY), {"a": None}),
-    "span": (fields.TimeDelta(**EMPTY), 60.0),
+    "integer_reference": (IntegerReference("numbers", **EMPTY), 3),
+    "span": (fields.TimeDelta(**EMPTY), Decimal("60.5")),
     "choice": (fields.Enum(Enum("Choice", ["one", "null"]), **EMPTY), "null"),
+    "level": (fields.Enum(Enum("Level", {"low": 1, "high": 2}), by_value=True, **EMPTY), 2),
     "flag": (fields.Boolean(**EMPTY), False),
     "integer": (fields.Integer(**EMPTY), 0),
-    "decimal": (fields.Decimal(places=2, **EMPTY), 1.5),
-    "float": (fields.Float(**EMPTY), -0.5),
+    "decimal": (fields.Decimal(places=2, **EMPTY), Decimal("1.50")),
+    "float": (fields.Float(**EMPTY), Decimal("-0.5")),
     "listed": (fields.List(fields.Date(), **EMPTY), ["2026-01-31"]),
+    "pair": (fields.Tuple((fields.String(), fields.Integer()), **EMPTY), ["null", 1]),
     "nested": (fields.Nested({"day": fields.Date()}, **EMPTY), {"day": "2026-01-31"}),
-    "mapping": (fields.Dict(**EMPTY), {"n": 1.1}),
+    "mapping": (fields.Dict(**EMPTY), {"n": Decimal("1.1")}),
+    "set_by_actions": (Text(dump_only=True, dump_default="", allow_none=True), ""),
+    "computed": (fields.Function(lambda item: item["needed"] or None, dump_only=True), None),
 }
+KINDS = {name: kind for name, (kind, _) in (PLAIN | OTHERS).items()}
+NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
+
+
+class OpenSchema(ItemSchema):
+    class Meta(ItemSchema.Meta):
+        unknown = INCLUDE
+
+
+def kinds_of(base: type[ItemSchema], **options: fields.Field[Any]) -> StoredRepresentation:
+    """Items with a field of each kind."""
+    schema = cast(type[ItemSchema], base.from_dict({**KINDS, **options}, name="KindSchema"))
+    return StoredRepresentation(Resource("kinds", "kind", schema))
+
+
+CLOSED = kinds_of(ItemSchema)
+OPEN = kinds_of(OpenSchema, vague=fields.Raw(allow_none=True))  # which an item can be without
+
+# Texts that a reader of cells could take for something else.
+TEXTS = st.sampled_from(
+    ["", "null", "Null", " null", '""', '"a"', ' "a" ', '"a', '"', '"\\u0041"', "[1]", "{}", "12", "1e999", "=1"]
+    + ["\r", "a\r\nb", "\n", " ", ",", "\ufeff", "[" * 150 + "]" * 150]
+) | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5)
+NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1) | st.sampled_from([Decimal("1.10"), Decimal("1E-7"), Decimal("-0.0")])
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+VARIED: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("text", "string", "preset", "needed"), TEXTS),
+    "raw": JSON,
+    "vague": JSON,
+    "object": st.dictionaries(TEXTS, JSON, max_size=3),
+    "items": st.lists(TEXTS, max_size=3),
+    "pair": st.tuples(TEXTS, st.integers(0, 9)).map(list),
+    "money": st.decimals(0, 10**13 - 1, places=2),
+    "free": st.decimals(0, 9, places=2),
+    "float": st.floats(allow_nan=False, allow_infinity=False).map(repr).map(Decimal),
+    "status": st.sampled_from(["on", "off"]),
+}
+
+
+def values(name: str) -> st.SearchStrategy[Any]:
+    """What a caller can send for a field."""
+    field, value = (PLAIN | OTHERS).get(name, (fields.Raw(allow_none=True), None))
+    found = VARIED.get(name, st.just(value))
+    return st.none() | found if field.allow_none else found
+
+
+def sent(*more: str) -> st.SearchStrategy[dict[str, Any]]:
+    """A new item: of a field that can be null, null, a value, or nothing."""
+    names = [*(name for name, field in KINDS.items() if not (field.dump_only or field.required)), *more]
+    return st.fixed_dictionaries({"needed": TEXTS}, optional={name: values(name) for name in names})
+
+
+@pytest.mark.parametrize(
+    ("shown", "file_format", "sent"),
+    [
+        (CLOSED, "csv", sent()),
+        (CLOSED, "ndjson", sent()),
+        (OPEN, "ndjson", sent("vague")),
+        (OPEN, "json", sent("vague", "x")),
+    ],
+)
+@settings(deadline=None, max_examples=50)
+@given(data=st.data())
+def test_an_import_of_an_export_leaves_each_item_as_it_was(
+    shown: StoredRepresentation, file_format: str, sent: st.SearchStrategy[dict[str, Any]], data: st.DataObject
+) -> None:
+    """Null, an empty text, and a field that is absent; texts that look like JSON; all kinds of fields."""
+    records = [
+        shown.create(data.draw(sent), id=f"k{number}", now=NOW) for number in range(data.draw(st.integers(1, 3)))
+    ]
+    written = b"".join(WRITERS[file_format]([record.body for record in records], shown, Counter()))
+    entries = READERS[file_format](io.BytesIO(written), shown, Config())
+    assert [shown.restore(read(), id="other", now=LATER) for _, read in entries] == records
 
 
 def test_csv_has_texts_as_they_are(tmp_path: Path) -> None:
     """Of every kind of field, without JSON's quotes unless they would be read as another value; all are read back."""
-    kinds_of_fields = {name: kind for name, (kind, _) in (PLAIN | OTHERS).items()}
-    schema = cast(type[ItemSchema], ItemSchema.from_dict(kinds_of_fields, name="KindSchema"))
-    kinds = Resource("kinds", "kind", schema)
-    apps = [restkeeper.create_app(Config(database_url=f"sqlite:///{tmp_path}/{name}.db"), [kinds]) for name in "ab"]
+    resources = [CLOSED.resource, Resource("numbers", "number", ItemSchema, ids="client-integer")]
+    apps = [restkeeper.create_app(Config(database_url=f"sqlite:///{tmp_path}/{name}.db"), resources) for name in "ab"]
     client = apps[0].test_client()
-    sent = client.post("/kinds", json={name: value for name, (_, value) in (PLAIN | OTHERS).items()})
-    assert sent.status_code == 200, sent.json
+    line = {"id": "lamp.1", **{name: value for name, (_, value) in (PLAIN | OTHERS).items()}}
+    (tmp_path / "first.ndjson").write_bytes(exactjson.dumps(line))
+    (tmp_path / "numbers.csv").write_text("id\n3\n")
+    runs = [app.test_cli_runner().invoke for app in apps]
+    for run in runs:
+        assert run(args=["import", "numbers", f"{tmp_path}/numbers.csv"]).exit_code == 0
+    first = runs[0](args=["import", "kinds", f"{tmp_path}/first.ndjson"])
+    assert first.exit_code == 0, first.output
     for raw in ("5", "", "null", '"', '"x"', " 1 ", "[" * 150 + "]" * 150, ["a"], {"b": "c"}, True):
-        assert client.post("/kinds", json={"raw": raw, "string": "x"}).status_code == 200
+        assert client.post("/kinds", json={"raw": raw, "string": "", "needed": ""}).status_code == 200
     file = str(tmp_path / "a.csv")
-    assert apps[0].test_cli_runner().invoke(args=["export", "kinds", file]).exit_code == 0
+    assert runs[0](args=["export", "kinds", file]).exit_code == 0
     with open(file, newline="", encoding="utf-8") as source:
-        row = next(csv.DictReader(source))
+        row = next(each for each in csv.DictReader(source) if each["id"] == "lamp.1")
     assert [row[name] for name in PLAIN] == [value for _, value in PLAIN.values()]
-    done = apps[1].test_cli_runner().invoke(args=["import", "kinds", file])
-    assert done.stdout.startswith("imported 11 kinds\n"), done.output
+    assert [row[name] for name in OTHERS] == [exactjson.dumps(value).decode() for _, value in OTHERS.values()]
+    for run, message in zip(runs, ("imported 0 kinds, 11 already there\n", "imported 11 kinds\n"), strict=True):
+        done = run(args=["import", "kinds", file])
+        assert done.stdout.startswith(message), done.output
     assert apps[1].test_client().get("/kinds").data == client.get("/kinds").data

@@ -32,8 +32,8 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     """Write the items of the collection NAME to FILE. The default is stdout.
 
     They are in the order of their ids, as of one moment. Only its owner can read the file, and it has its name when it
-    is complete. `restkeeper import` reads NDJSON and JSON back exactly. CSV has no null: null and an empty text are
-    both an empty cell.
+    is complete. `restkeeper import` reads it back exactly. In CSV an empty cell is a field that the item does not have.
+    Values that are no texts are JSON, also null; so are an empty text and one that would be read as another value.
     """
     service = service_of_app()
     shown = items_of(service, name, version)

@@ -93,14 +93,17 @@ def _item(row: list[str], header: list[str], shown: Representation, max_depth: i
         detail = f"must have {len(header)} cells, as the first line; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
-    return {name: cell if name in shown.texts else _value(cell, max_depth - 1) for name, cell in cells if cell}
+    return {name: _value(cell, name in shown.texts, max_depth - 1) for name, cell in cells if cell}
 
 
-def _value(cell: str, max_depth: int) -> Any:
+def _value(cell: str, is_text: bool, max_depth: int) -> Any:
+    """The value of a cell: in a field of texts the cell itself, unless it is null or a text in JSON."""
+    if is_text and cell != "null" and not cell.startswith('"'):
+        return cell
     try:
         return exactjson.loads(cell, max_depth)
     except InvalidJson:
-        return cell  # a text: validation reports what it must be
+        return cell  # validation reports what it must be
 
 
 def _write_ndjson(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
@@ -120,7 +123,7 @@ def _write_csv(bodies: Iterable[bytes], shown: Representation, formulas: Counter
     yield _csv_line(shown.names)
     for body in bodies:
         item = exactjson.loads(body)
-        cells = {name: _cell(item.get(name), name in shown.texts) for name in shown.names}
+        cells = {name: _cell(item[name], name in shown.texts) if name in item else "" for name in shown.names}
         formulas.update(
             name for name in shown.names if isinstance(item.get(name), str) and cells[name].startswith(FORMULA)
         )
@@ -128,9 +131,7 @@ def _write_csv(bodies: Iterable[bytes], shown: Representation, formulas: Counter
 
 
 def _cell(value: Any, is_text: bool) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str) and (is_text or value == _value(value, DEEPEST) != ""):  # read back as it is
+    if isinstance(value, str) and value and value == _value(value, is_text, DEEPEST):  # read back as it is
         return value
     return exactjson.dumps(value).decode()
 

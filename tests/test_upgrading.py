@@ -1,6 +1,8 @@
 """Between the start of new code and `restkeeper migrate`: what older items would make wrong is refused, no more."""
 
 import dataclasses
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Convert, Remove, Rename, Step
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import Reference, Text, Whole
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Index
 from restkeeper.versions import Version, Versions
+from restkeeper.web.application import Application
 from tests.recorder import next_of
 from tests.shop import create_app
 from tests.test_stored import resource
@@ -51,11 +55,17 @@ class Deployment:
         self._config = Config(database_url=f"sqlite:///{folder}/store.db", idempotency="optional", **settings)
 
     def serve(self, declared: Resource, versions: Versions = VERSIONS) -> FlaskClient:
-        options: dict[str, Any] = {"versions": versions} if declared.upgrades else {}
-        return create_app(self._config, [declared], **options).test_client()
+        return self._create(declared, versions).test_client()
 
     def migrate(self, declared: Resource = NEW) -> Result:
-        return self.serve(declared).application.test_cli_runner().invoke(args=["migrate"])
+        return self.run(declared, "migrate")
+
+    def run(self, declared: Resource, *arguments: str) -> Result:
+        return self._create(declared, serves=False).test_cli_runner().invoke(args=arguments)
+
+    def _create(self, declared: Resource, versions: Versions = VERSIONS, **options: Any) -> Application:
+        options |= {"versions": versions} if declared.upgrades else {}
+        return create_app(self._config, [declared], **options)
 
 
 @pytest.fixture
@@ -199,6 +209,36 @@ def test_what_older_items_refer_to_is_not_deleted_before_migrate(tmp_path: Path)
     assert client.delete(f"/api/v2/notes/{above}").status_code == 409
 
 
+def test_a_new_unique_field_over_duplicates_stops_migrate(tmp_path: Path) -> None:
+    """It names the items and their value, as a start does. They can be exported meanwhile, and changed by the old code.
+
+    The items are of the present form: nothing is to be migrated but the index.
+    """
+    deployment = Deployment(tmp_path)
+    old = deployment.serve(resource({"name": NAME}))
+    ids = [old.post("/notes", json={"name": name}).json["id"] for name in "aab"]
+    new = resource({"name": NAME}, indexes=(Index("name", unique=True),))
+    refusal = f'some items of notes have the same name, which must be unique ("a": {ids[0]}, {ids[1]}; change or delete'
+    for arguments in (["migrate"], ["migrate", "--prepare"], ["reap"]):
+        refused = deployment.run(new, *arguments)
+        assert (refused.exit_code, refused.stdout) == (1, "") and refused.stderr.startswith(f"Error: {refusal}")
+    with pytest.raises(StoreUnavailable, match=f"^DATABASE_URL=.*: {re.escape(refusal)}"):
+        deployment.serve(new)
+    exported = deployment.run(new, "export", "notes")
+    assert exported.exit_code == 0 and [json.loads(line)["id"] for line in exported.stdout.splitlines()] == ids
+    assert old.patch(f"/notes/{ids[1]}", json={"name": "c"}).status_code == 200
+    assert deployment.run(new, "migrate", "--prepare").exit_code == 0
+
+
+@pytest.mark.sqlite
+def test_a_backup_is_made_before_duplicates_are_changed(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    old = deployment.serve(resource({"name": NAME}))
+    assert [old.post("/notes", json={"name": "a"}).status_code for _ in "ab"] == [200, 200]
+    new = resource({"name": NAME}, indexes=(Index("name", unique=True),))
+    assert deployment.run(new, "backup", f"{tmp_path}/backup.db").stdout == f"backed up to {tmp_path}/backup.db\n"
+
+
 @pytest.mark.parametrize("way", [0, 1])
 def test_migrate_lists_duplicates_and_finishes(tmp_path: Path, way: int) -> None:
     """All others are converted; the message names the collection, the item and the field. One of the two is changed."""
@@ -208,7 +248,7 @@ def test_migrate_lists_duplicates_and_finishes(tmp_path: Path, way: int) -> None
     new = resource({"title": NAME}, indexes=(Index("title", unique=True),), upgrades={2: [Rename("name", "title")]})
     done = deployment.migrate(new)
     assert done.exit_code == 1 and done.stdout == "notes: 2 of 3 brought into the present form\n"
-    assert f"notes: the item {ids[1]} cannot be converted: another item has this title" in done.stderr
+    assert f'notes: the item {ids[1]} cannot be converted: another item has this title ("a"): change' in done.stderr
     assert "1 items stay as they were" in done.stderr
     client = deployment.serve(new)
     assert client.get(f"/api/v2/notes/{ids[1]}").json["title"] == "a"

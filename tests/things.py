@@ -96,3 +96,17 @@ def fill(store: Store, count: int, size: int) -> list[int]:
     ]
     insert(store, *records)
     return [len(each.body) for each in records]
+
+
+DUPLICATES = [
+    *(record(f"a{n}", mail="A@x" if n % 2 else "a@x") for n in range(2)),
+    record("b", mail="b@x"),
+    record("c", mail="c@x"),
+    *(record(f"d{n:02}", mail="d" * 100) for n in range(12)),
+    *(record(id) for id in "ef"),
+]
+DUPLICATES_REFUSED = (  # by THINGS, which has an index of them without regard to case
+    'some items of things have the same mail, which must be unique ("a@x": a0; "A@x": a1; "'
+    f"{'d' * 79}…: d00, d01, d02, d03, d04, d05, d06, d07; and 4 more items; "
+    "change or delete them with the former program)"
+)

@@ -14,7 +14,7 @@ from restkeeper.errors import Problem
 from restkeeper.resources.representation import Representation
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import StoreError
+from restkeeper.storage.errors import StoreError, StoreUnavailable
 from restkeeper.web.errors import problem_of
 
 T = TypeVar("T")
@@ -61,11 +61,11 @@ def items_of(service: Service, name: str, version: str | None) -> Representation
     return service.hooks.represent(stored, version) if version else stored
 
 
-def service_of_app(*, creates: bool = False, ends: bool = True, feature: str = "") -> Service:
+def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = True, feature: str = "") -> Service:
     """The service of a command. Raises Refused if the `feature` of the command is not installed.
 
     Its store is opened at first use. Raises StoreUnavailable if there is none yet, unless the command `creates` it. A
-    command that soon `ends` opens an existing one now, also on a full disk.
+    command that soon `ends` opens an existing one now, also on a full disk; `indexed` is as of `Store.open`.
     """
     service = service_of(current_app)
     if feature and feature not in service.features:
@@ -77,12 +77,14 @@ def service_of_app(*, creates: bool = False, ends: bool = True, feature: str = "
     if not creates:
         service.location.require()
         if ends:
-            service.store.open(alone=True)
+            service.store.open(alone=True, indexed=indexed)
     return service
 
 
 def message_of(problem: Problem | StoreError) -> str:
     """All details of a problem, in one line."""
+    if isinstance(problem, StoreUnavailable):
+        return str(problem)  # with the reason, which is for the operator
     problem = problem_of(problem) if isinstance(problem, StoreError) else problem
     faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]
     return "; ".join(faults) or str(problem)

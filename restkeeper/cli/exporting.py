@@ -35,7 +35,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     is complete. `restkeeper import` reads it back exactly. In CSV an empty cell is a field that the item does not have.
     Values that are no texts are JSON, also null; so are an empty text and one that would be read as another value.
     """
-    service = service_of_app()
+    service = service_of_app(indexed=False)
     shown = items_of(service, name, version)
     file_format = file_format or format_by_name(file) or "ndjson"
     if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:

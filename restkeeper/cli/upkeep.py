@@ -13,6 +13,7 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.web import exactjson
 
 
 @click.command(cls=Command)
@@ -20,7 +21,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 @with_appcontext
 def backup(file: Path) -> None:
     """Write a complete copy of the store to the new FILE. The service can read and write meanwhile."""
-    service_of_app().store.backup(file)
+    service_of_app(indexed=False).store.backup(file)
     click.echo(f"backed up to {file}")
 
 
@@ -118,7 +119,11 @@ def _migrate_item(items: StoredRepresentation, failures: list[str], transaction:
         failures.append(error.detail)
         return False
     except DuplicateValue as error:
-        failures.append(f"{items.name}: the item {id} cannot be converted: {error}: change or delete one of the two")
+        values = ", ".join(bytes(exactjson.cut(upgraded.body)[field]).decode() for field in error.fields)
+        shown = items.resource.shown(id)
+        failures.append(
+            f"{items.name}: the item {shown} cannot be converted: {error} ({values}): change or delete one of the two"
+        )
         return False
     return True
 

@@ -256,14 +256,16 @@ class Store(ABC):
         self._collections = {collection.name: collection for collection in collections}
         self._registry = Registry(self._collections.values())
 
-    def open(self, *, alone: bool = False) -> None:
+    def open(self, *, alone: bool = False, indexed: bool = True) -> None:
         """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
 
         If that needs space that a disk has not, a process that soon ends can open it `alone`: no other one can then.
-        Raises StoreUnavailable for a schema that cannot follow those that are registered.
+        One that scans it or makes a backup, and nothing else, needs no index, and so it can be not `indexed`. Raises
+        StoreUnavailable for a schema that cannot follow those that are registered, and for items whose values are to be
+        unique and are not.
         """
         with self._opening.lock():
-            self._opened = self._opened or self._open(alone)
+            self._opened = self._opened or self._open(alone, indexed)
 
     @property
     def _parts(self) -> Any:
@@ -273,7 +275,7 @@ class Store(ABC):
         return opened
 
     @abstractmethod
-    def _open(self, alone: bool) -> Any: ...
+    def _open(self, alone: bool, indexed: bool) -> Any: ...
 
     @abstractmethod
     def _read(self, read: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import orjson
+
 from restkeeper.storage.errors import EpochMissing, StoreUnavailable
 from restkeeper.storage.interface import (
     POSITION,
@@ -35,6 +37,8 @@ MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
 _NAME = re.compile(r"\w+", re.ASCII)
 
+MOST_NAMED = 10  # items that have a value that is to be unique
+MOST_SHOWN = 80  # characters of that
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
 
 
@@ -133,6 +137,36 @@ def select_other_fingerprints(collection: Collection) -> str:
         f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
         f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
         ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
+    )
+
+
+_SELECT_DUPLICATES = """\
+WITH taken AS (
+    SELECT {value} AS value, count(*) AS items FROM items WHERE {where} GROUP BY 1 HAVING count(*) > 1
+)
+SELECT id, body, (SELECT sum(items) FROM taken)
+FROM items
+WHERE {where} AND {value} IN (SELECT value FROM taken)
+ORDER BY {value}, id
+LIMIT {most}"""
+
+
+def not_unique(database: Database, collection: Collection, name: str) -> StoreUnavailable:
+    """Why a field cannot become unique: the first items that share a value, and how many more there are."""
+    value = database.columns.of(collection, name).folded
+    where = f"collection = {literal(collection.name)} AND {value} IS NOT NULL"
+    rows = database.fetch(_SELECT_DUPLICATES.format(value=value, where=where, most=MOST_NAMED), {})
+    ids: dict[str, list[str]] = {}  # by the value
+    for id, body, _ in rows:
+        item = orjson.loads(body)
+        shown = orjson.dumps(item[name]).decode()
+        shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
+        ids.setdefault(shown, []).append(str(item.get("id", id)))
+    found = [f"{shown}: {', '.join(of_value)}" for shown, of_value in ids.items()]
+    found += [f"and {more} more items" for _, _, total in rows[-1:] if (more := total - len(rows))]
+    reason = "; ".join([*found, "change or delete them with the former program"])
+    return StoreUnavailable(
+        f"some items of {collection.name} have the same {name}, which must be unique", reason=reason
     )
 
 

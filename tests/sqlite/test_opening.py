@@ -18,7 +18,18 @@ from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
 from tests.sqlite.helpers import Clock, opened
-from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, kept, open_store, record
+from tests.things import (
+    DUPLICATES,
+    DUPLICATES_REFUSED,
+    FIELDS,
+    OTHERS,
+    SAMPLE,
+    THINGS,
+    insert,
+    kept,
+    open_store,
+    record,
+)
 from tests.waiting import SECONDS, join
 
 
@@ -39,13 +50,17 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
 
 
 def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
-    """If stored items break a unique index, the start fails and names the index."""
-    loose = Collection("things", FIELDS)
-    store = open_store(f"sqlite:///{tmp_path}/store.db", [loose])
-    insert(store, record("a", sku="s"), record("b", sku="s"))
+    """If stored items break a unique index, the start fails and names them; the file is as it was."""
+    url, loose = f"sqlite:///{tmp_path}/store.db", Collection("things", FIELDS)
+    store = open_store(url, [loose])
+    insert(store, *DUPLICATES)
     store.close()
-    with pytest.raises(StoreUnavailable, match="index 'items.things.sku."):
-        open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        before = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        with pytest.raises(StoreUnavailable) as caught:
+            open_store(url, [THINGS])
+        assert str(caught.value) == DUPLICATES_REFUSED
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == before
 
 
 def test_a_symbolic_link_opens_the_same_store(tmp_path: Path) -> None:

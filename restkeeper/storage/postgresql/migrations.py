@@ -26,7 +26,7 @@ from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_usable
+from restkeeper.storage.sql import MIGRATIONS, literal, not_unique, of_other_revision, oldest_of, require_usable
 
 TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
 
@@ -189,8 +189,8 @@ def _holders(session: Session, condition: str, parameter: int | Sequence[str]) -
     return ", ".join(found) or "none at this moment"
 
 
-def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
-    """Run the migrations that are missing, register the schemas, and build the indexes.
+def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *, indexed: bool = True) -> None:
+    """Run the migrations that are missing, register the schemas, and if `indexed` build the indexes.
 
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
     StoreUnavailable as `require_usable`, `register` and `migrate_alone`.
@@ -205,7 +205,8 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock) -
     require_usable(session, len(MIGRATIONS))
     with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
         note_database(session)
-    _build_indexes(session, collections, clock)
+    if indexed:
+        _build_indexes(session, collections, clock)
 
 
 def _complete(session: Session, collections: Sequence[Collection]) -> None:
@@ -290,9 +291,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
                 session.apply(statement)
             except psycopg.errors.UniqueViolation as error:
                 session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-                field = unique_fields(collection)[name]
-                message = f"some items of {collection.name} have the same {field}, which must be unique"
-                raise StoreUnavailable(message) from error
+                raise not_unique(session, collection, unique_fields(collection)[name]) from error
 
 
 def _present(session: Session, collection: Collection) -> dict[str, bool]:

@@ -101,13 +101,13 @@ class PostgresStore(Store):
         self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it
         self._changes = 0  # since events were numbered
 
-    def _open(self, alone: bool) -> Connections:
+    def _open(self, alone: bool, indexed: bool) -> Connections:
         session = connect(self._url, is_long=True)
         try:
             if not self._creates and is_empty(session):
                 raise StoreGone("the database has no store")
             share(session)
-            migrate(session, list(self._collections.values()), self._clock)
+            migrate(session, list(self._collections.values()), self._clock, indexed=indexed)
         except psycopg.Error as error:
             raise change_error(error, self._unique) from cause_of(error)
         finally:

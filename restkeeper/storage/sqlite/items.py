@@ -1,6 +1,5 @@
 """Items, responses and events in SQLite."""
 
-import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from restkeeper.storage.interface import (
 )
 from restkeeper.storage.records import NOT_FOUND, Registry, read_item
 from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, SqliteConnection, snapshot
+from restkeeper.storage.sqlite.migrations import field_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
 
@@ -155,9 +155,7 @@ class SqliteTransaction(Transaction):
         try:
             cursor = self._database.execute(DIALECT[statement], item)
         except sqlite3.IntegrityError as error:
-            index = re.search(r"index '(.+)'", str(error))
-            field = index[1].split(".")[2] if index else "id"  # see `migrations.indexes_of`
-            raise self._failed(DuplicateValue(field)) from None
+            raise self._failed(DuplicateValue(field_of(error))) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
         self._database.execute(_TOUCH, (adds, item["collection"]))

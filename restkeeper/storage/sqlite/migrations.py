@@ -5,26 +5,30 @@ the collection, as a literal, which all queries repeat. They start with the (con
 statistics SQLite would otherwise prefer the primary key, and sort.
 """
 
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import epoch_of, is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, of_other_revision, oldest_of, require_usable
+from restkeeper.storage.sql import MIGRATIONS, literal, not_unique, of_other_revision, oldest_of, require_usable
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
 from restkeeper.storage.sqlite.queries import SqliteColumn
 
 
-def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()) -> None:
-    """Run the migrations that are missing, create the row and the indexes of each collection, and register its schema.
+def migrate(connection: SqliteConnection, collections: Sequence[Collection] = (), *, indexed: bool = True) -> None:
+    """Run the migrations that are missing, create the row of each collection, and register its schema.
 
-    That is one transaction: a start that is refused changes nothing, so that the program before can start again. One
-    process does it at a time. Raises StoreUnavailable as `require_usable` and as `register`.
+    If `indexed`, create its indexes, too. That is one transaction: a start that is refused changes nothing, so that the
+    program before can start again. One process does it at a time. Raises StoreUnavailable as `require_usable`,
+    `register` and `not_unique`.
     """
     if _version(connection) >= len(MIGRATIONS):
         require_usable(connection, len(MIGRATIONS))
-        if all(is_registered(connection, each) and not any(_missing(connection, each)) for each in collections):
+        if all(
+            is_registered(connection, each) and not any(_missing(connection, each, indexed)) for each in collections
+        ):
             return  # without the write lock, which an import can hold for long
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -33,8 +37,11 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
         require_usable(connection, len(MIGRATIONS))  # a newer program can have been first
         for collection in collections:
             register(connection, collection)
-            for statement in _missing(connection, collection):  # again: another process can have been first
-                connection.execute(statement)
+            for statement in _missing(connection, collection, indexed):  # again: another process can have been first
+                try:
+                    connection.execute(statement)
+                except sqlite3.IntegrityError as error:
+                    raise not_unique(connection, collection, field_of(error)) from error
         if has_epoch:
             note_schema(connection)
         connection.execute("COMMIT")
@@ -76,13 +83,19 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
     return ""
 
 
-def _missing(connection: sqlite3.Connection, collection: Collection) -> Iterator[str]:
-    """The statements that create what a collection declares and the file does not have."""
+def field_of(error: sqlite3.IntegrityError) -> str:
+    """The field of the unique index that refuses a value; without an index it is the id."""
+    index = re.search(r"index '(.+)'", str(error))
+    return index[1].split(".")[2] if index else "id"
+
+
+def _missing(connection: sqlite3.Connection, collection: Collection, indexed: bool) -> Iterator[str]:
+    """The statements that create what a collection declares and the file does not have; without indexes if not so."""
     name = literal(collection.name)
     if not connection.execute("SELECT 1 FROM counters WHERE collection = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO counters (collection) VALUES ({name})"  # noqa: S608 - a checked literal
     present = present_indexes(connection, collection)
-    for index, statements in indexes_of(collection).items():
+    for index, statements in indexes_of(collection).items() if indexed else ():
         yield from statements if index not in present else ()
 
 

@@ -126,7 +126,7 @@ class SqliteStore(Store):
             _inherited.setdefault(os.path.realpath(self._path), []).append(self._opened)
             self._opened = None
 
-    def _open(self, alone: bool) -> _Opened:
+    def _open(self, alone: bool, indexed: bool) -> _Opened:
         if os.path.realpath(self._path) in _inherited:
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
@@ -141,7 +141,7 @@ class SqliteStore(Store):
                     create_private(self._path)
             connect, connection = self._first_connection(alone)
             made.enter_context(closing(connection))
-            migrate(connection, list(self._collections.values()))
+            migrate(connection, list(self._collections.values()), indexed=indexed)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()

@@ -236,7 +236,10 @@ def test_backup_while_writing(app: Application, run: Run, tmp_path: Path) -> Non
     join(writer)
     assert result.exit_code == 0
     again = run("backup", tmp_path / "b.db")
-    assert (again.exit_code, again.stderr) == (1, f"Error: {tmp_path}/b.db exists\n")
+    assert (again.exit_code, again.stderr) == (
+        1,
+        f"Error: {tmp_path}/b.db exists: name another file, or use --replace\n",
+    )
     copy = sqlite3.connect(tmp_path / "b.db")
     assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     (stored,) = copy.execute("SELECT count(*) FROM items").fetchone()

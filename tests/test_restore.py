@@ -224,8 +224,25 @@ def test_a_file_moved_over_a_store_in_use_is_detected(tmp_path: Path, backup: Pa
     assert stored(tmp_path) == ["old"]
 
 
+def test_a_backup_replaces_a_former_one(tmp_path: Path, backup: Path) -> None:
+    """Also where a link names it; no other file remains. What is no backup, or the store itself, is not replaced."""
+    (tmp_path / "link.db").symlink_to(backup)
+    (tmp_path / "list.csv").write_text("name\n")
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db"), RESOURCES, serves=False)
+    run = app.test_cli_runner().invoke
+    before = names(tmp_path)
+    done = run(args=["backup", "--replace", f"{tmp_path}/link.db"])
+    assert done.exit_code == 0 and names(tmp_path) == before | {"store.db-wal", "store.db-shm"}, done.output
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600 and (tmp_path / "link.db").is_symlink()
+    for name, reason in {"list.csv": "is no SQLite file", "store.db": "is the store itself"}.items():
+        refused = run(args=["backup", "--replace", f"{tmp_path}/{name}"])
+        assert (refused.exit_code, refused.stderr) == (1, f"Error: {tmp_path}/{name} {reason}\n")
+    app.extensions["restkeeper"].store.close()
+    assert restore(tmp_path, "--discard", str(backup)).exit_code == 0 and stored(tmp_path) == ["new", "old"]
+
+
 def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No complete or partial file remains, at any point of failure."""
+    """No complete or partial file remains, at any point of failure; a former backup stays."""
     store = opened(tmp_path)
     before = names(tmp_path)
 
@@ -237,4 +254,12 @@ def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
             patch.setattr(name, fail)
             store.backup(tmp_path / "backup.db")
         assert names(tmp_path) == before
+    store.backup(former := tmp_path / "former.db")
+    content, before = former.read_bytes(), names(tmp_path)
+    insert(store, "new")
+    for name in ("forget_identity", "os.fsync", "Path.rename"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+            patch.setattr(f"restkeeper.storage.sqlite.store.{name}", fail)
+            store.backup(former, replace=True)
+        assert (former.read_bytes(), names(tmp_path)) == (content, before)
     store.close()

@@ -18,10 +18,11 @@ from restkeeper.web import exactjson
 
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="Replace a former backup FILE, when the new one is complete.")
 @with_appcontext
-def backup(file: Path) -> None:
+def backup(file: Path, replace: bool) -> None:
     """Write a complete copy of the store to the new FILE. The service can read and write meanwhile."""
-    service_of_app(indexed=False).store.backup(file)
+    service_of_app(indexed=False).store.backup(file, replace=replace)
     click.echo(f"backed up to {file}")
 
 

@@ -459,10 +459,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def backup(self, target: Path) -> None:
+    def backup(self, target: Path, *, replace: bool = False) -> None:
         """Write a consistent copy to a new file, while other callers read and write.
 
-        Raises FileExistsError, and StoreUnavailable if the database needs a tool of its own, which it names.
+        With `replace` a former backup can have that name, until the new one is complete. Raises FileExistsError, and
+        StoreUnavailable for what is no backup, or if the database needs a tool of its own, which it names.
         """
 
     @abstractmethod

@@ -236,9 +236,7 @@ class PostgresStore(Store):
         with _connected(self._url, is_long=True) as session:
             return drop_undeclared(session, self._collections.values(), self._clock)
 
-    def backup(self, target: Path) -> None:
-        if target.exists():
-            raise FileExistsError(f"{target} exists")
+    def backup(self, target: Path, *, replace: bool = False) -> None:
         raise StoreUnavailable("PostgreSQL has its own tool for a backup: pg_dump; or use continuous archiving")
 
     def check(self) -> None:

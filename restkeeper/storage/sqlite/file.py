@@ -134,6 +134,22 @@ def require_regular(path: str | Path) -> None:
         raise StoreUnavailable(f"{path} is no regular file")
 
 
+def require_backup(backup: Path, store: Path) -> None:
+    """Raises StoreUnavailable for a file that cannot be a backup. It reads the first bytes only."""
+    require_regular(backup)
+    require_regular(store)
+    if store.exists() and backup.samefile(store):  # to open and close that would release its locks
+        raise StoreUnavailable(f"{backup} is the store itself")
+    with backup.open("rb") as file:
+        magic = file.read(len(MAGIC))
+    if magic != MAGIC:
+        raise StoreUnavailable(f"{backup} is no SQLite file")
+    if log_size(str(backup)):
+        raise StoreUnavailable(
+            f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"
+        )
+
+
 def give_to_owner_of(path: str | Path, like: str | Path) -> None:
     """Give a file that root has created the owner of another file, as SQLite does with its own files."""
     if os.geteuid() == 0:

@@ -19,14 +19,13 @@ from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, require_known
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema, translated
 from restkeeper.storage.sqlite.file import (
-    MAGIC,
     LockFile,
     create_private,
     damage_of,
     give_to_owner_of,
     log_size,
     opened_file,
-    require_regular,
+    require_backup,
     require_unused,
     size_of,
     sync,
@@ -119,7 +118,7 @@ class SqliteFile:
         if backup is None:
             raise StoreUnavailable("name the backup: restkeeper restore FILE")
         target = Path(os.path.realpath(self._path))
-        _require_header(backup, target)
+        require_backup(backup, target)
         with closing(LockFile(str(target))) as lock, require_unused(target, lock):
             descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".restore", dir=target.parent)
             os.close(descriptor)
@@ -210,22 +209,6 @@ class SqliteMemory(SqliteFile):
 
     def restore(self, backup: Path | None, *, discard: bool) -> Restored:
         raise StoreUnavailable(f"{self.name} cannot be restored: it ends with its process")
-
-
-def _require_header(backup: Path, target: Path) -> None:
-    """Raises StoreUnavailable for a file that cannot be a backup. It reads the first bytes only."""
-    require_regular(backup)
-    require_regular(target)
-    with backup.open("rb") as file:
-        magic = file.read(len(MAGIC))
-    if target.exists() and backup.samefile(target):
-        raise StoreUnavailable(f"{backup} is the store itself")
-    if magic != MAGIC:
-        raise StoreUnavailable(f"{backup} is no SQLite file")
-    if log_size(str(backup)):
-        raise StoreUnavailable(
-            f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"
-        )
 
 
 def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:

@@ -38,6 +38,7 @@ from restkeeper.storage.sqlite.file import (
     create_private,
     forget_identity,
     opened_file,
+    require_backup,
     size_of,
     sync,
 )
@@ -270,10 +271,12 @@ class SqliteStore(Store):
             dropped.append(name)  # one in each transaction: others write meanwhile
         return dropped
 
-    def backup(self, target: Path) -> None:
+    def backup(self, target: Path, *, replace: bool = False) -> None:
         if target.exists():
-            raise FileExistsError(f"{target} exists")
-        failure = f"no backup at {str(target)!r}"
+            if not replace:
+                raise FileExistsError(f"{target} exists: name another file, or use --replace")
+            require_backup(target, Path(self._path))
+        failure, target = f"no backup at {str(target)!r}", Path(os.path.realpath(target))
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
             create_private(str(partial))
@@ -283,6 +286,7 @@ class SqliteStore(Store):
             self._read(_copy_into, str(partial), failure)
             sync(partial)
             partial.rename(target)  # only a complete backup that is on the disk has this name
+            sync(target.parent)
         finally:
             partial.unlink(missing_ok=True)
 

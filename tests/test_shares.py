@@ -11,8 +11,9 @@ import pytest
 from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.shares import Shares, worked_for
+from restkeeper.storage.shares import FairQueue, Shares, worked_for
 from restkeeper.storage.sql import SKIPPED, is_search
+from tests.clock import SetClock
 from tests.sqlite.helpers import Exit
 from tests.things import THINGS
 from tests.waiting import SECONDS, until
@@ -95,6 +96,77 @@ def test_a_use_that_is_killed_while_it_waits_takes_nothing(is_woken: bool) -> No
     first.close()
     with shares.use(0.0):
         pass
+
+
+def test_a_use_that_is_woken_too_late_is_refused() -> None:
+    """It waited for longer than it may: the server had no processor time for it, and its caller has left."""
+    clock = SetClock(100.0)
+    shares = Shares("things", 1, 1, clock)
+    first, seen = ExitStack(), list[float]()
+    first.enter_context(shares.use(clock.now))
+
+    class Late(SetClock):
+        def monotonic(self) -> float:
+            seen.append(self.now)
+            if len(seen) == 2:
+                self.now += 6
+            first.close()
+            return self.now
+
+    shares._clock = Late(100.0)
+    with pytest.raises(StoreUnavailable), shares.use(105.0):
+        pass
+    with shares.use(200.0):
+        pass
+
+
+def taken(queue: FairQueue[str], *, seconds: float = 1.0) -> str:
+    """The next work, of the caller with its first letter, which takes some seconds."""
+    work = queue.take()
+    assert work is not None
+    queue.charge(work[0], seconds)
+    return work
+
+
+def test_no_work_of_a_caller_is_before_the_first_one_of_another() -> None:
+    """However many wait, and however long the caller has worked before; works of one caller keep their order."""
+    queue = FairQueue[str]()
+    for number in range(5):
+        queue.add("a", f"a{number}")
+    assert [taken(queue), taken(queue)] == ["a0", "a1"]
+    for work in ("b0", "b1", "c0"):
+        queue.add(work[0], work)
+    assert queue.first() == "b0"
+    assert [taken(queue) for _ in range(len(queue))] == ["b0", "c0", "a2", "b1", "a3", "a4"]
+    assert queue.first() is queue.take() is None
+
+
+def test_turns_are_shared_by_time() -> None:
+    """A caller whose works take longer has fewer of them, also if it never has two in the queue."""
+    queue = FairQueue[str]()
+    for number in range(8):
+        queue.add("b", f"b{number}")
+    order = ""
+    for _ in range(10):
+        if "a" not in queue._waiting:
+            queue.add("a", "a")
+        work = queue.take() or ""
+        queue.charge(work[0], 4.0 if work == "a" else 1.0)
+        order += work[0]
+    assert order == "babbbabbbb"
+
+
+def test_a_queue_forgets_who_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "TIMES", 2)
+    queue = FairQueue[str]()
+    for name in "abcdefgh":
+        queue.add(name, name)
+    assert "".join(taken(queue) for _ in range(8)) == "abcdefgh"
+    for work in ("x", "y"):
+        queue.add("x", work)
+    assert queue.remove("x", "y") and not queue.remove("x", "y") and not queue.remove("a", "a")
+    assert taken(queue) == "x"
+    assert len(queue._used) <= 9 and len(queue) == 0
 
 
 def test_a_search_is_what_no_index_answers_alone() -> None:

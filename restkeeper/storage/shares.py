@@ -1,4 +1,4 @@
-"""What a process has a limited number of, such as connections: a share of it for each caller.
+"""What callers wait for in a process, such as connections, or their turn to write: a share of it for each of them.
 
 The caller is the one on whose behalf the store is used in this context, which is a request's.
 """
@@ -8,13 +8,17 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreUnavailable
 
+T = TypeVar("T")
+
 WAITING = 500  # uses that wait in each process
 WAITING_OF_CALLER = 250  # of them, of each caller
+
+TIMES = 1000  # of callers that are remembered before those are forgotten that no longer matter
 
 # The caller of the present work; empty for the service's own.
 worked_for: ContextVar[str] = ContextVar("restkeeper.caller", default="")
@@ -71,7 +75,8 @@ class Shares:
     def _wait(self, waiter: _Waiter, deadline: float) -> None:
         """Wait until it is woken. Raises StoreUnavailable at the deadline."""
         try:
-            if not waiter.woken.wait(max(0.0, deadline - self._clock.monotonic())):
+            is_woken = waiter.woken.wait(max(0.0, deadline - self._clock.monotonic()))
+            if not is_woken or self._clock.monotonic() > deadline:  # it may have had no processor time until then
                 is_own = self._used[waiter.name] >= self._share
                 used = f"your other requests use {self._share}" if is_own else f"other requests use all {self._most}"
                 raise StoreUnavailable(f"{used} {self._what}")
@@ -93,3 +98,66 @@ class Shares:
             self._waiting.remove(waiter)
             self._used[waiter.name] += 1
             waiter.woken.set()
+
+
+class FairQueue(Generic[T]):
+    """Works that wait to be done one after the other: each caller has a share of the time.
+
+    The next one is of the caller that has used the least time; callers that have used the same take turns. What one
+    used before others came does not count: a new caller begins with as much as the one that had the last turn had used
+    before it (start-time fair queueing).
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[T]] = {}
+        self._used: dict[str, float] = {}  # seconds
+        self._now = 0.0  # what the caller that had the last turn had used before it
+        self._changing = threading.Lock()
+
+    def __len__(self) -> int:
+        with self._changing:
+            return sum(map(len, self._waiting.values()))
+
+    def add(self, caller: str, work: T) -> None:
+        with self._changing:
+            self._waiting.setdefault(caller, deque()).append(work)
+            self._used[caller] = max(self._used.get(caller, 0.0), self._now)
+
+    def remove(self, caller: str, work: T) -> bool:
+        """Remove a work. Returns False if it has had its turn."""
+        with self._changing:
+            if work not in (works := self._waiting.get(caller, deque())):
+                return False
+            works.remove(work)
+            if not works:
+                del self._waiting[caller]
+            return True
+
+    def first(self) -> T | None:
+        """The work that is next."""
+        with self._changing:
+            return self._waiting[self._next()][0] if self._waiting else None
+
+    def take(self) -> T | None:
+        """Remove the work that is next, and return it."""
+        with self._changing:
+            if not self._waiting:
+                return None
+            works = self._waiting.pop(caller := self._next())
+            work = works.popleft()
+            if works:
+                self._waiting[caller] = works  # behind the other callers
+            self._now = self._used[caller]
+            if len(self._used) > TIMES:
+                self._used = {
+                    name: used for name, used in self._used.items() if used > self._now or name in self._waiting
+                }
+            return work
+
+    def charge(self, caller: str, seconds: float) -> None:
+        """Count the time that a caller's work has taken."""
+        with self._changing:
+            self._used[caller] = self._used.get(caller, self._now) + seconds
+
+    def _next(self) -> str:
+        return min(self._waiting, key=lambda caller: self._used[caller])

@@ -9,12 +9,13 @@ import pytest
 
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS
 from tests.sqlite.helpers import Clock, Exit, opened, together
 from tests.things import record
-from tests.waiting import SECONDS, join
+from tests.waiting import SECONDS, join, until
 
 
 def test_all_waiting_writes_have_the_same_deadline(tmp_path: Path) -> None:
@@ -104,6 +105,46 @@ def test_a_work_in_a_commit_waits_for_its_result(tmp_path: Path) -> None:
     assert store.write(second) == "done"
     join(leader)
     assert store.count("things") == 1
+
+
+def test_a_caller_with_many_works_holds_up_no_other(each_store: SqliteStore) -> None:
+    """At most one of them is done before the first work of the other one, whatever waits."""
+    begun, end = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def hold(_: Transaction) -> None:
+        begun.set()
+        assert end.wait(SECONDS)
+
+    def write(name: str) -> None:
+        worked_for.set(name)
+        each_store.write(lambda _: order.append(name))
+
+    threads = [threading.Thread(target=each_store.write, args=(hold,))]
+    threads[0].start()
+    assert begun.wait(SECONDS)
+    queue = each_store._writer._queue
+    for number, name in enumerate(["greedy"] * 5 + ["other"], 1):
+        threads.append(threading.Thread(target=write, args=(name,)))
+        threads[-1].start()
+        until(lambda number=number: len(queue) == number)  # type: ignore[misc]
+    end.set()
+    join(*threads)
+    assert order == ["greedy", "other", *["greedy"] * 4]
+
+
+def test_a_work_whose_turn_comes_too_late_is_refused(tmp_path: Path) -> None:
+    """Also if its caller has had no processor time to leave the queue: it is not done after its deadline."""
+    clock, ran = Clock(3), list[int]()
+    store = opened(tmp_path, clock=clock)
+
+    def work(_: Transaction) -> None:
+        clock.now += 0.6 * BUSY_SECONDS
+        ran.append(1)
+
+    results = together([lambda: store.write(work)] * 3)
+    assert len(ran) == 2
+    assert [type(result) for result in results if result] == [StoreUnavailable]
 
 
 def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """The writing connection of a process, its queue of works, and the log.
 
 The writers of a process share commits: each queues its work, and the first that gets the lock runs the queued works,
-each in a savepoint, and commits once. Nothing waits inside SQLite: while another process writes, the lock is tried
-again at short intervals, so that a cooperative server continues. Each work has its own deadline, and leaves the queue
-when that has passed.
+each in a savepoint, and commits once. Their order gives each caller a share of the time. Nothing waits inside SQLite:
+while another process writes, the lock is tried again at short intervals, so that a cooperative server continues. Each
+work has its own deadline: it leaves the queue when that has passed, and is not done later.
 """
 
 import os
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.records import Registry
+from restkeeper.storage.shares import FairQueue, worked_for
 from restkeeper.storage.sql import MIGRATIONS, require_known
 from restkeeper.storage.sqlite import connection as sqlite_connection
 from restkeeper.storage.sqlite.connection import (
@@ -45,6 +45,7 @@ CHECKPOINT_SECONDS = 0.1  # between two checks of its size
 PINNED_SECONDS = 60.0  # without another wait, after a wait without effect: another program reads from the log
 
 _FAILED = "the store cannot be written to"
+_OTHERS_WRITE = f"{_FAILED}: other callers write"
 _TRUNCATE = "PRAGMA wal_checkpoint(TRUNCATE)"  # its first value is 1 if others prevent it
 
 _STATE = f"SELECT {EPOCH}, user_version, oldest FROM store, pragma_schema_version, pragma_user_version"  # noqa: S608 - a constant expression
@@ -124,7 +125,7 @@ class Writer:
         self._file = file
         self._log_limit = log_limit
         self._clock = clock
-        self._queue: deque[_Work] = deque()
+        self._queue: FairQueue[_Work] = FairQueue()
         self._was_long = False  # the last commit
 
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
@@ -136,12 +137,12 @@ class Writer:
             with self.exclusively(0):
                 self._commit(iter([queued]), self._begin(deadline))
             return queued.outcome()  # type: ignore[no-any-return]
-        self._queue.append(queued)
+        self._queue.add(queued.caller, queued)
         try:
             self._clock.sleep(0)  # other ready writers join this commit
             self._finish(queued)
         except BaseException:
-            self._withdraw(queued)
+            self._queue.remove(queued.caller, queued)
             self._wake_first()  # this work may have been woken to lock next
             raise
         return queued.outcome()  # type: ignore[no-any-return]
@@ -158,8 +159,8 @@ class Writer:
             elif queued.woken.wait(self._remaining(queued)):
                 queued.woken.clear()
                 seconds = TAKEN_SECONDS if self._lock else self._remaining(queued)  # in memory readers lock it, too
-            elif self._withdraw(queued):
-                raise StoreUnavailable(f"{_FAILED}: other callers write")
+            elif self._queue.remove(queued.caller, queued):
+                raise StoreUnavailable(_OTHERS_WRITE)
 
     def _remaining(self, queued: "_Work") -> float:
         return max(queued.deadline - self._clock.monotonic(), TAKEN_SECONDS)
@@ -168,7 +169,7 @@ class Writer:
     def exclusively(self, seconds: float = -1) -> Iterator[None]:
         """Use the connection exclusively. Raises StoreUnavailable if it is not free in so many seconds."""
         if not self._write_lock.acquire(blocking=seconds != 0, timeout=seconds or -1):
-            raise StoreUnavailable(f"{_FAILED}: other callers write")
+            raise StoreUnavailable(_OTHERS_WRITE)
         try:
             yield
         finally:
@@ -179,10 +180,9 @@ class Writer:
         self._wake_first()
 
     def _wake_first(self) -> None:
-        """Let the oldest work lock next."""
-        if self._queue:
-            with suppress(IndexError):  # it was taken at this moment
-                self._queue[0].woken.set()
+        """Let the work lock next whose turn is next."""
+        if first := self._queue.first():
+            first.woken.set()
 
     def _commit_until(self, own: "_Work") -> None:
         """Commit works in the order of the queue until this one is done, or its deadline has passed."""
@@ -197,30 +197,27 @@ class Writer:
             try:
                 epoch = self._begin(own.deadline)
             except StoreUnavailable as error:
-                self._withdraw(own)
+                self._queue.remove(own.caller, own)
                 own.finish(error)
                 return
             start = self._clock.monotonic()
             self._commit(self._take(), epoch)
             self._was_long = self._clock.monotonic() - start > LONG_SECONDS
 
-    def _withdraw(self, queued: "_Work") -> bool:
-        """Remove a work from the queue. Returns False if a commit has taken it."""
-        try:
-            self._queue.remove(queued)
-        except ValueError:
-            return False
-        return True
-
     def _take(self) -> Iterator["_Work"]:
+        """The works of a commit, in the order of the queue. One that has waited for too long is refused."""
         end = self._clock.monotonic() + BATCH_SECONDS
         for _ in range(BATCH):
-            try:
-                queued = self._queue.popleft()
-            except IndexError:
+            if (queued := self._queue.take()) is None:
                 return
-            yield queued
-            if self._clock.monotonic() >= end:
+            if (began := self._clock.monotonic()) > queued.deadline:
+                queued.finish(StoreUnavailable(_OTHERS_WRITE))
+                continue
+            try:
+                yield queued
+            finally:
+                self._queue.charge(queued.caller, (now := self._clock.monotonic()) - began)
+            if now >= end:
                 return
 
     def _begin(self, deadline: float) -> str:
@@ -300,11 +297,12 @@ class _Work:
     The caller waits for `woken`: its work is done, or it has the lock to commit it.
     """
 
-    __slots__ = ("_context", "_work", "deadline", "done", "error", "result", "woken")
+    __slots__ = ("_context", "_work", "caller", "deadline", "done", "error", "result", "woken")
 
     def __init__(self, work: Callable[[SqliteTransaction], Any], deadline: float) -> None:
         self._work = work
         self._context = copy_context()
+        self.caller = worked_for.get()
         self.deadline = deadline
         self.done = False
         self.error: Exception | None = None

@@ -37,7 +37,14 @@ PAUSE = 0.005  # seconds between two requests of /healthz
 MOST_MEMORY = 200  # MiB of a worker
 NOW = "2026-01-01T00:00:00.000000Z"
 JSON = {"Content-Type": "application/json"}
-APPS = {"attack_references": "tests.shop.references:create_app()"}  # of the attacks that need another service
+REFERENCES = "tests.shop.references:create_app()"
+APPS = {  # of the attacks that need another service
+    "attack_references": REFERENCES,
+    "attack_refused_deletions": REFERENCES,
+    "attack_many_references_at_once": REFERENCES,
+}
+OTHER = "127.0.0.2"  # the address of another caller than that of a load
+WRITTEN = 0.3  # seconds that nine of ten small writes of that caller may take
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -100,6 +107,27 @@ def health_beside(
             found = loading.result()
     what = f"{method} {paths[0][:60]}: {dict(found)}, /healthz {max(times) * 1000:.0f} ms"
     assert max(times) < limit, what
+    return what
+
+
+def writes_beside(
+    cluster: Cluster, method: str, paths: list[str], body: str, path: str, item: object, connections: int = 32
+) -> str:
+    """Measure small writes of one caller, each on a new connection, beside a load of another caller."""
+    port, times = cluster.instances[0].port, list[float]()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        loading = pool.submit(load, port, method, [paths] * connections, body)
+        while not loading.done():
+            began = time.perf_counter()
+            with closing(HTTPConnection("127.0.0.1", port, timeout=60, source_address=(OTHER, 0))) as connection:
+                connection.request("POST", path, json.dumps(item), JSON)
+                status = connection.getresponse().status
+            times.append(time.perf_counter() - began if status == 200 else 60.0)
+            time.sleep(0.1)
+        found = loading.result()
+    median, most = (1000 * sorted(times)[int(len(times) * part)] for part in (0.5, 0.9))
+    what = f"{method} {paths[0][:60]}: {dict(found)}, {len(times)} small writes: p50 {median:.0f} ms, p90 {most:.0f} ms"
+    assert most < WRITTEN * 1000, what
     return what
 
 
@@ -206,6 +234,33 @@ def attack_references(cluster: Cluster) -> str:
     batch = [{"method": "POST", "path": "/lists", "body": {"lines": lines[n : n + 45]}} for n in range(100)]
     beside = health_beside(cluster, "POST", ["/lists"], array, connections=12)
     return f"{beside}; {_batches_beside(cluster, batch)}"
+
+
+def attack_refused_deletions(cluster: Cluster) -> str:
+    """32 connections delete an item to which 1,100 refer, more than may go with it; others write meanwhile."""
+    owner = cluster.post("/owners", {}).json()["id"]
+    target = cluster.post("/things", {"owner": owner}).json()["id"]
+    for _ in range(11):
+        cluster.post("/things", [{"owner": owner, "part_of": target}] * 100)
+    return writes_beside(cluster, "DELETE", [f"/things/{target}"], "", "/owners", {})
+
+
+def attack_small_changes(cluster: Cluster) -> str:
+    """64 connections make a hundred small changes in each transaction; others write meanwhile."""
+    paths = [cluster.post("/products", {"name": "x"}).headers["location"] for _ in range(100)]
+    changes = [{"method": "PATCH", "path": path, "body": {"name": "TURN"}} for path in paths]
+    body = json.dumps({"operations": changes})
+    return writes_beside(cluster, "POST", ["/api/v1/batch"], body, "/products", {"name": "x"}, connections=64)
+
+
+def attack_many_references_at_once(cluster: Cluster) -> str:
+    """32 connections create an item with 3,000 references, and 98 items with 97 each; others write meanwhile."""
+    owners = [each["id"] for _ in range(30) for each in cluster.post("/owners", [{}] * 100).json()]
+    one = {"lines": [], "owners": owners}
+    array = [{"lines": [], "owners": owners[n : n + 97]} for n in range(98)]
+    return "; ".join(
+        writes_beside(cluster, "POST", ["/lists"], json.dumps(sent), "/owners", {}) for sent in (one, array)
+    )
 
 
 def _batches_beside(cluster: Cluster, operations: list[dict[str, object]]) -> str:

@@ -173,6 +173,8 @@ def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(c
         assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
         Lookup(cast(Store, Slow()), clock).credential("keys", "k", "key:k")
         assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
+        clock.now += 3  # in one queue, before the next one
+        assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
 
 
 def test_waiting_for_an_item_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

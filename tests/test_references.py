@@ -26,8 +26,10 @@ from restkeeper import (
     Version,
     Versions,
 )
-from restkeeper.resources import unit
+from restkeeper.resources import references, unit
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Index
+from restkeeper.storage.sqlite.items import SqliteTransaction
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.live import Gunicorn
@@ -218,6 +220,48 @@ def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
     refused = client.delete(f"/things/{whole}")
     assert (refused.status_code, refused.json["title"]) == (409, "Conflict with the present state")
     assert client.get("/things?limit=1").headers["X-Total-Count"] == "1002"
+
+
+def test_a_deletion_is_refused_before_the_first_write(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If too much would go with the item, or something further down keeps it: nobody waits while that is undone."""
+    monkeypatch.setattr(unit, "MOST_CHANGES", 20)
+    monkeypatch.setattr(references, "MOST_CHANGES", 20)
+    written: list[str] = []
+    delete = Transaction.delete
+    monkeypatch.setattr(Transaction, "delete", lambda self, *item: written.append(item[1]) or delete(self, *item))
+    owner = new(client, "/owners")
+    crowded, kept, free = (new(client, "/things", owner=owner) for _ in range(3))
+    for whole in (crowded, kept, free):
+        part = new(client, "/things", owner=owner, part_of=whole)
+        parts = client.post("/things", json=[{"owner": owner, "part_of": part}] * 10).json
+    for each in parts[:2]:
+        client.post("/things", json=[{"owner": owner, "part_of": each["id"]}] * 4)
+    client.post("/things", json=[{"owner": owner, "part_of": crowded}] * 10)
+    last = client.get(f"/things?part_of={kept}").json[0]["id"]
+    listed = client.post("/lists", json={"lines": [{"thing": last}]}).json["id"]
+    for whole, detail in ((crowded, "more than 20 items"), (kept, "lines.thing of lists refers to it")):
+        refused = client.delete(f"/things/{whole}")
+        assert refused.status_code == 409 and refused.json["detail"].startswith(detail)
+    assert written == []
+    assert client.delete(f"/things/{free}").status_code == 200
+    assert len(written) == 1 + 1 + 10 + 8
+    client.delete(f"/lists/{listed}")
+    assert client.delete(f"/things/{kept}").status_code == 200
+
+
+def test_what_follows_a_deletion_is_found_together(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For many items with one statement by each field, not for each item."""
+    found: list[str] = []
+    find = SqliteTransaction.find
+    monkeypatch.setattr(
+        SqliteTransaction, "find", lambda self, *arguments: found.append(arguments[0]) or find(self, *arguments)
+    )
+    owner = new(client, "/owners")
+    whole = new(client, "/things", owner=owner)
+    client.post("/things", json=[{"owner": owner, "part_of": whole}] * 90)
+    assert client.delete(f"/things/{whole}").status_code == 200
+    assert client.get("/things").json == []
+    assert len(found) < 10
 
 
 @pytest.mark.parametrize("field", ["part_of", "seen_by"])

@@ -1,7 +1,7 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from flask import has_request_context
 
@@ -20,6 +20,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
 _UNKNOWN = "items that the caller may not read refer to it"
+TOGETHER = 100  # items whose referrers one statement finds
 
 
 class StillReferenced(Conflict):
@@ -35,7 +36,7 @@ class References:
     def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks, clock: Clock) -> None:
         self._hooks = hooks
         self._clock = clock
-        self._keys = {name: stored.resource.key for name, stored in representations.items()}
+        self._resources = {name: stored.resource for name, stored in representations.items()}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
@@ -55,23 +56,32 @@ class References:
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
     def check(self, transaction: Transaction, change: Change) -> None:
-        """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction."""
-        if change.after is None:
+        """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.
+
+        For a deletion, raises what `follow` would raise only after many changes: StillReferenced, Conflict, Forbidden.
+        """
+        name, after = change.representation.name, change.after
+        if after is None:
+            if name in self._to and not (unit := self._hooks.unit(transaction)).deletions:
+                unit.referrers = self._plan(transaction, unit, change)
             return
         before = change.before.body if change.before and change.before.version else b"{}"
-        for field, new in added(change.representation, before, change.after.body):
-            refusals = {
-                self._keys[field.to](id): missing(field, id, pointer, change.after) for id, pointer in new.items()
-            }
+        for field, pointers in added(change.representation, before, after.body):
+            key = self._resources[field.to].key
+            new = {key(id): (id, pointer) for id, pointer in pointers.items()}
+
+            def refusal(key: str, field: Refers = field, new: Mapping[str, Any] = new) -> ReferenceMissing:
+                return missing(field, *new[key], after)
+
             if (access := self._private[field.to]) is None or not has_request_context():
-                transaction.require_present(field.to, refusals)
+                transaction.require_present(field.to, [*new], refusal)
                 continue
-            for id, refusal in refusals.items():  # one by one: the first is refused that the caller must not know of
-                transaction.require_present(field.to, {id: refusal})
+            for id in new:  # one by one: the first is refused that the caller must not know of
+                transaction.require_present(field.to, [id], refusal)
                 try:
                     access.require_sight(transaction.read(field.to, id))
                 except (NotFound, RecordNotFound):
-                    raise refusal from None
+                    raise refusal(id) from None
 
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
@@ -85,39 +95,110 @@ class References:
         unit.deletions.append(change)
         if len(unit.deletions) > 1:
             return  # it follows another deletion: a chain may be long
+        found: Iterable[_Referrers] = unit.referrers
         while unit.deletions:
-            self._follow(transaction, unit, unit.deletions[0])
-            unit.deletions.popleft()
+            level = [*unit.deletions]
+            for referrers in found or self._referrers(transaction, _by_collection(level)):
+                self._follow(transaction, unit, referrers)
+            del unit.deletions[: len(level)]
+            found = ()
 
-    def _follow(self, transaction: Transaction, unit: Unit, change: Change) -> None:
-        for stored, path, on_delete in self._to.get(change.representation.name, ()):
-            require_found(stored, root_of(path), transaction)
-            own = change.representation.resource.shown(change.record.id)
-            query = Query(filters=(Filter(path, Op.EQ, own),))
-            is_chosen = on_delete == "null" and stored.name in self._hooks.dependents()
-            if is_chosen and not caller().may(scope := f"{stored.name}:write"):
-                raise lacking(scope)  # also if there is none: who may not know, learns nothing
-            known = stored.name if may_read(stored.name) else ""
-            ids = transaction.find(stored.name, query, 1 if on_delete == "restrict" else MOST_CHANGES + 1)
-            if ids and on_delete == "restrict":
-                raise StillReferenced(f"{path} of {known} refers to it" if known else _UNKNOWN)
-            for id in sorted(ids):  # in one order, so that deletions do not wait for each other
-                try:
-                    before = transaction.read(stored.name, id)
-                except RecordNotFound:
-                    continue  # it went with one before it, or others have deleted it
-                if own not in (found for _, found in _found(exactjson.stored(before.body), path)):
-                    continue
-                now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
-                if is_chosen:
-                    self._hooks.access(stored.resource).require_change(before)
-                with as_conflict(known or _UNKNOWN):
-                    if on_delete == "null" and not is_chosen:
-                        cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
-                        after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
-                    left = unit.apply(stored, before, after, now, NO_LIMITS)
-                if on_delete == "null" and not is_chosen and item_of(stored, left).get(path) is not None:
-                    raise StillReferenced(f"{path} of {known} refers to it, and stays" if known else _UNKNOWN)
+    def _plan(self, transaction: Transaction, unit: Unit, change: Change) -> list["_Referrers"]:
+        """What refers to an item that is to be deleted, so that `follow` need not find it again.
+
+        Raises StillReferenced, Conflict and Forbidden for this and all that would follow, as far as ids show it.
+        """
+        levels, below = list[list[_Referrers]](), _by_collection([change])
+        gone, cleared = {(change.representation.name, change.record.id)}, 0
+        while below:
+            level, below = below, {}
+            levels.append([])
+            for each in self._referrers(transaction, level, len(gone)):
+                name = each.stored.name
+                new = each._replace(ids=[id for id in each.ids if (name, id) not in gone])
+                new.require_allowed()
+                levels[-1].append(new)
+                if each.rule == "null":
+                    cleared += len(new.ids)
+                elif new.ids:
+                    gone.update((name, id) for id in new.ids)
+                    below.setdefault(name, []).extend(new.ids)
+                unit.require_room(len(gone) - 1 + cleared)
+        return levels[0]
+
+    def _referrers(
+        self, transaction: Transaction, deleted: Mapping[str, Sequence[str]], known: int = 0
+    ) -> Iterator["_Referrers"]:
+        """What refers to some items, by each field; of one that restricts at least one, of others one too many.
+
+        These are besides the `known` ones, which are to be deleted. Raises Forbidden and Unavailable, see `follow`.
+        """
+        for name, ids in deleted.items():
+            to = [*map(self._resources[name].shown, ids)]
+            for stored, path, rule in self._to.get(name, ()):
+                require_found(stored, root_of(path), transaction)
+                if rule == "null" and stored.name in self._hooks.dependents():
+                    rule = "chosen"
+                    if not caller().may(scope := f"{stored.name}:write"):
+                        raise lacking(scope)  # also if there is none: who may not know, learns nothing
+                most, found = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
+                for start in range(0, len(to), TOGETHER):
+                    query = Query(filters=(Filter(path, Op.IN, tuple(to[start : start + TOGETHER])),))
+                    found.update(transaction.find(stored.name, query, most))
+                # In one order, so that deletions do not wait for each other.
+                yield _Referrers(stored, path, rule, {*to}, sorted(found))
+
+    def _follow(self, transaction: Transaction, unit: Unit, referrers: "_Referrers") -> None:
+        stored, path, rule, to, ids = referrers
+        referrers.require_allowed()
+        for id in ids:
+            try:
+                before = transaction.read(stored.name, id)
+            except RecordNotFound:
+                continue  # it went with one before it, or others have deleted it
+            if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
+                continue
+            now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
+            if rule == "chosen":
+                self._hooks.access(stored.resource).require_change(before)
+            with as_conflict(stored.name if may_read(stored.name) else _UNKNOWN):
+                if rule == "null":
+                    cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
+                    after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
+                left = unit.apply(stored, before, after, now, NO_LIMITS)
+            if rule == "null" and item_of(stored, left).get(path) is not None:
+                raise referrers.refusal(", and stays")
+
+
+class _Referrers(NamedTuple):
+    """Items that refer to deleted ones by one field.
+
+    The rule is that of the field, or "chosen": the request deletes them, where it would be "null".
+    """
+
+    stored: StoredRepresentation
+    path: str
+    rule: str
+    to: Set[str | int]
+    ids: list[str]
+
+    def require_allowed(self) -> None:
+        """Raises StillReferenced if the rule is to restrict."""
+        if self.ids and self.rule == "restrict":
+            raise self.refusal()
+
+    def refusal(self, more: str = "") -> StillReferenced:
+        """The error; it names no collection that the caller may not read."""
+        known = f"{self.path} of {self.stored.name} refers to it{more}"
+        return StillReferenced(known if may_read(self.stored.name) else _UNKNOWN)
+
+
+def _by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
+    """The ids of items, by their collections."""
+    found: dict[str, list[str]] = {}
+    for each in changes:
+        found.setdefault(each.representation.name, []).append(each.record.id)
+    return found
 
 
 def added(stored: StoredRepresentation, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:

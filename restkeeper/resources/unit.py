@@ -1,6 +1,5 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -52,7 +51,8 @@ class Unit:
         self._clock = clock
         self._failure: Exception | None = None
         self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
-        self.deletions: deque[Change] = deque()  # that are to be followed, see `References`
+        self.deletions: list[Change] = []  # that are to be followed, see `References`
+        self.referrers: Sequence[Any] = ()  # likewise, of the next one
         self._changes = self._bytes = 0
 
     @property
@@ -109,9 +109,7 @@ class Unit:
         if after is not before:
             self._changes += 1
             self._bytes += sum(len(each.body) for each in (before, after) if each)
-            if self._changes > MOST_CHANGES or (self._bytes > MOST_BYTES and self._changes > 1):
-                most = f"{MOST_CHANGES} items, or {MOST_BYTES >> 20} MiB of them"
-                raise Conflict(f"more than {most}, would change with this: change or delete some of them first")
+            self.require_room()
             kind = "created" if before is None else "updated" if after else "deleted"
             change = Change(kind, stored, before, after, after.updated_at if after else now)
             try:
@@ -121,6 +119,13 @@ class Unit:
                 raise
             self.written[stored.name, change.record.id] = after
         return cast(Record, after or before)
+
+    def require_room(self, changes: int = 0) -> None:
+        """Raises Conflict if with so many more `changes` there are too many."""
+        changes += self._changes
+        if changes > MOST_CHANGES or (self._bytes > MOST_BYTES and changes > 1):
+            most = f"{MOST_CHANGES} items, or {MOST_BYTES >> 20} MiB of them"
+            raise Conflict(f"more than {most}, would change with this: change or delete some of them first")
 
     def _read(self, collection: str, id: str | int) -> Record:
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from flask import request
+from flask import has_request_context, request
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
@@ -43,6 +43,7 @@ CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, befo
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
 LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
 LOCKS = 256  # ids share them, so that their number has a bound
+_DEADLINE = "restkeeper.deadline"  # in the WSGI environment: that of all waits of the request
 
 
 class Prepared(NamedTuple):
@@ -454,8 +455,10 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
 
 
 def deadline_of(clock: Clock) -> float:
-    """Until when the change of the current request waits: CHANGE_SECONDS from now, less what its reading took."""
-    return clock.monotonic() + CHANGE_SECONDS - lookup.seconds()
+    """Until when the change of the current request waits: CHANGE_SECONDS in all, with what its reading took."""
+    environ = request.environ if has_request_context() else {}
+    deadline: float = environ.setdefault(_DEADLINE, clock.monotonic() + CHANGE_SECONDS - lookup.seconds())
+    return deadline
 
 
 class ItemLocks:

@@ -137,8 +137,11 @@ class Transaction(Deliveries):
         """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
 
     @abstractmethod
-    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
-        """Lock records against deletion until this transaction ends; raises what the first has that does not exist."""
+    def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
+        """Lock records against deletion until this transaction ends.
+
+        Raises what `missing` returns for the id of the first one that does not exist.
+        """
 
     @abstractmethod
     def lock(self, items: set[tuple[str, str]]) -> None:

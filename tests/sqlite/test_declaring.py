@@ -19,10 +19,11 @@ from restkeeper.storage.interface import (
     Index,
     Kind,
     Op,
+    Query,
     Record,
     StoredSchema,
 )
-from restkeeper.storage.sql import literal, select_other_fingerprints
+from restkeeper.storage.sql import conditions, literal, select_other_fingerprints
 from restkeeper.storage.sqlite.queries import SqliteColumn
 from tests.things import FIELDS, ids, insert, open_store, record
 
@@ -225,6 +226,17 @@ def test_related_records_are_found_by_an_index(tmp_path: Path, kind: Kind) -> No
             plan = connection.execute(statement).fetchall()
         searches = [detail for *_, detail in plan if "items" in detail]
         assert len(searches) == 1 and "items.things.rank." in searches[0] and "<expr>=?" in searches[0]
+
+
+@pytest.mark.parametrize("kind", [Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN, Kind.TEXT])
+def test_one_of_several_values_is_found_by_an_index(tmp_path: Path, kind: Kind) -> None:
+    """Each value by itself, also in a field that can be null: not all items that have one."""
+    declared = Collection("things", {"rank": Field("rank", kind, nullable=True)}, (Index("rank"),))
+    opened(tmp_path, declared).close()
+    where = conditions(declared, Query((Filter("rank", Op.IN, ()),)), SqliteColumn)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM items WHERE {where}", {"f0": "[]"}).fetchall()  # noqa: S608
+    assert any("items.things.rank." in detail and "<expr>=?" in detail for *_, detail in plan)
 
 
 def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Items, responses, counters and new events in PostgreSQL."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -151,10 +151,10 @@ class PostgresTransaction(Transaction):
         self._locked.add((collection, record.id))
         self._keeps_order(collection, record.id)
 
-    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
-        for id, refusal in missing.items():
+    def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
+        for id in ids:
             if (collection, id) not in self._locked:
-                self._database.queue(_PRESENT, (collection, clean(id)), refusal=refusal)
+                self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         if names := [id for collection, id in items if not collection]:

@@ -1,7 +1,7 @@
 """Items, responses and events in SQLite."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -118,10 +118,9 @@ class SqliteTransaction(Transaction):
             pass
         raise self._failed(RecordChanged("the item was changed meanwhile"))
 
-    def require_present(self, collection: str, missing: Mapping[str, ReferenceMissing]) -> None:
-        ids = orjson.dumps(list(missing)).decode()
-        for (absent,) in self._database.execute(_ABSENT, (ids, collection)).fetchall():
-            raise self._failed(missing[absent])
+    def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
+        for (absent,) in self._database.execute(_ABSENT, (orjson.dumps(ids).decode(), collection)).fetchall():
+            raise self._failed(missing(absent))
 
     def lock(self, items: set[tuple[str, str]]) -> None:
         """Nothing waits for a record."""

@@ -137,7 +137,7 @@ class SqliteColumn(Column):
             return term
         # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
         lowest = self.lowest.get(self.field.kind)
-        plus = "+" if filter.op is Op.EQ else ""  # so that the index finds by the other term
+        plus = "+" if filter.op in (Op.EQ, Op.IN) else ""  # so that the index finds by the other term
         return f"({term} AND {plus}{self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
 
     @classmethod

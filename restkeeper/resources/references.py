@@ -71,7 +71,8 @@ class References:
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
 
             def refusal(key: str, field: Refers = field, new: Mapping[str, Any] = new) -> ReferenceMissing:
-                return missing(field, *new[key], after)
+                id, pointer = new[key]
+                return missing(field, id, pointer, after)
 
             if (access := self._private[field.to]) is None or not has_request_context():
                 transaction.require_present(field.to, [*new], refusal)

@@ -1,5 +1,6 @@
 """CORS: the origins whose pages a browser lets read the responses (the Fetch standard, section 3.2)."""
 
+import re
 from collections.abc import Collection
 
 from flask import Request, Response
@@ -9,10 +10,10 @@ from restkeeper.service import Service
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.edge import origin_check
 
-ALLOWED_HEADERS = (
-    "Content-Type, Authorization, X-API-Key, Idempotency-Key, If-Match, If-None-Match, If-Modified-Since, "
-    "If-Unmodified-Since, Range, X-Request-Id"
-)
+# What a page may ask to send: names (RFC 9110, section 5.6.2) with commas, and the longest that is granted.
+_TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - as RFC 9110 calls it
+_NAMES = re.compile(rf"{_TOKEN}(?:[ \t]*,[ \t]*{_TOKEN})*")
+MOST_ASKED = 1024  # characters
 EXPOSED_HEADERS = (
     "ETag, Link, Location, X-Total-Count, X-Omitted-Count, Content-Range, RateLimit, RateLimit-Policy, Retry-After, "
     "Idempotent-Replayed, X-Request-Id, Deprecation, Sunset, X-RateLimit-Limit, X-RateLimit-Remaining, "
@@ -30,7 +31,8 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
     """Let pages of `origins` read all responses of `app`: `https://app.example.org` exactly, or `*` for all.
 
     With `local_only` and no origins, the origins of this machine are allowed. Without allowed origins nothing is
-    installed. Credentials that a browser adds by itself are not allowed: pages set the header fields with keys.
+    installed. Credentials that a browser adds by itself are not allowed: pages set the header fields with keys. So they
+    may send any others, too: those that they ask for are granted.
     """
     if not origins and not local_only:
         return
@@ -42,12 +44,14 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
         if not is_preflight or request.routing_exception or not allows(environ.get("HTTP_ORIGIN", "null")):
             return None
         adapter = request_ctx.url_adapter  # authorization follows with the request itself
+        asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
         headers = {
             "Access-Control-Allow-Methods": ", ".join(sorted(adapter.allowed_methods())) if adapter else "",
-            "Access-Control-Allow-Headers": ALLOWED_HEADERS,
             "Access-Control-Max-Age": MAX_AGE,
             "Vary": "Access-Control-Request-Method, Access-Control-Request-Headers",
         }
+        if len(asked) <= MOST_ASKED and _NAMES.fullmatch(asked):
+            headers["Access-Control-Allow-Headers"] = asked
         return Reply(status=204, headers=headers)
 
     def add_headers(request: Request, response: Response) -> None:

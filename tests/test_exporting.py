@@ -95,6 +95,16 @@ def test_an_interrupted_export_leaves_no_part(run: Run, tmp_path: Path, monkeypa
     assert (tmp_path / "a.csv").read_text() == "old" and set(os.listdir(tmp_path)) == before
 
 
+def test_a_byte_order_mark_for_spreadsheets(app: Application, run: Run, tmp_path: Path) -> None:
+    """Of CSV only. An import ignores it."""
+    assert run(tmp_path / "a.csv").exit_code == run(tmp_path / "b.csv", "--bom").exit_code == 0
+    assert (tmp_path / "b.csv").read_bytes() == b"\xef\xbb\xbf" + (tmp_path / "a.csv").read_bytes()
+    again = app.test_cli_runner().invoke(args=["import", "products", f"{tmp_path}/b.csv"])
+    assert again.stdout.startswith("imported 0 products, 2 already there\n"), again.output
+    refused = run(tmp_path / "a.json", "--bom")
+    assert (refused.exit_code, refused.stderr[:12]) == (2, "Error: --bom") and not (tmp_path / "a.json").exists()
+
+
 def test_possible_formulas_are_reported(run: Run, tmp_path: Path) -> None:
     """They are counted with their fields, and exported unchanged. Numbers are safe, and JSON has no cells."""
     message = run(tmp_path / "a.csv").stderr

@@ -12,8 +12,8 @@ import click
 from flask.cli import with_appcontext
 from marshmallow import INCLUDE
 
-from restkeeper.cli.common import MOST_FAILURES, Command, items_of, service_of_app
-from restkeeper.cli.formats import FILE_FORMATS, WRITERS, format_by_name
+from restkeeper.cli.common import MOST_FAILURES, Command, Refused, items_of, service_of_app
+from restkeeper.cli.formats import BOM, FILE_FORMATS, WRITERS, format_by_name
 from restkeeper.errors import NotConvertible
 
 
@@ -27,8 +27,9 @@ from restkeeper.errors import NotConvertible
     help="The format, if the end of FILE's name does not give it; default ndjson.",
 )
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
+@click.option("--bom", is_flag=True, help="Begin CSV with a byte order mark, by which spreadsheets know UTF-8.")
 @with_appcontext
-def export_items(name: str, file: str, file_format: str | None, version: str | None) -> None:
+def export_items(name: str, file: str, file_format: str | None, version: str | None, bom: bool) -> None:
     """Write the items of the collection NAME to FILE. The default is stdout.
 
     They are in the order of their ids, as of one moment. Only its owner can read the file, and it has its name when it
@@ -40,6 +41,8 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     file_format = file_format or format_by_name(file) or "ndjson"
     if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:
         raise click.ClickException(f"{name}: CSV has no column for fields that no schema names: use ndjson or json")
+    if bom and file_format != "csv":
+        raise Refused(f"--bom: JSON has no byte order mark (RFC 8259, section 8.1), so leave it out of {file_format}")
     refused: list[str] = []
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
@@ -54,6 +57,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
                 refused.append(error.detail)
 
     with _written(file) as out:
+        out.write(BOM * bom)
         for chunk in WRITERS[file_format](bodies(), shown, formulas):
             out.write(chunk)
     if left_out and not version:

@@ -1,9 +1,13 @@
 """The files of deploy/: each is checked by its own tool as far as that needs no container engine, and by its rules."""
 
 import json
+import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import yaml
 from restkeeper.config import Config
 from tests.live import ROOT, Gunicorn
 from tests.proxy import CADDY, DEPLOY, NAME
+from tests.waiting import until
 
 BIN = Path(sys.executable).parent
 CONTAINERFILE = DEPLOY / "Containerfile"
@@ -69,6 +74,71 @@ def test_the_health_check_needs_no_curl(served: Gunicorn) -> None:
     done = run(sys.executable, DEPLOY / "healthcheck.py", PORT="1")
     assert (done.returncode, done.stderr) == (1, "")
     assert "refused" in done.stdout
+
+
+def nightly_by_cron() -> str:
+    """The command of the line in docs/operations.md, as cron gives it to the shell."""
+    (line,) = re.findall(r"^0 3 \* \* \* (.*)$", (ROOT / "docs/operations.md").read_text(), re.M)
+    return str(line).replace("\\%", "%")
+
+
+def nightly_by_systemd() -> str:
+    """The command of the unit, as systemd starts it."""
+    (line,) = re.findall(r"^ExecStart=(.*)$", (DEPLOY / "systemd/restkeeper-backup.service").read_text(), re.M)
+    return str(line).replace("%%", "%").replace("$$", "$")
+
+
+@pytest.mark.sqlite
+def test_nightly_backups_are_replaced_after_a_week(served: Gunicorn, tmp_path: Path) -> None:
+    """Beside the running service, by cron and by systemd: one for each day of the week, with the items of that day."""
+    backups, store = tmp_path / "backups", served.log.with_name("restkeeper.db")
+    programs = {
+        "date": '[ "$*" = +%u ] && echo "$DAY"',
+        **{f"bin/{name}": f'exec {sys.executable} -m {name} "$@"' for name in ("restkeeper", "flask")},
+    }
+    for folder in (backups, tmp_path / "bin"):
+        folder.mkdir()
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {"DATABASE_URL": f"sqlite:///{store}", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ids = []
+    for day, command in (("1", nightly_by_cron()), ("7", nightly_by_systemd()), ("1", nightly_by_cron())):
+        ids.append(served.post("/products", {"name": day}).json()["id"])
+        command = command.replace("/var/lib/restkeeper/backups", str(backups))
+        command = command.replace("/opt/restkeeper/.venv", str(tmp_path)).replace(".venv", str(tmp_path))
+        done = run("/bin/sh", "-c", command.replace("/opt/restkeeper", str(ROOT)), DAY=day, **environ)
+        assert (done.returncode, done.stderr) == (0, "")
+    stored = {}
+    for file in backups.iterdir():
+        with closing(sqlite3.connect(file)) as connection:
+            stored[file.name] = {id for (id,) in connection.execute("SELECT id FROM items")}
+    assert stored == {"1.db": {*ids}, "7.db": {*ids[:2]}}
+
+
+def test_a_log_file_can_be_rotated(tmp_path: Path) -> None:
+    """By its new name and USR1, and by copytruncate: no line is lost, and none is in two files."""
+    log, former = tmp_path / "service.log", tmp_path / "service.log.1"
+    with Gunicorn(tmp_path, "--error-logfile", str(log), "--capture-output", workers=2) as server:
+
+        def ask(id: str, file: Path) -> None:
+            server.get("/healthz", {"X-Request-Id": id})
+            until(lambda: file.exists() and file.read_text().count(f"request_id={id} ") == 1)
+
+        ask("first", log)
+        log.rename(former)
+        ask("second", former)
+        server.process.send_signal(signal.SIGUSR1)
+        pids = server.worker_pids()
+        until(lambda: all(opened_by(pid).count(str(log)) >= 2 for pid in pids))  # its standard output and error
+        ask("third", log)
+        log.write_bytes(b"")
+        ask("fourth", log)
+        assert log.read_bytes().startswith(b"2") and "third" not in former.read_text() + log.read_text()
+
+
+def opened_by(pid: int) -> list[str]:
+    return [os.path.realpath(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -21,7 +22,7 @@ from tests.waiting import SECONDS, until
 pytestmark = pytest.mark.matrix
 
 UNITS = DEPLOY / "systemd"
-SERVICES = ("restkeeper-web", "restkeeper-worker", "restkeeper-reaper")
+SERVICES = ("restkeeper-web", "restkeeper-worker", "restkeeper-reaper", "restkeeper-backup")
 COMMON = (UNITS / "restkeeper-.service.d" / "common.conf").read_text()
 MOST_EXPOSURE = 15  # of 100: what `systemd-analyze security` counts; 50 and more is "medium"
 BIN = Path(sys.executable).parent
@@ -33,7 +34,7 @@ def settings(text: str, name: str) -> list[str]:
 
 def command_of(service: str) -> list[str]:
     (line,) = re.findall(r"^ExecStart=(.*)$", (UNITS / f"{service}.service").read_text(), re.M)
-    return str(line).replace("/opt/restkeeper/.venv/bin", str(BIN)).split()
+    return shlex.split(line.replace("/opt/restkeeper/.venv/bin", str(BIN)).replace("%%", "%").replace("$$", "$"))
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for file in (tmp_path / "units").glob("*.service"):
         file.write_text(file.read_text().replace("/opt/restkeeper/.venv/bin", str(BIN)))
     files = [str(file) for file in sorted((tmp_path / "units").glob("restkeeper-*.*")) if file.is_file()]
-    assert len(files) == 4
+    assert len(files) == 6
     done = subprocess.run([systemd, "verify", "--man=no", *files], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -150,7 +151,13 @@ def test_all_processes_run_in_the_sandbox(tmp_path: Path) -> None:
         def start(service: str) -> "subprocess.Popen[str]":
             running.append(
                 subprocess.Popen(
-                    command_of(service), cwd=ROOT, env=environ, stdout=log, stderr=log, text=True, preexec_fn=enter
+                    [word.replace("/var/lib/restkeeper/backups", str(tmp_path)) for word in command_of(service)],
+                    cwd=ROOT,
+                    env=environ,
+                    stdout=log,
+                    stderr=log,
+                    text=True,
+                    preexec_fn=enter,
                 )
             )
             return running[-1]
@@ -166,7 +173,9 @@ def test_all_processes_run_in_the_sandbox(tmp_path: Path) -> None:
             made = send(port, "POST", "/products", {"name": "Lamp"})
             assert (made.status, made.headers["x-ratelimit-remaining"]) == (200, "99"), written()
             until(lambda: "delivering from" in written())
-            assert start("restkeeper-reaper").wait(timeout=SECONDS) == 0
+            for service in ("restkeeper-reaper", "restkeeper-backup"):
+                assert start(service).wait(timeout=SECONDS) == 0, written()
+            assert [*tmp_path.glob("[1-7].db")], written()
             for process in (web, worker):
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(timeout=SECONDS) == 0

@@ -31,20 +31,21 @@ class Clock(Protocol):
 # before the server checks its sockets; with any longer sleep it checks them, which costs some 0.2 ms if nothing waits.
 YIELD_SECONDS = 0.000001
 TURN_SECONDS = 0.01  # for which a request with many items computes before others have their turn
+WRITE_TURN_SECONDS = 0.04  # likewise in a transaction, for whose end all writers wait
 OTHERS_SECONDS = 1.0  # for which it gives way to them, in total
 
 
-def in_turns(values: Iterable[T], clock: Clock) -> Iterator[T]:
-    """The values; after each TURN_SECONDS of what is done with them, other requests have their turn.
+def in_turns(values: Iterable[T], clock: Clock, seconds: float = TURN_SECONDS) -> Iterator[T]:
+    """The values; each time that so many seconds were spent on them, other requests have their turn.
 
     That takes OTHERS_SECONDS and one turn at most: others may wait for the transaction in which it is done.
     """
-    end, left = clock.monotonic() + TURN_SECONDS, OTHERS_SECONDS
+    end, left = clock.monotonic() + seconds, OTHERS_SECONDS
     for value in values:
         if (now := clock.monotonic()) >= end and left > 0:
             clock.sleep(YIELD_SECONDS)
             after = clock.monotonic()
-            end, left = after + TURN_SECONDS, left - (after - now)
+            end, left = after + seconds, left - (after - now)
         yield value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
-from restkeeper.clock import in_turns
+from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
@@ -138,7 +138,7 @@ class BatchHandlers:
         ids: dict[str, str | int] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
-        for number, operation in in_turns(enumerate(operations), self._service.clock):
+        for number, operation in in_turns(enumerate(operations), self._service.clock, WRITE_TURN_SECONDS):
             try:
                 reply = self._one(operation, number, ids, one_by_one, transaction)
                 body = reply.get_data()

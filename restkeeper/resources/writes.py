@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from flask import has_request_context, request
 
-from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
+from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.items import Items
@@ -287,7 +287,7 @@ class Writes(Items):
     def _insert(self, records: Sequence[Record], made: Sequence[str], transaction: Transaction) -> None:
         """Store new items, of which some have ids that were `made` for them."""
         use_ids(self.resource, next(filter(None, made), ""), max(each.id for each in records), transaction)
-        for each in in_turns(records, self.clock):
+        for each in in_turns(records, self.clock, WRITE_TURN_SECONDS):
             self._apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 
     def _run_before(self, before: Record | None, after: Record | None) -> Record | None:

@@ -1,6 +1,8 @@
 """Every error has one form, whatever raised it."""
 
+import errno
 import logging
+import os
 import time
 
 import pytest
@@ -9,8 +11,17 @@ from werkzeug.exceptions import HTTPException
 
 from restkeeper.config import Config
 from restkeeper.errors import Problem
+from restkeeper.features.keys import new_token
 from restkeeper.storage import Store, locate
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError, StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordNotFound,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreGone,
+    StoreUnavailable,
+)
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
@@ -159,8 +170,8 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
 
 
 @pytest.mark.needs("health")
-@pytest.mark.parametrize(("kind", "status"), [(StoreGone, 503), (StoreFull, 507)])
-def test_a_missing_or_full_store_is_one_line_in_the_log(
+@pytest.mark.parametrize(("kind", "status"), [(StoreGone, 503), (StoreBusy, 503), (StoreFull, 507)])
+def test_a_missing_busy_or_full_store_is_one_line_in_the_log(
     kind: type[StoreError], status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a traceback, and again after a minute: each request meets it. The service is not ready then."""
@@ -175,6 +186,52 @@ def test_a_missing_or_full_store_is_one_line_in_the_log(
     monkeypatch.setattr(web_errors, "_logged", {kind: time.monotonic() - web_errors.LOG_SECONDS})
     assert client.get("/products").status_code == status
     assert len(caplog.records) == 2
+
+
+def test_another_failure_of_a_store_is_logged_once_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = StoreUnavailable("it does not answer")
+    error.__cause__ = ValueError("a mistake")
+    client = _client_of_broken_store(error, monkeypatch)
+    monkeypatch.setattr(web_errors, "_logged", {})
+    assert [client.get("/products/x").status_code for _ in range(3)] == [503] * 3
+    (record,) = caplog.records
+    assert record.getMessage() == "requests get 503: it does not answer: a mistake" and record.exc_info
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_without_file_descriptors_a_request_is_not_served_now(
+    number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it needs one: it can be repeated. The log has one line; another error of the system stays a 500."""
+    client = _client_of_broken_store(OSError(number, os.strerror(number)), monkeypatch)
+    monkeypatch.setattr(web_errors, "_logged", {})
+    for response in (client.get("/products/x"), client.post("/products", json={"name": "x"})):
+        assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
+        assert response.json["detail"] == "the server has no file descriptor left; try again"
+    (record,) = caplog.records
+    assert os.strerror(number) in record.getMessage() and not record.exc_info
+    client = _client_of_broken_store(OSError(errno.EIO, "x"), monkeypatch)
+    assert client.get("/products/x").status_code == 500
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_key_in_a_path_is_masked_in_the_log(
+    form: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the line of the request and in all others, so that who reads the log cannot use it; its id stays."""
+    token, logger = new_token("0123456789abcdef"), logging.getLogger("restkeeper")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(logger, name, list(logger.handlers) if name == "handlers" else getattr(logger, name))
+    observe.configure_logging(form, "info")
+    logger.warning("nothing is at %s", token)
+    write = observe.access_log(form, "info")
+    assert write
+    write({"time": "2026", "level": "info", "event": "request", "path": f"/products/{token}/{token}", "status": 404})
+    printed = capfd.readouterr().err
+    assert token[20:] not in printed and printed.count("rk_0123456789abcdef_***") == 3
+    assert "404" in printed
 
 
 def test_an_exception_without_description_has_no_detail() -> None:

@@ -69,20 +69,24 @@ class References:
         for field, pointers in added(change.representation, before, after.body):
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
+            self._require(transaction, field, new, after)
 
-            def refusal(key: str, field: Refers = field, new: Mapping[str, Any] = new) -> ReferenceMissing:
-                id, pointer = new[key]
-                return missing(field, id, pointer, after)
+    def _require(
+        self, transaction: Transaction, field: Refers, new: Mapping[str, tuple[str | int, str]], record: Record
+    ) -> None:
+        """Require what a record newly refers to by a field: by the ids in the store, each as it is sent, and where."""
 
-            if (access := self._private[field.to]) is None or not has_request_context():
-                transaction.require_present(field.to, [*new], refusal)
-                continue
-            for id in new:  # one by one: the first is refused that the caller must not know of
-                transaction.require_present(field.to, [id], refusal)
-                try:
-                    access.require_sight(transaction.read(field.to, id))
-                except (NotFound, RecordNotFound):
-                    raise refusal(id) from None
+        def refusal(id: str) -> ReferenceMissing:
+            return missing(field, *new[id], record)
+
+        if (access := self._private[field.to]) is None or not has_request_context():
+            return transaction.require_present(field.to, [*new], refusal)
+        for id in new:  # one by one: the first is refused that the caller must not know of
+            transaction.require_present(field.to, [id], refusal)
+            try:
+                access.require_sight(transaction.read(field.to, id))
+            except (NotFound, RecordNotFound):
+                raise refusal(id) from None
 
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.

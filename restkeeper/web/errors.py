@@ -1,9 +1,11 @@
 """Every exception in one form: RFC 9457 problem details.
 
 All exceptions of a request are handled here: the catalogue's problems, exceptions of stores, HTTP errors of Flask and
-werkzeug, and unexpected exceptions, which are logged in full and returned as a plain 500.
+werkzeug, and unexpected exceptions, which are logged in full and returned as a plain 500. What makes many requests fail
+at the same time, a busy store or a lack of file descriptors, is a 503 and a line in the log, once a minute.
 """
 
+import errno
 import logging
 import time
 from collections.abc import Callable
@@ -19,22 +21,29 @@ from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
     ReferenceMissing,
+    StoreBusy,
+    StoreContended,
     StoreError,
     StoreFull,
     StoreGone,
     StoreUnavailable,
     StoreUnopened,
+    StoreUnreachable,
 )
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.observe import request_id
 
-LOG_SECONDS = 60.0  # between two lines of a process about its missing store, or its full disk
+LOG_SECONDS = 60.0  # between two lines of a process about the same cause of 503s
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
 
 _log = logging.getLogger("restkeeper")
-_logged: dict[type[StoreError], float] = {}  # the time of the last such line
+_logged: dict[type[BaseException], float] = {}  # the time of the last such line
+
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
+# Causes of 503s that need no traceback.
+_KNOWN = (StoreGone, StoreUnopened, StoreFull, StoreBusy, StoreContended, StoreUnreachable, OSError)
 
 _BY_STATUS = {each.status: each for each in reversed(errors.catalogue().values())}  # the general type of each
 
@@ -63,11 +72,12 @@ def install(app: Application) -> None:
 def render(problem: Problem) -> Response:
     """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
     cause = problem.__cause__
-    if isinstance(cause, StoreGone | StoreUnopened | StoreFull):  # what most requests meet until an operator has acted
+    if cause and problem.status in (503, 507):  # what many requests meet, until others or an operator have acted
         now = time.monotonic()
         if now - _logged.get(type(cause), -LOG_SECONDS) >= LOG_SECONDS:
             _logged[type(cause)] = now
-            _log.error("requests get %d: %s: %s", problem.status, cause.detail, cause.__cause__)
+            reason, trace = cause.__cause__ or cause, None if isinstance(cause, _KNOWN) else problem
+            _log.error("requests get %d: %s: %s", problem.status, problem.detail, reason, exc_info=trace)
     elif cause and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
@@ -111,6 +121,10 @@ def _render_http(error: HTTPException) -> Response:
 
 
 def _render_unforeseen(error: Exception) -> Response:
+    if isinstance(error, OSError) and error.errno in _NO_FILES:
+        problem = errors.Unavailable("the server has no file descriptor left; try again")
+        problem.__cause__ = error
+        return render(problem)
     _log.error("unforeseen %s", type(error).__name__, exc_info=error, extra={"request_id": request_id()})
     return render(errors.InternalError())
 

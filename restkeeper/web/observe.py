@@ -28,6 +28,7 @@ SHOWN = "restkeeper.shown"  # the collections of the items in the response, if t
 DEPRECATED = "restkeeper.deprecated"  # the deprecations that the request has used, if there are any
 
 _PLAIN = "/:<>(),;@"  # besides letters and digits, the characters that need no escape in a text line
+_SECRET = re.compile(rb"(rk_[0-9a-f]{16}_)[\w-]+")  # of a key, whose id may be known; see `features.keys`
 _UNESCAPED = re.compile(rf"[\w.~{_PLAIN}-]*", re.ASCII)
 
 Line = dict[str, Any]
@@ -77,13 +78,19 @@ def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:
     """
     if level not in ("debug", "info"):
         return None
-    shape = _json_line if log_format == "json" else _text_line
+    shape = _shape_of(log_format)
 
     def write(line: Line) -> None:
         with suppress(OSError):  # a full or missing log must not make a committed request fail
             os.write(STDERR, shape(line))
 
     return write
+
+
+def _shape_of(log_format: str) -> Callable[[Line], bytes]:
+    """How a line is written, without the secret of a key that a client has sent in a path."""
+    shape = _json_line if log_format == "json" else _text_line
+    return lambda line: _SECRET.sub(rb"\1***", shape(line))
 
 
 def _json_line(line: Line) -> bytes:
@@ -108,7 +115,7 @@ def request_id() -> str:
 def configure_logging(log_format: str, level: str) -> None:
     """Send the program's log to standard error, a line a record, as "text" or "json"."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(_json_line if log_format == "json" else _text_line))
+    handler.setFormatter(_Lines(_shape_of(log_format)))
     logger = logging.getLogger("restkeeper")
     logger.handlers[:] = [handler]
     logger.propagate = False

@@ -124,7 +124,7 @@ def time_limit(connection: SqliteConnection, clock: Clock, slot: threading.Lock,
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        raise failure or StoreUnavailable(detail) from error
+        raise failure or StoreUnavailable(detail) from None
     finally:
         connection.set_progress_handler(None, STEPS)
         if has_slot:

@@ -15,7 +15,7 @@ from restkeeper.features.events import LONGEST
 from restkeeper.web.queries import MAX_VALUES
 
 _keys = count()
-LARGEST_INTEGER = 2**63 - 1
+SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 LONGEST_LIST = Config().max_url // 2  # the maximum in the document
 ADDRESS_BYTES = 1_000  # of a query: the Link to the next page repeats it, and has at most 4096
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
@@ -96,5 +96,5 @@ def _sendable(value: Any) -> Any:
     if isinstance(value, list):
         return [_sendable(inner) for inner in value]
     if isinstance(value, int) and not isinstance(value, bool):
-        return max(-LARGEST_INTEGER, min(LARGEST_INTEGER, value))
+        return max(SMALLEST_INTEGER, min(LARGEST_INTEGER, value))
     return value

@@ -41,6 +41,26 @@ def test_only_listed_hosts_are_served(listed: FlaskClient) -> None:
         assert "TRUSTED_HOSTS" in response.json["detail"] and host not in response.text
 
 
+def test_a_query_is_utf8(client: FlaskClient) -> None:
+    """Of no path a name or value is replaced by another text; the response names the parameters."""
+    for path in ("/products", "/products/x", "/nothing", "/healthz"):
+        for query in (
+            "name=%ff",
+            "name=a&q=%C3",
+            "limit=1&name[in]=a,%ED%A0%80",
+            "%ff=1",
+            "filter={%22x%22:%22%ff%22}",
+        ):
+            response = client.get(f"{path}?{query}")
+            assert response.status_code == 400 and response.json["type"].endswith("/invalid-query"), (path, query)
+            assert response.json["errors"][0]["detail"] == "is not UTF-8: write é as %C3%A9"
+    raw = create_environ("/products") | {"QUERY_STRING": "name=\xe9"}
+    assert run_wsgi_app(client.application, raw)[1] == "400 BAD REQUEST"
+    names = [each["parameter"] for each in client.get("/products?name=%ff&a=%C3%A9&q%ff=1").json["errors"]]
+    assert names == ["name", "q\ufffd"]
+    assert client.get("/products?name=%C3%A9&q=100%").status_code == 200
+
+
 def response_to(app: Application, host: str | None) -> tuple[str, bytes]:
     """The status and body of the response to a host, which the test client might refuse itself."""
     content, status, _ = run_wsgi_app(app, create_environ("/products") | {"HTTP_HOST": host})

@@ -109,6 +109,8 @@ class Whole(Guarded, fields.Integer):
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be a whole number"}
 
     def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Any) -> None:
+        if not -(2**63) <= low <= high < 2**63:
+            raise ValueError(f"{type(self).__name__}({low}, {high}): a whole number is from -(2**63) to 2**63 - 1")
         limits = validate.Range(low, high, error="must be from {min} to {max}")
         super().__init__(validate=(limits, *options.pop("validate", ())), **options)
 

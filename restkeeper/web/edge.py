@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
+from urllib.parse import unquote, unquote_to_bytes
 
 from flask import Request, Response
 
-from restkeeper.errors import BadRequest, CrossOrigin, UriTooLong
+from restkeeper.errors import MOST_FAULTS, BadRequest, CrossOrigin, InvalidQuery, UriTooLong, shortened
 from restkeeper.net import is_loopback
 from restkeeper.web.application import Application, host_of
 
@@ -47,6 +48,7 @@ def install(
             )
         if len(path) + len(environ.get("QUERY_STRING", "")) > max_url:
             raise UriTooLong(f"path and query have at most {max_url} bytes together")
+        require_utf8(environ.get("QUERY_STRING", ""))
         return app.response_class() if path == "*" else None  # of the server as a whole (RFC 9110, section 9.3.7)
 
     def forbid_guessing(request: Request, response: Response) -> None:
@@ -137,6 +139,22 @@ def refuse_other_sites(app: Application, origins: Collection[str] = ()) -> None:
             raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists other allowed origins")
 
     app.before.append(require_own_site)
+
+
+def require_utf8(query: str) -> None:
+    """Raises InvalidQuery for a query, as a WSGI server has it, whose names and values are no UTF-8 (RFC 3986)."""
+    if "%" not in query and query.isascii():
+        return
+    faults = []
+    for pair in query.split("&"):
+        try:
+            unquote_to_bytes(pair.encode("latin-1")).decode()
+        except UnicodeDecodeError:
+            name = unquote(pair.partition("=")[0], errors="replace")
+            faults.append({"parameter": shortened(name), "detail": "is not UTF-8: write é as %C3%A9"})
+    if faults:
+        summary = "; ".join(f"{fault['parameter']} {fault['detail']}" for fault in faults[:3])
+        raise InvalidQuery(summary, errors=faults[:MOST_FAULTS])
 
 
 def trust(names: Collection[str], local_only: bool) -> Callable[[str], bool]:

@@ -29,7 +29,7 @@ from restkeeper.errors import (
     shortened,
 )
 
-LARGEST_INTEGER = 2**63 - 1  # of stores and of typed clients
+SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1  # of stores and of typed clients
 LONGEST_NUMBER = 100  # characters; more than any quantity needs, and few enough to convert quickly
 LONGEST_POINTER = 300  # characters, and one step more
 
@@ -96,7 +96,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(literal: str) -> int:
-    if len(literal) > LONGEST_NUMBER or abs(number := int(literal)) > LARGEST_INTEGER:
+    if len(literal) > LONGEST_NUMBER or not SMALLEST_INTEGER <= (number := int(literal)) <= LARGEST_INTEGER:
         raise InvalidJson(f"the number {shortened(literal)} is out of range: integers are of 64 bits")
     return number
 
@@ -181,7 +181,7 @@ def _wrong_in(value: Any, path: list[str | int]) -> Iterator[str]:
             yield f"must not hold {wrong}"
         return
     is_whole = isinstance(value, int) or (isinstance(value, Decimal) and value.as_tuple().exponent == 0)
-    if is_whole and abs(value) > LARGEST_INTEGER:
+    if is_whole and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
         yield "must be an integer of 64 bits"
     if isinstance(value, float | Decimal) and (not isfinite(value) or (value and not float(value))):
         yield "must be in the range of a double"

@@ -7,7 +7,6 @@ from typing import Any
 from marshmallow import ValidationError
 
 from restkeeper.features.files.declaring import FORMATS, JsonSchema
-from restkeeper.web.exactjson import LARGEST_INTEGER
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
 MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON
@@ -16,7 +15,8 @@ DEEPEST = 10  # levels
 FEWEST, MOST_CHOICES, LONGEST_CHOICE = 20, 8, 40  # of values; of texts among them; of the characters of one
 
 _FIELDS = {name: call.made() for name, call in FORMATS.items()}
-_TYPES = {str: "string", bool: "boolean", Decimal: "number", dict: "object", list: "array", type(None): "null"}
+_TYPES = {str: "string", bool: "boolean", int: "integer", Decimal: "number", dict: "object", list: "array"}
+_TYPES[type(None)] = "null"
 
 
 class Shape:
@@ -36,7 +36,7 @@ class Shape:
 
     def add(self, value: Any) -> None:
         """Take a value of `exactjson.loads` into account."""
-        kind = _TYPES.get(type(value)) or ("integer" if abs(value) <= LARGEST_INTEGER else "number")
+        kind = _TYPES[type(value)]
         self._types[kind] += 1
         if kind == "string":
             self._add_text(value)

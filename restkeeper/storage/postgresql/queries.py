@@ -161,7 +161,8 @@ class PostgresColumn(Column):
             return key
         if not key.is_finite():
             return None
-        return int(key) if key == key.to_integral_value() and abs(key) < 2**63 else float(key)
+        is_integer = key == key.to_integral_value() and -(2**63) <= key < 2**63
+        return int(key) if is_integer else float(key)
 
     @classmethod
     def found(cls, columns: Sequence["PostgresColumn"], given: str) -> str:

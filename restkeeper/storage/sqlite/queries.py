@@ -256,7 +256,7 @@ def _nearest(number: Decimal) -> Decimal:
 
     The numbers of items are among these: integers, decimals of up to 15 digits, and doubles.
     """
-    if abs(number) < 2**63 and number == number.to_integral_value():
+    if -(2**63) <= number < 2**63 and number == number.to_integral_value():
         return number
     return Decimal(repr(float(number)))
 

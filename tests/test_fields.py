@@ -12,6 +12,7 @@ from marshmallow import Schema, fields, validate
 
 import restkeeper
 from restkeeper.config import Config
+from restkeeper.errors import InvalidQuery
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource, Revision
 from restkeeper.schemas.item import ItemSchema
@@ -25,6 +26,7 @@ from tests.shop import create_app
 PAGE = (ROOT / "docs" / "fields.md").read_text(encoding="utf-8")
 ABSTRACT = {"Field", "Mapping", "Number"}
 LATER = "2026-01-31T12:00:00+02:00"
+LEAP = '"2016-12-31T23:59:60Z"'
 AMOUNT, NUMBERS = "9999999999999.99", '{"a":1.10,"b":[0.30000000000000004,123456789012345678,-0.10,1E-7]}'
 
 
@@ -36,22 +38,35 @@ class Size(enum.Enum):
     SMALL = "s"
 
 
+class Answer(enum.Enum):
+    YES = True
+    NO = False
+
+
 class Inner(Schema):
     a = fields.Integer(required=True)
     b = fields.String(load_default="x")
 
+
+# The ends of the integers of 64 bits, and beyond, in each spelling.
+LEAST = str(-(2**63))
+LIMITS = [(LEAST, LEAST), (f"{LEAST}.0", LEAST), ("-9.223372036854775808E+18", LEAST), (str(2**63 - 1), str(2**63 - 1))]
+LIMITS += [(f"{2**63}.0", None), (f"{-(2**63) - 1}.0", None)]
 
 OPTIONAL: Mapping[str, Any] = {"load_default": None, "allow_none": True}
 
 # Fields with a value and what is stored of it, in JSON; a value that is refused has no second one.
 OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "Text": (restkeeper.Text(1, 300, **OPTIONAL), [(r'"\u00e9 \ud83d\udca1"', '"é 💡"'), ("5", None)]),
-    "Whole": (restkeeper.Whole(**OPTIONAL), [("5.0", "5"), ("5.5", None), ('"5"', None)]),
+    "Whole": (restkeeper.Whole(**OPTIONAL), [("5.0", "5"), ("5.5", None), ('"5"', None), ("true", None), *LIMITS]),
     "Money": (
         restkeeper.Money(**OPTIONAL),
         [("12.50", "12.5"), ("1E+2", "100"), (AMOUNT, AMOUNT), ("12.345", None), ('"12"', None)],
     ),
-    "Time": (restkeeper.Time(**OPTIONAL), [(f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'), ('"2026-01-31"', None)]),
+    "Time": (
+        restkeeper.Time(**OPTIONAL),
+        [(f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'), ('"2026-01-31"', None), (LEAP, None)],
+    ),
     "Email": (restkeeper.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"'), ('"a"', None)]),
     "Url": (restkeeper.Url(300, **OPTIONAL), [('"https://a.org/"', '"https://a.org/"'), ('"a"', None)]),
     "ListOf": (restkeeper.ListOf(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
@@ -69,11 +84,20 @@ MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     ),
     "Integer": (
         fields.Integer(**OPTIONAL),
-        [("5", "5"), ("5.0", "5"), ("1e2", "100"), ("5.5", None), ('"5"', None), ("true", None), ("1e300", None)],
+        [
+            ("5", "5"),
+            ("5.0", "5"),
+            ("1e2", "100"),
+            ("5.5", None),
+            ('"5"', None),
+            ("true", None),
+            ("1e300", None),
+            *LIMITS,
+        ],
     ),
     "Float": (
         fields.Float(**OPTIONAL),
-        [("9007199254740993", "9007199254740992.0"), ('"0.1"', "0.1"), ('"1e999"', None)],
+        [("9007199254740993", "9007199254740992.0"), ('"0.1"', "0.1"), ('"1e999"', None), ("true", None)],
     ),
     "Decimal": (
         fields.Decimal(**OPTIONAL),
@@ -83,6 +107,9 @@ MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
             ('"1E+400"', None),
             ('"1E-400"', None),
             (f'"{2**63}"', None),
+            (LEAST, LEAST),
+            (f'"{LEAST}.0"', f"{LEAST}.0"),
+            ("true", None),
             (f'"0.{"1" * 98}"', f"0.{'1' * 98}"),
             (f'"0.{"1" * 99}"', None),
         ],
@@ -104,13 +131,17 @@ MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "IPv4Interface": (fields.IPv4Interface(**OPTIONAL), [('"10.0.0.1/8"', '"10.0.0.1/8"')]),
     "IPv6Interface": (fields.IPv6Interface(**OPTIONAL), [('"::1/8"', '"::1/8"')]),
     "Date": (fields.Date(**OPTIONAL), [('"2026-01-31"', '"2026-01-31"')]),
-    "Time": (fields.Time(**OPTIONAL), [('"12:00"', '"12:00:00"')]),
+    "Time": (
+        fields.Time(**OPTIONAL),
+        [('"12:00"', '"12:00:00"'), ('"12:00Z"', None), ("12", None), ('"23:59:60"', None)],
+    ),
     "DateTime": (
         fields.DateTime(**OPTIONAL),
         [
             (f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'),
             ('"2026-01-31T12:00:00"', '"2026-01-31T12:00:00.000000Z"'),
             ('"0001-01-01T00:00:00+01:00"', None),
+            (LEAP, None),
         ],
     ),
     "AwareDateTime": (
@@ -118,7 +149,7 @@ MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
         [(f'"{LATER}"', '"2026-01-31T10:00:00.000000Z"'), ('"2026-01-31T12:00:00"', None)],
     ),
     "NaiveDateTime": (fields.NaiveDateTime(**OPTIONAL), [('"2026-01-31T12:00:00"', '"2026-01-31T12:00:00"')]),
-    "TimeDelta": (fields.TimeDelta(**OPTIONAL), [("90", "90.0")]),
+    "TimeDelta": (fields.TimeDelta(**OPTIONAL), [("90", "90.0"), ("1e-7", "0.0"), ("true", None), ("1e300", None)]),
     "Enum": (fields.Enum(Colour, **OPTIONAL), [('"RED"', '"RED"'), ('"PINK"', None)]),
     "Raw": (fields.Raw(**OPTIONAL), [("1.10", "1.10"), ('{"a":[1]}', '{"a":[1]}')]),
     "Constant": (fields.Constant(5), [("6", "5")]),
@@ -132,7 +163,8 @@ VARIANTS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
         [("1.555", None), ('"1.555"', None), ("1.5", "1.50"), (f"{10**18}.5", f"{10**18}.50"), ('"x"', None)],
     ),
     "Integer(strict=True)": (fields.Integer(strict=True, **OPTIONAL), [("5", "5"), ("5.0", "5"), ('"5"', None)]),
-    "Enum(by_value=True)": (fields.Enum(Colour, by_value=True, **OPTIONAL), [("1", "1")]),
+    "Enum(by_value=True)": (fields.Enum(Colour, by_value=True, **OPTIONAL), [("1", "1"), ("1.0", "1"), ("true", None)]),
+    "Enum of booleans": (fields.Enum(Answer, by_value=True, **OPTIONAL), [("true", "true"), ("2", None)]),
     "Enum(by_value=String)": (fields.Enum(Size, by_value=fields.String, **OPTIONAL), [('"s"', '"s"'), ('"S"', None)]),
     "DateTime(format)": (fields.DateTime(format="%d.%m.%Y", **OPTIONAL), [('"31.01.2026"', '"31.01.2026"')]),
     "DateTime(rfc)": (fields.DateTime(format="rfc", **OPTIONAL), [('"x"', None)]),
@@ -203,7 +235,8 @@ def faults(client: FlaskClient, name: str, values: list[tuple[str, str | None]])
                 query = {"x": text} | ({"sort": "-x"} if field.sortable else {})
                 if made.json not in client.get(f"/{path_of(name)}", query_string=query).json:
                     found.append(f"{name}: {stored} is not found")
-                if field.read and made.json not in client.get(f"/{path_of(name)}?x={exactjson.loads(sent)}").json:
+                query = {"x": text if isinstance(text := exactjson.loads(sent), str) else sent}
+                if field.read and made.json not in client.get(f"/{path_of(name)}", query_string=query).json:
                     found.append(f"{name}: {sent} is not found")
             restored = stored_as.restore(exactjson.loads(made.data), id="1", now=made.json["created_at"])
             if restored.body != made.data:
@@ -236,19 +269,43 @@ def test_lists_can_do_what_the_page_says(client: FlaskClient, heading: str, pack
     assert set(rows) >= set(known)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [("UUID", "x"), ("IPv4", "::1"), ("IPInterface", "1"), ("Date", "2026-02-30"), ("Time", "25:00")]
-    + [("NaiveDateTime", "2026-01-31T10:00:00Z")],
-)
-def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: str, wrong: str) -> None:
-    """It is refused, also among others; null is null."""
-    path = f"/{path_of(f'marshmallow.{name}')}"
-    for query in ("x", "x[ne]", "x[in]"):
+RANGES = ("gt", "gte", "lt", "lte")
+UNORDERED = ("IP", "IPv4", "IPv6", "IPInterface", "IPv4Interface", "IPv6Interface", "Enum")
+FORMS = {  # a wrong value, and what is said of it
+    "UUID": ("abc", "a UUID like 01912d68-783e-7a03-8467-5661c1243ad4"),
+    "IP": ("1", "an IP address like 10.0.0.1"),
+    "IPv4": ("::1", "an IPv4 address like 10.0.0.1"),
+    "IPv6": ("10.0.0.1", "an IPv6 address like ::1"),
+    "IPInterface": ("1", "an IP address like 10.0.0.1/8"),
+    "IPv4Interface": ("::1/8", "an IP address like 10.0.0.1/8"),
+    "IPv6Interface": ("10.0.0.1/8", "an IPv6 address like ::1/128"),
+    "Date": ("2026-02-30", "a date like 2026-01-31"),
+    "Time": ("12:00+02:00", "a time of day like 12:00"),
+    "NaiveDateTime": ("2026-01-31T10:00:00Z", "a time like 2026-01-31T12:00:00"),
+    "DateTime": ("yesterday", "a time like 2026-01-31T12:00:00Z"),
+    "AwareDateTime": ("12:00", "a time like 2026-01-31T12:00:00Z"),
+    "Enum": ("PINK", "one of: RED"),
+}
+
+
+@pytest.mark.needs("dialects")
+@pytest.mark.parametrize("name", FORMS)
+def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: str) -> None:
+    """It is refused by each operator, in each way to write it, with a word on its form; null is null."""
+    path, (wrong, form) = f"/{path_of(f'marshmallow.{name}')}", FORMS[name]
+    ranges = [] if name in UNORDERED else [f"x[{op}]" for op in RANGES] + ["x_lte", "x:lte"]
+    several = [] if "DateTime" in name and "Naive" not in name else ["x[in]"]
+    for query in ("x", "x[ne]", "x_ne", *several, *ranges):
         response = client.get(path, query_string={query: wrong})
-        assert response.status_code == 400, response.json
-        assert response.json["errors"][0]["parameter"] == query
-    assert client.get(path, query_string={"or": f"(x={wrong},id=1)"}).status_code == 400
+        assert response.status_code == 400, (query, response.json)
+        assert response.json["errors"][0]["detail"] == f"must be {form}"
+    for query in (f"or=(x={wrong},id=1)", f'_where={{"x":{{"eq":"{wrong}"}}}}'):
+        assert f"must be {form}" in client.get(path, query_string=query.replace("+", "%2B")).json["detail"]
+    with client.application.app_context(), pytest.raises(InvalidQuery, match=re.escape(form)):
+        next(restkeeper.find_items(path.strip("/"), {"x[ne]": wrong}))
+    for op in (*(RANGES if name in UNORDERED else ()), "like", "starts"):
+        response = client.get(path, query_string={f"x[{op}]": wrong})
+        assert response.json["errors"][0]["detail"].startswith("is no operator of x; there are: eq, ne, ")
     without = client.post(path, json={}).json
     assert without in client.get(f"{path}?x=null&sort=-id").json
     assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json

@@ -12,7 +12,7 @@ from inspect import signature, unwrap
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from marshmallow import INCLUDE, Schema, ValidationError, fields, missing, validate
+from marshmallow import INCLUDE, Schema, fields, missing
 
 from restkeeper.resources.evolution import (
     OPEN,
@@ -26,11 +26,11 @@ from restkeeper.resources.evolution import (
     steps_for,
     was_open,
 )
-from restkeeper.schemas.fields import IntegerReference, Refers, Time, default_of, scopes_of
+from restkeeper.resources.queried import NAME, queryable_fields
+from restkeeper.schemas.fields import Refers, default_of, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import (
     COMPUTED,
-    ISO,
     all_fields_in,
     fields_of,
     is_computed,
@@ -54,7 +54,6 @@ from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.web.queries import MOST_NAMES
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
@@ -67,20 +66,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Functions = tuple[Callable[..., Any], ...]
 Definitions = Mapping[str, fields.Field[Any]]
 
-_TEXTS = (fields.UUID, fields.Date, fields.Time, fields.NaiveDateTime, fields.IP, fields.IPInterface)  # of texts
-_KINDS: tuple[tuple[type[fields.Field[Any]], Kind], ...] = (
-    (Time, Kind.TIME),
-    (fields.NaiveDateTime, Kind.TEXT),
-    (fields.DateTime, Kind.TIME),
-    *((each, Kind.TEXT) for each in (fields.String, *_TEXTS)),
-    (IntegerId, Kind.SERIAL),
-    (fields.Integer, Kind.INTEGER),
-    *((each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
-    (fields.Boolean, Kind.BOOLEAN),
-    (fields.List, Kind.LIST),
-)
-
-LONGEST_KEY = 300  # characters of a value that can be sorted by
 LARGEST_PAGE = 10_000  # items
 
 
@@ -149,7 +134,7 @@ class Revision(NamedTuple):
         first = ("id",) if "id" in of_server else ()
         stored = (*first, *definitions, *(name for name in of_server if name not in first))
         ordered = {name: known[name] for name in stored if name in known}
-        queried = {each.name: each for name, field in ordered.items() for each in _queried(name, field)}
+        queried = {each.name: each for name, field in ordered.items() for each in queryable_fields(name, field)}
         for path, each in queried.items():
             can_be_null, in_body = each.nullable or root_of(path) in optional, root_of(path) in definitions
             queried[path] = dataclasses.replace(each, nullable=can_be_null, in_body=in_body)
@@ -377,7 +362,7 @@ class Resource:
     def _require_sound(self, revision: Revision) -> None:
         """Raises ValueError for a name or a field that cannot be."""
         for name in (self.name, self.singular, *revision.definitions):
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
         made = prepared(revision.schema)
         if "id" in revision.hidden and not self.singleton:
@@ -393,7 +378,7 @@ class Resource:
             raise ValueError(f"{self.name}.{reason}")
         found = [field for _, field in references_in(made)]
         for path, reference in revision.references.items():
-            if (name := reference.embed_as) and (name in revision.names or "." in path or not _NAME.fullmatch(name)):
+            if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
                 why = "must be a name that no field has, of a reference that is in no other field"
                 raise ValueError(f"{self.name}.{path}: embed_as={name!r}: {why}")
         for path, each, _ in all_fields_in(made):
@@ -565,33 +550,6 @@ def schema_without(schema: type[ItemSchema], names: Sequence[str]) -> type[ItemS
     return cast(type[ItemSchema], made)
 
 
-def _queried(name: str, field: fields.Field[Any], around: tuple[type, ...] = ()) -> Iterator[Field]:
-    """A field as queries know it, or those inside it; none that they cannot use. `around` are the schemas around it."""
-    inner = field.inner if isinstance(field, fields.List) else field
-    is_deep = name.count(".") == MOST_NAMES - 1
-    if isinstance(inner, fields.Nested) and not isinstance(inner, fields.Pluck):
-        schema = inner.schema
-        if type(schema) not in around and not is_deep:
-            for key, each in fields_of(schema).items():
-                if _NAME.fullmatch(key) and not each.load_only:
-                    yield from _queried(f"{name}.{key}", each, (*around, type(schema)))
-    elif isinstance(inner, fields.Dict):
-        yield from () if is_deep else (Field(f"{name}.*", Kind.JSON, nullable=True, sortable=False),)
-    elif kind := _kind_of(inner if isinstance(inner, IntegerReference) else field):
-        is_inside, is_list = "." in name, inner is not field
-        is_sortable, listed = not (is_inside or is_list) and _is_short(field), is_list and kind is not Kind.LIST
-        read = partial(_stored_text, inner) if isinstance(inner, _TEXTS) else None
-        yield Field(name, kind, is_inside or field.allow_none, is_sortable, _choices(inner), listed, read)
-
-
-def _stored_text(field: fields.Field[Any], text: str) -> str:
-    """A text of a filter as a field stores it. Raises ValueError."""
-    try:
-        return str(field._serialize(field.deserialize(text), None, None))
-    except ValidationError as error:
-        raise ValueError(error.messages[0]) from None
-
-
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:
     """As `default_of`. Raises ValueError for what is no value of the field."""
     try:
@@ -599,27 +557,3 @@ def _checked_default(name: str, field: fields.Field[Any]) -> Any:
     except Exception as error:  # of marshmallow, or of a function of the service
         raise ValueError(f"{name}: load_default: is no value of {type(field).__name__}: {error}") from error
     return value
-
-
-def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:
-    """The only values of a field; none if there are others."""
-    if isinstance(field, fields.Enum):
-        return tuple(each.value if field.by_value else each.name for each in field.enum)
-    return next((tuple(check.choices) for check in field.validators if isinstance(check, validate.OneOf)), ())
-
-
-def _kind_of(field: fields.Field[Any]) -> Kind | None:
-    if isinstance(field, fields.Enum):
-        kinds = {str: Kind.TEXT, int: Kind.INTEGER}
-        return next((kind for of, kind in kinds.items() if all(type(each) is of for each in _choices(field))), None)
-    if getattr(field, "format", None) not in ISO:
-        return None
-    return next((kind for of, kind in _KINDS if isinstance(field, of)), None)
-
-
-def _is_short(field: fields.Field[Any]) -> bool:
-    """Whether a value is short enough for a cursor, which is part of a URL."""
-    if isinstance(field, fields.String) and not isinstance(field, Time) and not field.validators:
-        return field.dump_only and field.metadata.get("maxLength", LONGEST_KEY + 1) <= LONGEST_KEY
-    most = [check.max for check in field.validators if isinstance(check, validate.Length)]
-    return all(length is not None and length <= LONGEST_KEY for length in most)

@@ -1,7 +1,7 @@
 """Schemas as items have them: nothing is rounded or lost, each value has one form, and what cannot work is refused."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any
@@ -143,6 +143,13 @@ def _make_exact(field: Field) -> bool:
         return True
     if most := next((most for of, most in LONGEST.items() if isinstance(field, of)), None):
         field.pre_load = [partial(_bounded, most), *field.pre_load]  # before an expression searches it
+    if isinstance(field, fields.Time):
+        field.post_load = [_without_offset, *field.post_load]
+        return True
+    if isinstance(field, fields.TimeDelta) or (isinstance(field, fields.Enum) and field.by_value):
+        values = [each.value for each in field.enum] if isinstance(field, fields.Enum) else []
+        field.pre_load = [*field.pre_load, *([] if any(isinstance(each, bool) for each in values) else [_no_boolean])]
+        return True
     if not isinstance(field, fields.Integer | fields.Decimal) or type(field)._deserialize is not _DESERIALIZE:
         return False
     check = partial(_in_places, field.places) if isinstance(field, fields.Decimal) else _whole
@@ -156,6 +163,20 @@ def _whole(value: Any) -> Any:
         return int(value)
     if value is not None and not isinstance(value, int):
         raise ValidationError("must be a whole number")
+    return value
+
+
+def _no_boolean(value: Any) -> Any:
+    """A value that is not true or false, which Python takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValidationError("must not be true or false")
+    return value
+
+
+def _without_offset(value: time) -> time:
+    """A time of day. Those with an offset are of no day, and so have no order."""
+    if value.tzinfo:
+        raise ValidationError("must be a time of day like 12:00, without an offset")
     return value
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Scalar = str | int | Decimal | bool | None
 POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
@@ -64,7 +64,9 @@ def serial(number: int) -> str:
 class Field:
     """A field that queries can use. If it has `choices`, it has no other values.
 
-    If its texts have one form, such as a date, `read` returns that of a text; it raises ValueError for what is none.
+    `read` returns what is stored of a value in a filter, such as "12:00:00" of "12:00"; it raises ValueError for what
+    can be none. If not every text is one, `expected` says what is, such as "a date like 2026-01-31". Stored values have
+    the order of what they mean, unless they are not `is_ordered`.
 
     The name of one inside others is a path, such as "lines.sku". On a path, a list stands for each of its elements: the
     field can have several values, and a filter needs one that satisfies it. Of kind JSON, "attributes.*" stands for
@@ -77,7 +79,9 @@ class Field:
     sortable: bool = True
     choices: tuple[Scalar, ...] = ()
     listed: bool = False  # the field has a list of such values, and is not of kind LIST
-    read: Callable[[str], str] | None = dataclasses.field(default=None, compare=False)
+    read: Callable[[Any], Any] | None = dataclasses.field(default=None, compare=False)
+    expected: str = ""
+    is_ordered: bool = True
     in_body: bool = False  # also if the records have an attribute of this name
 
     @property
@@ -149,8 +153,9 @@ def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
     if name in fields and "*" not in name:
         return fields[name]
     names = name.removesuffix(".*").split(".")
-    is_free = any(f"{'.'.join(names[:end])}.*" in fields for end in range(1, len(names)))
-    return Field(name, Kind.JSON, nullable=True, sortable=False) if is_free else None
+    paths = (f"{'.'.join(names[:end])}.*" for end in range(1, len(names)))
+    free = next((fields[path] for path in paths if path in fields), None)
+    return dataclasses.replace(free, name=name) if free else None
 
 
 class Op(StrEnum):

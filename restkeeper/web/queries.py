@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from itertools import chain
@@ -11,7 +10,6 @@ from typing import Any
 
 from werkzeug.datastructures import MultiDict
 
-from restkeeper.clock import rfc3339
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
 from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of, serial
@@ -30,6 +28,9 @@ OPERATORS = {
     Kind.JSON: (Op.EQ, Op.NE, Op.IN),
 }
 
+PARTS = {Op.LIKE, Op.STARTS}  # take a part of a text
+RANGES = {Op.GT, Op.GTE, Op.LT, Op.LTE}
+
 MAX_OFFSET = 2**31 - 1
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
 MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 KiB has room for
@@ -46,7 +47,6 @@ _OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), w
 FILTER = re.compile(r"(\w+(?:\.[\w-]+)*)(?:\[(\w+)\])?", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _TERM = re.compile(r"""([^=,"]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)(?:,|$)""", re.DOTALL)
-_LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,10 @@ def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *
 def operators_of(field: Field) -> list[Op]:
     """The operators of the filters of a field."""
     known = [*OPERATORS[field.kind], *([Op.IS] if field.nullable else [])]
-    return [op for op in known if not ("." in field.name and op is Op.LIKE)]
+    refused = {Op.LIKE} if "." in field.name else set()
+    refused |= PARTS if field.expected else set()
+    refused |= RANGES if not field.is_ordered else set()
+    return [op for op in known if op not in refused]
 
 
 def _condition(text: str, op: Op, field: Field) -> Filter:
@@ -285,10 +288,10 @@ def _condition(text: str, op: Op, field: Field) -> Filter:
         if text not in NULLS:
             raise ValueError(f"must be {' or '.join(NULLS)}")
         return Filter(field.name, op, NULLS[text])
-    if text == "null" and field.nullable and op in (Op.EQ, Op.NE) and (field.read or field.kind not in TEXTS):
+    if text == "null" and field.nullable and op in (Op.EQ, Op.NE) and (field.expected or field.kind not in TEXTS):
         return Filter(field.name, Op.IS, op is Op.EQ)
     value = value_of(text, field)
-    if field.read and op in (Op.EQ, Op.NE, Op.IN):
+    if field.read and op not in PARTS:
         value = field.read(value)
     if field.choices and op in (Op.EQ, Op.NE, Op.IN) and value not in field.choices:
         more = ", …" if len(field.choices) > MOST_CHOICES else ""
@@ -300,20 +303,19 @@ def value_of(text: str, field: Field) -> Any:
     """The value in a filter of a field. Raises ValueError with what would be right."""
     match field.kind:
         case Kind.INTEGER:
-            return _INTEGER(text)
+            is_whole = _NUMBER.fullmatch(text) and Decimal(text) == Decimal(text).to_integral_value()
+            return _INTEGER(str(int(Decimal(text))) if is_whole else text)  # 5.0 is 5
         case Kind.SERIAL:
             return serial(_SERIAL(text))
         case Kind.NUMBER:
             if not _NUMBER.fullmatch(text):
                 raise ValueError("must be a number")
             return Decimal(text)
-        case Kind.TIME:
-            return _time(text)
         case Kind.BOOLEAN:
             if text not in ("true", "false"):
                 raise ValueError("must be true or false")
             return text == "true"
-        case Kind.JSON:  # a value of any kind that is written so
+        case Kind.JSON if not field.read:  # a value of any kind that is written so
             numbers = [Decimal(text)] if _NUMBER.fullmatch(text) else []
             return (_text(text), *numbers, *([text == "true"] if text in ("true", "false") else []))
         case _:
@@ -325,15 +327,6 @@ def _text(text: str) -> str:
     if "\0" in text:
         raise ValueError("must not hold NUL")
     return text
-
-
-def _time(text: str) -> str:
-    """A time in the canonical form that items have: UTC, microseconds. Without an offset it is UTC."""
-    try:
-        time = datetime.fromisoformat(_LOST_PLUS.sub(r"+\1", text))
-        return rfc3339(time if time.tzinfo else time.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
-        raise ValueError("must be a time like 2026-01-31T12:00:00Z") from None
 
 
 def _sort(text: str, queryable: Queryable, *, is_count: bool) -> tuple[Sort, ...]:

@@ -1,0 +1,154 @@
+"""The fields of a schema as queries know them: which values a filter takes, and how these are stored and ordered."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any, NamedTuple
+
+from marshmallow import ValidationError, fields, validate
+
+from restkeeper.clock import rfc3339
+from restkeeper.schemas.fields import IntegerReference, Time
+from restkeeper.schemas.item import IntegerId
+from restkeeper.schemas.prepared import ISO, fields_of
+from restkeeper.storage.interface import Field, Kind
+from restkeeper.web.queries import MOST_NAMES
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a collection or a field
+LONGEST_KEY = 300  # characters of a value that can be sorted by
+
+
+class _Compared(NamedTuple):
+    """How queries compare the values of a type of field: `expected` and `is_ordered` are those of a `Field`."""
+
+    type: type[fields.Field[Any]]
+    kind: Kind
+    expected: str = ""
+    is_ordered: bool = True
+
+
+_COMPARED = (  # the first that fits
+    _Compared(Time, Kind.TIME, "a time like 2026-01-31T12:00:00Z"),
+    _Compared(fields.NaiveDateTime, Kind.TEXT, "a time like 2026-01-31T12:00:00"),
+    _Compared(fields.DateTime, Kind.TIME, "a time like 2026-01-31T12:00:00Z"),
+    _Compared(fields.Date, Kind.TEXT, "a date like 2026-01-31"),
+    _Compared(fields.Time, Kind.TEXT, "a time of day like 12:00"),
+    _Compared(fields.UUID, Kind.TEXT, "a UUID like 01912d68-783e-7a03-8467-5661c1243ad4"),
+    _Compared(fields.IPv4, Kind.TEXT, "an IPv4 address like 10.0.0.1", is_ordered=False),
+    _Compared(fields.IPv6, Kind.TEXT, "an IPv6 address like ::1", is_ordered=False),
+    _Compared(fields.IP, Kind.TEXT, "an IP address like 10.0.0.1", is_ordered=False),
+    _Compared(fields.IPv6Interface, Kind.TEXT, "an IPv6 address like ::1/128", is_ordered=False),
+    _Compared(fields.IPInterface, Kind.TEXT, "an IP address like 10.0.0.1/8", is_ordered=False),
+    _Compared(fields.String, Kind.TEXT),
+    _Compared(IntegerId, Kind.SERIAL),
+    _Compared(fields.Integer, Kind.INTEGER),
+    *(_Compared(each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
+    _Compared(fields.Boolean, Kind.BOOLEAN),
+    _Compared(fields.List, Kind.LIST),
+)
+_MEMBERS = {
+    str: _Compared(fields.Enum, Kind.TEXT, "one of its members", is_ordered=False),
+    int: _Compared(fields.Enum, Kind.INTEGER),
+}
+_TEXTS, _NUMBERS = (Kind.TEXT, Kind.TIME), (Kind.INTEGER, Kind.NUMBER)
+
+_LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
+
+
+def queryable_fields(name: str, field: fields.Field[Any], around: tuple[type, ...] = ()) -> Iterator[Field]:
+    """A field as queries know it, or those inside it; none that they cannot use. `around` are the schemas around it."""
+    inner = field.inner if isinstance(field, fields.List) else field
+    is_deep = name.count(".") == MOST_NAMES - 1
+    if isinstance(inner, fields.Nested) and not isinstance(inner, fields.Pluck):
+        schema = inner.schema
+        if type(schema) not in around and not is_deep:
+            for key, each in fields_of(schema).items():
+                if NAME.fullmatch(key) and not each.load_only:
+                    yield from queryable_fields(f"{name}.{key}", each, (*around, type(schema)))
+    elif isinstance(inner, fields.Dict):
+        if not is_deep:
+            yield Field(f"{name}.*", Kind.JSON, nullable=True, sortable=False, **_reading(inner.value_field))
+    elif found := _compared(inner if isinstance(inner, IntegerReference) else field):
+        is_inside, is_list = "." in name, inner is not field
+        yield Field(
+            name,
+            found.kind,
+            nullable=is_inside or field.allow_none,
+            sortable=not (is_inside or is_list) and _is_short(field),
+            choices=_choices(inner),
+            listed=is_list and found.kind is not Kind.LIST,
+            is_ordered=found.is_ordered,
+            **_reading(inner, *(_TEXTS if found.kind is Kind.LIST else (*_TEXTS, *_NUMBERS))),
+        )
+
+
+def _reading(field: fields.Field[Any] | None, *kinds: Kind) -> dict[str, Any]:
+    """How filters read a value of a field: nothing to do if it is of no text, or of none of these kinds."""
+    compared = field and _compared(field)
+    if not field or not compared or compared.kind not in (kinds or _TEXTS):
+        return {}
+    return {"read": partial(_stored, field, compared), "expected": compared.expected}
+
+
+def _compared(field: fields.Field[Any]) -> _Compared | None:
+    """How queries compare the values of a field; None if they cannot use it."""
+    if isinstance(field, fields.Enum):
+        types = {type(each) for each in _choices(field)}
+        return _MEMBERS.get(types.pop()) if len(types) == 1 else None
+    if getattr(field, "format", None) not in ISO:
+        return None
+    return next((each for each in _COMPARED if isinstance(field, each.type)), None)
+
+
+def _stored(field: fields.Field[Any], compared: _Compared, value: Any) -> Any:
+    """What a field stores of a value in a filter, as of the same value in a body, which its validators may refuse.
+
+    A number that is no value of the field is compared as it is, and so is the name of no member. Raises ValueError.
+    """
+    written = _LOST_PLUS.sub(r"+\1", value) if compared.expected else value
+    try:
+        value = written
+        for load in field.pre_load:
+            value = load(value)
+        value = field._deserialize(value, None, None)
+        for load in field.post_load:
+            value = load(value)
+        return _plain(field._serialize(value, None, None))
+    except ValidationError as error:
+        if compared.kind in _NUMBERS or isinstance(field, fields.Enum):
+            return written
+        if compared.kind is Kind.TIME:
+            return _time(written, compared.expected)
+        raise ValueError(f"must be {compared.expected}" if compared.expected else error.messages[0]) from None
+
+
+def _time(text: str, expected: str) -> str:
+    """A time in UTC: in a filter, it can have no offset, and be a date only. Raises ValueError."""
+    try:
+        time = datetime.fromisoformat(text)
+        return rfc3339(time if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise ValueError(f"must be {expected}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A stored value as filters have it: a number with a fraction is a decimal, as in JSON."""
+    return Decimal(repr(value)) if isinstance(value, float) else value
+
+
+def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:
+    """The only values of a field, as they are stored; none if there are others."""
+    if isinstance(field, fields.Enum):
+        return tuple(each.value if field.by_value else each.name for each in field.enum)
+    choices = next((check.choices for check in field.validators if isinstance(check, validate.OneOf)), ())
+    return tuple(_plain(field._serialize(each, "", None)) for each in choices)
+
+
+def _is_short(field: fields.Field[Any]) -> bool:
+    """Whether a value is short enough for a cursor, which is part of a URL."""
+    if isinstance(field, fields.String) and not isinstance(field, Time) and not field.validators:
+        return field.dump_only and field.metadata.get("maxLength", LONGEST_KEY + 1) <= LONGEST_KEY
+    most = [check.max for check in field.validators if isinstance(check, validate.Length)]
+    return all(length is not None and length <= LONGEST_KEY for length in most)

@@ -12,6 +12,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tests.endpoint import EndpointConnection, serving
 
+HANGING_SECONDS = 30.0  # longer than any sender waits
+
 
 @dataclass
 class Inbox:
@@ -58,7 +60,7 @@ class Receiver:
                 return
             status = self.take(line.split()[1].strip("/"), headers, body)
             if status is None:
-                self.ended.wait(300)
+                self.ended.wait(HANGING_SECONDS)
                 return
             connection.send(f"HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok".encode())
 

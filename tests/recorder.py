@@ -1,7 +1,8 @@
 """Clients that work on the same items over HTTP at the same time, and the history of what they did.
 
 Each client sends its requests to the base URLs in turn. Every write has its own value, so that a read shows which write
-it saw. A response of 5xx, and none at all, say nothing: the operation can have its effect later, or never.
+it saw. A response of 5xx, and none at all, say nothing: the operation can have its effect later, or never. The service
+is `tests.shop.catalogue`.
 """
 
 import itertools
@@ -10,8 +11,8 @@ import random
 import secrets
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from math import inf
@@ -23,10 +24,17 @@ from werkzeug.test import TestResponse
 from tests.histories import FeedEvent, Operation, Refusal, Result, Stored
 from tests.live import HttpResponse, response_of
 
-ITEMS = 4  # that the clients work on at a time
 RESPONSE_SECONDS = 15.0  # for which a client waits for a response
-PATIENCE = 60.0  # seconds for which a create is repeated until there is a response
+PATIENCE = 60.0  # seconds for which a POST is repeated until there is a response
 BACKOFF = 0.2  # seconds, after no clear response
+
+# The collections, how many of their items the clients work on at a time, and how often: others wait for the brands,
+# whose function changes the singleton, and its events are delivered one after the other.
+ITEMS = {"brands": 1, "products": 3, "parts": 2, "offers": 2}
+OFTEN = {"brands": 1, "products": 3, "parts": 3, "offers": 3, "settings": 1}
+SINGLETON = "settings"  # the singleton, which is created by its first change
+REFERENCES = {"products": ("brand", "brands"), "parts": ("product", "products"), "offers": ("product", "products")}
+SEVERAL = 3  # items in an array
 
 WEIGHTS = {
     "read": 20,
@@ -37,9 +45,28 @@ WEIGHTS = {
     "change": 24,
     "unconditional change": 6,
     "invalid change": 2,
-    "delete": 2,
-    "create": 1,
-    "repeated create": 4,
+    "delete": 4,
+    "create": 2,
+    "array": 2,
+    "batch": 2,
+    "action": 6,
+    "repeated": 6,
+}
+
+# What happens in each run: kinds of operations with their results, and types of events.
+KEYED = ("create", "array", "batch", "action")
+HAPPENING = {(label, "200") for label in WEIGHTS if label not in ("invalid change", "repeated")} | {
+    *((f"repeated {label}", "200") for label in KEYED),
+    ("change", "412"),
+    ("action", "412"),
+    ("delete", "409"),
+    ("invalid change", "422 or 429"),
+}
+EVENTS = {f"{name}.{type}" for name in ("product", "offer") for type in ("created", "updated", "deleted")} | {
+    "brand.created",
+    "part.created",
+    "part.deleted",  # with its product
+    "settings.updated",
 }
 
 
@@ -56,12 +83,29 @@ class Seen(NamedTuple):
 
 @dataclass(eq=False)
 class Item:
-    """An item as the clients know it. Its name, which never changes, is also the idempotency key of its create."""
+    """An item as the clients know it: its name never changes, its id is not known at first."""
 
+    collection: str
     name: str
-    value: str  # of its create
-    id: str = ""
+    id: str = ""  # with the collection, such as "/brands/7", which is its path
     seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=3))
+
+
+class Write(NamedTuple):
+    """A request that writes, and what it does if it is accepted, all or none: `effects` without times and results.
+
+    The response has the items of the first effects; others are of functions of the service. One with a `key` is done
+    once. It `refers` to the items with these names, which must exist.
+    """
+
+    label: str
+    method: str
+    path: str
+    body: Any
+    effects: Sequence[Operation]
+    key: str = ""
+    etag: str = ""
+    refers: Sequence[str] = ()
 
 
 class Recorder:
@@ -73,35 +117,36 @@ class Recorder:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.slowest = 0.0  # seconds until a response, of any status
         self.clear = 0  # responses
-        self.items: dict[str, Item] = {}
-        self._current: list[Item] = []
-        self._left: deque[Item] = deque(maxlen=ITEMS)
-        self._representations: dict[tuple[str, int], dict[str, Any]] = {}
-        self._etags: dict[tuple[str, int], str] = {}
+        self.types = set[str]()  # of events
+        self.items = {SINGLETON: Item(SINGLETON, SINGLETON, f"/{SINGLETON}")}
+        self.keyed: deque[Write] = deque(maxlen=8)  # the last ones, which others repeat
+        self._current: dict[str, list[Item]] = {name: [] for name in ITEMS} | {SINGLETON: [self.items[SINGLETON]]}
+        self._left: dict[str, deque[Item]] = defaultdict(lambda: deque(maxlen=max(ITEMS.values())))
+        self._representations: dict[Stored, dict[str, Any]] = {}
+        self._etags: dict[Stored, str] = {}
         self._lock = threading.Lock()
 
-    def new_item(self, name: str, value: str) -> Item:
+    def new_item(self, collection: str, name: str) -> None:
         """An item that is about to be created. Others can work on it at once; the oldest makes room for it."""
         with self._lock:
-            item = self.items[name] = Item(name, value)
-            self._current.append(item)
-            if len(self._current) > ITEMS:
-                self._left.append(self._current.pop(0))
-            return item
+            item = self.items[name] = Item(collection, name)
+            self._current[collection].append(item)
+            if len(self._current[collection]) > ITEMS[collection]:
+                self._left[collection].append(self._current[collection].pop(0))
 
-    def choose(self, chance: random.Random) -> Item | None:
+    def choose(self, collection: str, chance: random.Random) -> Item | None:
         """Mostly a current item, sometimes one that was deleted or replaced; None if there is room for a new one."""
         with self._lock:
-            if self._left and chance.random() < 0.1:
-                return chance.choice(self._left)
-            return chance.choice(self._current) if len(self._current) == ITEMS else None
+            current, left = self._current[collection], self._left[collection]
+            if left and chance.random() < 0.1:
+                return chance.choice(left)
+            return chance.choice(current) if len(current) == ITEMS.get(collection, 1) else None
 
-    def record(self, label: str, operation: Operation, etag: str = "") -> None:
+    def record(self, operation: Operation, etag: str = "") -> None:
         """Add an operation to the history, and what its result shows to its item."""
         result = operation.result
         with self._lock:
             self.history.append(operation)
-            self.counts[label, "200" if isinstance(result, Stored) else result.value if result else "lost"] += 1
             if (item := self.items.get(operation.item)) is None:
                 return  # an item that nobody made; the check of the history refuses it
             item.id = item.id or operation.id
@@ -109,13 +154,19 @@ class Recorder:
                 item.seen.append(Seen(etag, result))
             deleted = operation.kind == "delete" and isinstance(result, Stored)
             gone = deleted or bool(item.id and result is Refusal.MISSING)
-            if gone and item in self._current:
-                self._current.remove(item)
-                self._left.append(item)
+            if gone and item in self._current[item.collection]:
+                self._current[item.collection].remove(item)
+                self._left[item.collection].append(item)
 
-    def count(self, label: str, result: str) -> None:
+    def missing(self) -> set[object]:
+        """What has not happened yet."""
         with self._lock:
-            self.counts[label, result] += 1
+            return {*(HAPPENING - self.counts.keys()), *(EVENTS - self.types)}
+
+    def count(self, label: str, result: Result | str) -> None:
+        named = "200" if isinstance(result, Stored) else result.value if isinstance(result, Refusal) else result
+        with self._lock:
+            self.counts[label, named or "lost"] += 1
 
     def responded(self, status: int, seconds: float) -> None:
         """Count a complete response."""
@@ -125,25 +176,47 @@ class Recorder:
             self.clear += status < 500
 
     def stored(self, item: dict[str, Any], etag: str = "") -> Stored:
-        """The version and value of an item. Raises AssertionError if that version was different before."""
-        version = item["id"], item["version"]
+        """The version and value of an item. Raises AssertionError if that version was different before.
+
+        The version is what the function before each write has counted: the singleton shows no other one.
+        """
+        stored = Stored(item["writes"], item["value"])
+        assert item.get("version", stored.version) == stored.version, f"a function before a write: {item}"
+        version = Stored(stored.version, item["name"])
         with self._lock:
             before = self._representations.setdefault(version, item)
             tag = self._etags.setdefault(version, etag) if etag else ""
         assert before == item, f"a version of an item in two forms: {before} and {item}"
         assert tag == etag, f"a version of an item with two ETags, {tag} and {etag}: {item}"
-        return Stored(item["version"], item["description"])
+        return stored
 
     def events(self, page: Sequence[Any]) -> list[FeedEvent]:
-        """The events of this run's items on a page of the feed."""
-        data = [(each["type"].partition(".")[2], each["data"]) for each in page]
+        """The events of this run's items on a page of the feed, without those of the log."""
+        return [self._event(each) for each in page if self.is_ours(each["data"].get("name"))]
+
+    def _event(self, event: dict[str, Any]) -> FeedEvent:
+        of, type = event["type"].split(".")
+        self.types.add(event["type"])
+        item, stored = event["data"], self.stored(event["data"])
+        collection = of if of == SINGLETON else f"{of}s"
+        name, to = REFERENCES.get(collection, ("", ""))
+        refers = f"/{to}/{item[name]}" if item.get(name) else ""
+        if of == SINGLETON and stored.version == 1:
+            type = "created"
+        return FeedEvent(type, item["name"], stored, id_of(collection, item), refers)
+
+    def logged(self, page: Sequence[Any]) -> list[FeedEvent]:
+        """The changes of this run's items that the log has, from a page of the feed."""
+        items = [each["data"] for each in page if each["type"] == "log.created"]
         return [
-            FeedEvent(kind, item["name"], self.stored(item)) for kind, item in data if self.is_ours(item.get("name"))
+            FeedEvent(each["type"], each["item"], Stored(each["writes"], each["value"]))
+            for each in items
+            if self.is_ours(each["item"])
         ]
 
     def is_ours(self, name: str | None) -> bool:
         """Whether this is the name of an item of this run."""
-        return bool(name and name.startswith(self.run))
+        return bool(name and name.startswith((self.run, SINGLETON)))
 
 
 class Client:
@@ -166,6 +239,7 @@ class Client:
         self._headers = dict(headers or {})
         self.cursor = cursor
         self.events: list[FeedEvent] = []
+        self.logged: list[FeedEvent] = []
 
     def run(self, stop: threading.Event) -> None:
         """Do random operations until the stop."""
@@ -186,63 +260,227 @@ class Client:
     def step(self) -> bool:
         """One random operation; whether it had a clear response."""
         (label,) = self._chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
-        item = self._recorder.choose(self._chance)
-        if item is None or label == "create":
-            name = next(self._values)
-            return self.create("create", self._recorder.new_item(name, name))
+        (collection,) = self._chance.choices(list(OFTEN), list(OFTEN.values()))
+        item = self._recorder.choose(collection, self._chance)
+        if item is None or (label in ("create", "array") and collection != SINGLETON):
+            return self.write(self._create(collection, several=label == "array"))
         match label:
-            case "repeated create":
-                return self.create(label, item)
-            case "list":
-                return self.list_items()
+            case "repeated" if keyed := list(self._recorder.keyed):
+                write = self._chance.choice(keyed)
+                return self.write(write._replace(label=f"repeated {write.label}"))
+            case "list" if collection != SINGLETON:
+                return self.list_items(collection)
             case "feed":
                 return self.follow()
-            case _ if not item.id or label == "find by name":
+            case _ if not item.id or (label == "find by name" and collection != SINGLETON):
                 return self.find(item)
-            case "read" | "read if changed":
-                return self.read(item, if_changed=label != "read")
-            case "delete":
-                return self._delete(item)
-            case _:
-                return self._change(label, item)
+            case "batch":
+                return self.write(self._batch(item))
+            case "action" if collection in ("products", SINGLETON):
+                return self.write(self._act(item))
+            case "delete" if collection not in ("parts", SINGLETON):
+                return self.write(self._delete(item))
+            case "change" | "unconditional change" | "invalid change":
+                return self.write(self._change(label, item))
+        return self.read(item, if_changed=label == "read if changed")
 
-    def create(self, label: str, item: Item) -> bool:
-        """POST, repeated with its key until there is a clear response."""
-        body = {"name": item.name, "description": item.value}
+    # The writes.
+
+    def create_settings(self) -> bool:
+        """The first change of the singleton."""
+        value = next(self._values)
+        effect = _effect("create", self._recorder.items[SINGLETON], value, SINGLETON)
+        return self.write(Write("change", "PUT", f"/{SINGLETON}", {"value": value}, [effect]))
+
+    def _create(self, collection: str, *, several: bool) -> Write:
+        """POST of an item, or of an array of them."""
+        reference, refers = self._reference(collection)
+        if collection == "parts" and not reference:
+            return self._create("products", several=several)
+        names = [next(self._values) for _ in range(SEVERAL if several else 1)]
+        bodies = [self._new(collection, name) | reference for name in names]
+        effects = [_effect("create", self._recorder.items[name], name, names[0]) for name in names]
+        shown = [self._show(name, names[0]) for name in names if collection == "brands"]
+        label, body = ("array", bodies) if several else ("create", bodies[0])
+        return Write(label, "POST", f"/{collection}", body, effects + shown, key=names[0], refers=refers)
+
+    def _new(self, collection: str, name: str) -> dict[str, Any]:
+        """A new item: its name is also its first value."""
+        self._recorder.new_item(collection, name)
+        return {"name": name, "value": name}
+
+    def _show(self, value: str, request: str) -> Operation:
+        """What a function does after each write of a brand."""
+        return _effect("change", self._recorder.items[SINGLETON], value, request)
+
+    def _reference(self, collection: str) -> tuple[dict[str, Any], list[str]]:
+        """The field that refers to an item which the clients know, and the name of that: nothing if there is none."""
+        name, to = REFERENCES.get(collection, ("", ""))
+        item = self._recorder.choose(to, self._chance) if to else None
+        if item is None or not item.id:
+            return {}, []
+        id = item.id.rpartition("/")[2]
+        return {name: int(id) if id.isdecimal() else id}, [item.name]
+
+    def _change(self, label: str, item: Item) -> Write:
+        """PATCH or PUT of the item as some client saw it, mostly the last one; a PUT can leave out the reference."""
+        value = next(self._values)
+        method = self._chance.choice(["PATCH", "PUT"])
+        body: dict[str, Any] = {"value": "" if label == "invalid change" else value}
+        refers = list[str]()
+        if method == "PUT":
+            body["name"] = item.name
+        if self._chance.random() < 0.2 or (method == "PUT" and item.collection == "parts"):
+            reference, refers = self._reference(item.collection)
+            body |= reference
+            if item.collection == "parts" and not reference:
+                method = "PATCH"
+        effects = [_effect("change", item, value, value)]
+        if item.collection == "brands":
+            effects.append(self._show(value, value))
+        write = Write(label, method, item.id, body, effects, refers=refers)
+        return write if label == "unconditional change" else self._if_match(write, item)
+
+    def _delete(self, item: Item) -> Write:
+        return self._if_match(
+            Write("delete", "DELETE", item.id, None, [_effect("delete", item, "", next(self._values))]), item
+        )
+
+    def _act(self, item: Item) -> Write:
+        """An action: of the singleton, or of a product, which also creates an offer."""
+        value = next(self._values)
+        effects = [_effect("change", item, value, value)]
+        if item.collection == SINGLETON:
+            write = Write("action", "POST", f"{item.id}/stamp", {"value": value}, effects, key=value)
+        else:
+            body = self._new("offers", value)
+            effects.append(_effect("create", self._recorder.items[value], value, value))
+            write = Write("action", "POST", f"{item.id}/offer", body, effects, key=value)
+        return self._if_match(write, item) if self._chance.random() < 0.5 else write
+
+    def _batch(self, item: Item) -> Write:
+        """A new product with a part and an offer, and a change of an item, or its deletion."""
+        product, part, offer, value = (next(self._values) for _ in range(4))
+        operations: list[dict[str, Any]] = [
+            {"method": "POST", "path": "/products", "body": self._new("products", product), "name": "new"},
+            {"method": "POST", "path": "/parts", "body": self._new("parts", part) | {"product": "$new"}},
+            {"method": "POST", "path": "/products/$new/offer", "body": self._new("offers", offer)},
+        ]
+        items = self._recorder.items
+        effects = [_effect("create", items[name], name, product) for name in (product, part)]
+        effects.append(_effect("change", items[product], offer, product))
+        if item.collection not in ("parts", SINGLETON) and self._chance.random() < 0.2:
+            operations.append({"method": "DELETE", "path": item.id})
+            last = Write("", "", "", None, [_effect("delete", item, "", product)])
+        else:
+            operations.append({"method": "PATCH", "path": item.id, "body": {"value": value}})
+            last = Write("", "", "", None, [_effect("change", item, value, product)])
+        last = self._if_match(last, item)
+        if last.etag:
+            operations[-1]["if_match"] = last.etag
+        effects += [*last.effects, _effect("create", items[offer], offer, product)]
+        if item.collection == "brands" and operations[-1]["method"] == "PATCH":
+            effects.append(self._show(value, product))
+        return Write("batch", "POST", "/api/v1/batch", {"operations": operations}, effects, key=product)
+
+    def _if_match(self, write: Write, item: Item) -> Write:
+        """The write, if the item, which is that of the first effect, is as some client saw it, mostly the last one."""
+        if not (seen := list(item.seen)):
+            return write
+        etag, stored = seen[-1] if self._chance.random() < 0.8 else self._chance.choice(seen)
+        first, *others = write.effects
+        return write._replace(etag=etag, effects=[first._replace(expected=stored.version), *others])
+
+    def write(self, write: Write) -> bool:
+        """Send a write; one with a key again, until there is a clear response. Whether there was one."""
+        headers = {"Idempotency-Key": f'"{write.key}"'} if write.key else {}
+        headers |= {"If-Match": write.etag} if write.etag and not write.path.endswith("/batch") else {}
+        if write.label in KEYED:
+            self._recorder.keyed.append(write)
         start = time.monotonic()
         while True:
-            response = self._try("POST", "/products", body, {"Idempotency-Key": f'"{item.name}"'})
-            if response is not None or time.monotonic() > start + PATIENCE:
-                return self._record(label, "create", item, start, response, value=item.value)
-            self._recorder.count(label, "sent again")
+            try:
+                response = self._send(write.method, write.path, write.body, headers)
+            except NotSent:
+                if not write.key:
+                    raise
+                response = None
+            if response is not None or not write.key or time.monotonic() > start + PATIENCE:
+                break
+            self._recorder.count(write.label, "sent again")
             time.sleep(BACKOFF)
+        end = time.monotonic() if response else inf
+        results = [*self._results(write, response)]
+        for effect, (result, id, etag) in zip(write.effects, results, strict=True):
+            self._recorder.record(effect._replace(start=start, end=end, result=result, id=id), etag)
+        for name in write.refers if response and response.status == 422 else ():
+            if write.label != "invalid change":
+                self._recorder.record(Operation("read", name, start, end, Refusal.MISSING))
+        self._recorder.count(
+            write.label, min((each for each, _, _ in results), key=lambda each: each is Refusal.INVALID)
+        )
+        return response is not None
+
+    def _results(self, write: Write, response: HttpResponse | None) -> Iterator[tuple[Result, str, str]]:
+        """The result of each effect of a write, with the id and the ETag of the item.
+
+        Raises AssertionError for an unexpected response.
+        """
+        if response is None:
+            return (yield from [(None, "", "")] * len(write.effects))
+        refusal = _refusal_of(response)
+        if refusal is None:
+            assert write.label != "invalid change", f"accepted: {write}, {response}"
+            items = _items_in(response)
+            for effect, (item, etag) in zip(write.effects, items, strict=False):
+                stored = self._recorder.stored(item, etag)
+                yield stored, id_of(self._recorder.items[effect.item].collection, item), etag
+            yield from [(None, "", "")] * (len(write.effects) - len(items))
+            return
+        deletes = any(each.kind == "delete" for each in write.effects)
+        assert refusal is not Refusal.REFERRED or deletes, f"refused: {write}, {response}"
+        assert refusal is not Refusal.INVALID or write.refers or write.label == "invalid change", f"{write}, {response}"
+        which = response.json().get("operation", 0)
+        for number in range(len(write.effects)):
+            yield refusal if number == which else Refusal.INVALID, "", ""
+
+    # The reads.
 
     def read(self, item: Item, *, if_changed: bool = False) -> bool:
         """GET; with `if_changed` and an ETag a 304 says that the item still has the state that a client saw."""
         seen = item.seen[-1] if if_changed and item.seen else None
         start = time.monotonic()
-        response = self._send("GET", f"/products/{item.id}", headers={"If-None-Match": seen.etag} if seen else {})
-        return self._record("read if changed" if seen else "read", "read", item, start, response, seen=seen)
+        response = self._send("GET", item.id, headers={"If-None-Match": seen.etag} if seen else {})
+        result: Result = None
+        id = etag = ""
+        if response and response.status == 304 and seen:
+            result = seen.stored
+        elif response and (result := _refusal_of(response)) is None:
+            ((found, etag),) = _items_in(response)
+            result, id = self._recorder.stored(found, etag), id_of(item.collection, found)
+        self._recorder.record(Operation("read", item.name, start, time.monotonic(), result, id=id), etag)
+        self._recorder.count("read if changed" if seen else "read", result)
+        return response is not None
 
     def find(self, item: Item) -> bool:
         """A list with a filter by the item's name, which an index serves."""
         start = time.monotonic()
-        response = self._send("GET", f"/products?name={item.name}")
-        found = _page(response)
+        found = _page(self._send("GET", f"/{item.collection}?name={item.name}"))
         if found is None:
-            return self._record("find by name", "read", item, start, None)
+            self._recorder.count("find by name", "lost")
+            return False
         assert len(found) < 2, f"created twice: {found}"
         result = self._recorder.stored(found[0]) if found else Refusal.MISSING
-        id = found[0]["id"] if found else ""
-        operation = Operation("read", item.name, start, time.monotonic(), result, id=id)
-        self._recorder.record("find by name", operation)
+        id = id_of(item.collection, found[0]) if found else ""
+        self._recorder.record(Operation("read", item.name, start, time.monotonic(), result, id=id))
+        self._recorder.count("find by name", result)
         return True
 
-    def list_items(self) -> bool:
+    def list_items(self, collection: str) -> bool:
         """The newest items."""
-        return self.page("/products?sort=-created_at&limit=20") is not None
+        return self.page(collection, f"/{collection}?sort=-id&limit=20") is not None
 
-    def page(self, path: str) -> tuple[list[str], str] | None:
+    def page(self, collection: str, path: str) -> tuple[list[str], str] | None:
         """The names on a page of items, and the path of the next page. Each item of this run on it is a read."""
         start = time.monotonic()
         response = self._send("GET", path)
@@ -253,8 +491,8 @@ class Client:
             return None
         ours = [each for each in found if self._recorder.is_ours(each["name"])]
         for each in ours:
-            stored = self._recorder.stored(each)
-            self._recorder.record("listed item", Operation("read", each["name"], start, end, stored, id=each["id"]))
+            stored, id = self._recorder.stored(each), id_of(collection, each)
+            self._recorder.record(Operation("read", each["name"], start, end, stored, id=id))
         return [each["name"] for each in ours], next_of(response)
 
     def follow(self) -> bool:
@@ -263,80 +501,10 @@ class Client:
         found = _page(response)
         if response is not None and found is not None:
             self.events += self._recorder.events(found)
+            self.logged += self._recorder.logged(found)
             self.cursor = next_of(response)
         self._recorder.count("feed", "lost" if found is None else "200")
         return found is not None
-
-    def _change(self, label: str, item: Item) -> bool:
-        """PATCH or PUT of the item as some client saw it, mostly the last one."""
-        value = next(self._values)
-        body: dict[str, Any] = {"description": value}
-        method = self._chance.choice(["PATCH", "PUT"])
-        if method == "PUT":
-            body["name"] = item.name
-        if label == "invalid change":
-            body["stock"] = -1
-        seen = self._condition(item) if label != "unconditional change" else None
-        start = time.monotonic()
-        response = self._send(method, f"/products/{item.id}", body, {"If-Match": seen.etag} if seen else {})
-        if label == "invalid change":
-            assert response is None or response.status not in (200, 204), f"accepted: {response}"
-        else:
-            assert response is None or response.status != 422, f"refused: {response}"
-        return self._record(label, "change", item, start, response, value=value, seen=seen)
-
-    def _delete(self, item: Item) -> bool:
-        seen = self._condition(item)
-        start = time.monotonic()
-        response = self._send("DELETE", f"/products/{item.id}", headers={"If-Match": seen.etag} if seen else {})
-        return self._record("delete", "delete", item, start, response, seen=seen)
-
-    def _condition(self, item: Item) -> Seen | None:
-        seen = list(item.seen)
-        return (seen[-1] if self._chance.random() < 0.8 else self._chance.choice(seen)) if seen else None
-
-    def _record(
-        self,
-        label: str,
-        kind: str,
-        item: Item,
-        start: float,
-        response: HttpResponse | None,
-        *,
-        value: str = "",
-        seen: Seen | None = None,
-    ) -> bool:
-        end = time.monotonic()
-        etag = response.headers.get("etag", "") if response else ""
-        result, id = self._result(response, seen)
-        expected = seen.stored.version if seen and kind != "read" else None
-        operation = Operation(kind, item.name, start, end if result else inf, result, value, expected, id)
-        self._recorder.record(label, operation, etag if isinstance(result, Stored) and kind != "delete" else "")
-        return result is not None
-
-    def _result(self, response: HttpResponse | None, seen: Seen | None) -> tuple[Result, str]:
-        """The result of a request for one item, and the item's id. Raises AssertionError for an unexpected status."""
-        match response and response.status:
-            case None:
-                return None, ""
-            case 200 if response:
-                item = response.json()
-                return self._recorder.stored(item, response.headers.get("etag", "")), item["id"]
-            case 304 if seen:
-                return seen.stored, ""
-            case 404:
-                return Refusal.MISSING, ""
-            case 412:
-                return Refusal.CONFLICT, ""
-            case 422 | 429:
-                return Refusal.INVALID, ""
-        raise AssertionError(f"unexpected response: {response}")
-
-    def _try(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> HttpResponse | None:
-        try:
-            return self._send(method, path, body, headers)
-        except NotSent:
-            return None
 
     def _send(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -361,6 +529,43 @@ class Client:
             return None
         self._recorder.responded(response.status, time.monotonic() - start)
         return response if response.status < 500 else None
+
+
+def _effect(kind: str, item: Item, value: str, request: str) -> Operation:
+    """What a request will do."""
+    return Operation(kind, item.name, inf, inf, None, value, request=request)
+
+
+def id_of(collection: str, item: Mapping[str, Any]) -> str:
+    """The id of an item with its collection: the path of the item."""
+    return f"/{collection}/{item['id']}" if "id" in item else f"/{collection}"
+
+
+def _refusal_of(response: HttpResponse) -> Refusal | None:
+    """What a response says that has no item. Raises AssertionError for an unexpected status."""
+    match response.status:
+        case 200:
+            return None
+        case 404:
+            return Refusal.MISSING
+        case 409:
+            return Refusal.REFERRED
+        case 412:
+            return Refusal.CONFLICT
+        case 422 | 429:
+            return Refusal.INVALID
+    raise AssertionError(f"unexpected response: {response}")
+
+
+def _items_in(response: HttpResponse) -> list[tuple[dict[str, Any], str]]:
+    """The items in a response, each with its ETag if that is there: one, those of an array, or those of a batch."""
+    match response.json():
+        case {"results": results}:
+            return [(each["body"], each["headers"].get("ETag", "")) for each in results]
+        case list(items):
+            return [(each, "") for each in items]
+        case item:
+            return [(item, response.headers.get("etag", ""))]
 
 
 def _page(response: HttpResponse | None) -> list[Any] | None:

@@ -1,8 +1,11 @@
 """A test of what a service promises under faults: clients on the same items, and a check of what they saw.
 
-Each item is created once, the history is linearizable, each change is once in the feed, in order, and was delivered.
+What is answered is done once, and what is not answered once or never: creates, changes and deletes, arrays, batches and
+actions. The history of each item is linearizable, also that of a singleton; each change is once in the feed, in order,
+and was delivered; no id is given twice; no item refers to nothing, and what a deletion does to others is done with it;
+functions before and after each write have run once.
 
-`python -m tests.soak` runs it on SQLite; every half second a process or all of them are killed with -9. With
+`python -m tests.soak` runs it on SQLite; four times a second a process or all of them are killed with -9. With
 `--store postgresql` there are three instances, with faults of the database too. `make test` runs it for some seconds.
 """
 
@@ -23,21 +26,24 @@ from itertools import cycle
 from typing import Any, NamedTuple, TypeVar
 
 from tests.cluster import SECURED, Cluster, add_options, running
-from tests.histories import FeedEvent, Operation, Refusal, check
+from tests.histories import FeedEvent, Operation, Refusal, check, check_log
 from tests.live import ROOT
 from tests.receiver import Receiver
-from tests.recorder import BACKOFF, PATIENCE, Client, NotSent, Recorder
+from tests.recorder import BACKOFF, ITEMS, PATIENCE, SINGLETON, Client, NotSent, Recorder
 from tests.shop import BOUNDS
 from tests.stores import SqliteStores
 
+SHOP = "tests.shop.catalogue"
 CLIENTS = 8
 DELIVERERS = 2
-EVERY = 0.5  # seconds from the end of a fault to the next
+TYPES = ["brand.*", "product.*", "part.*", "offer.*", "settings.*"]  # of events that are delivered
+WEBHOOK_SECONDS = 5  # for which an endpoint, which is in the process of the clients, can be busy
+EVERY = 0.25  # seconds from the end of a fault to the next
 SHOWN = 20  # lines of what is wrong
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
     "LOG_LEVEL": "error",
-    BOUNDS: json.dumps({"webhook_timeout": 1, "webhook_retries": [0.1] * 300}),
+    BOUNDS: json.dumps({"webhook_timeout": WEBHOOK_SECONDS, "webhook_retries": [0.1] * 300}),
 }
 
 T = TypeVar("T")
@@ -55,7 +61,7 @@ class Fault(NamedTuple):
 class HistoryRun:
     """Clients and faults in turn. All `bases` are instances of one service.
 
-    It lasts for so many `seconds`, and until each fault was injected so many `times`.
+    It lasts for so many `seconds`, until each fault was injected so many `times`, and until everything has happened.
     """
 
     def __init__(
@@ -73,7 +79,7 @@ class HistoryRun:
         self._faults, self._every = faults, every
         self._seconds, self._times = seconds, times
         self._stop = threading.Event()
-        start = "/api/v1/events?collection=products&after="
+        start = f"/api/v1/events?collection={','.join([*ITEMS, SINGLETON, 'logs'])}&after="
         self._auditor = Client(CLIENTS, self.recorder, bases, f"{start}latest", headers)
         until_clear(self._auditor.follow)
         cursor = self._auditor.cursor
@@ -82,6 +88,7 @@ class HistoryRun:
     def run(self) -> None:
         """Record a history and check it. Raises AssertionError with what is wrong."""
         try:
+            until_clear(self._auditor.create_settings)
             self._record()
             found = self._read_everything()
         finally:
@@ -89,7 +96,8 @@ class HistoryRun:
                 client.close()
         events, history = self._auditor.events, self.recorder.history
         found += [f"two feeds: {_difference(each, self._auditor)}" for each in self._clients if each.events != events]
-        found += check(history, events)
+        found += check(history, events) + check_log(events, self._auditor.logged)
+        found += [f"has not happened: {each}" for each in self.recorder.missing()]
         assert not found, "\n".join(found[:SHOWN])
 
     def _record(self) -> None:
@@ -97,14 +105,16 @@ class HistoryRun:
         with ThreadPoolExecutor(len(tasks)) as pool:
             running = [pool.submit(self._until_stop, task) for task in tasks]
             end = time.monotonic() + self._seconds
-            while not (time.monotonic() > end and self._is_enough()) and not self._stop.wait(0.02):
-                pass
+            while not self._stop.wait(0.02):
+                if (late := time.monotonic() - end) > 0 and self._is_enough(late):
+                    break
             self._stop.set()
         for each in running:
             each.result()
 
-    def _is_enough(self) -> bool:
-        return all(self.injected[fault.name] >= self._times for fault in self._faults)
+    def _is_enough(self, late: float) -> bool:
+        injected = all(self.injected[fault.name] >= self._times for fault in self._faults)
+        return injected and (late > PATIENCE or not self.recorder.missing())
 
     def _until_stop(self, task: Callable[[], None]) -> None:
         """Run a task that ends at the stop. If it fails, all stop."""
@@ -143,10 +153,11 @@ class HistoryRun:
         while True:
             events, reads = len(self._auditor.events), len(self.recorder.history)
             for item in list(self.recorder.items.values()):
-                until_clear(partial(self._auditor.find, item))
+                if item.collection != SINGLETON:
+                    until_clear(partial(self._auditor.find, item))
                 if item.id:
                     until_clear(partial(self._auditor.read, item))
-            listed = self._list_all()
+            listed = Counter({SINGLETON: 1}) + Counter(name for each in ITEMS for name in self._list_all(each))
             self._follow_to_the_end()
             if len(self._auditor.events) == events:
                 return self._compare(self.recorder.history[reads:], listed)
@@ -159,12 +170,11 @@ class HistoryRun:
                 before = len(client.events)
                 until_clear(client.follow)
 
-    def _list_all(self) -> Counter[str]:
-        names: Counter[str] = Counter()
-        path = "/products?limit=100"
+    def _list_all(self, collection: str) -> list[str]:
+        names, path = list[str](), f"/{collection}?limit=100"
         while path:
-            page, path = until_clear(partial(self._auditor.page, path))
-            names.update(page)
+            page, path = until_clear(partial(self._auditor.page, collection, path))
+            names += page
         return names
 
     def _compare(self, reads: Sequence[Operation], listed: Counter[str]) -> list[str]:
@@ -216,7 +226,7 @@ class Deliverers:
         self._environ = {
             "PATH": os.environ["PATH"],
             "DATABASE_URL": database_url,
-            "FLASK_APP": "tests.shop",
+            "FLASK_APP": SHOP,
             **SETTINGS,
         }
         self._running = [self._start() for _ in range(DELIVERERS)]
@@ -247,7 +257,10 @@ def require_deliveries(run: HistoryRun, receiver: Receiver) -> None:
     for name in ("healthy", "flaky"):
         inbox, first = receiver.inboxes[name], dict[str, dict[str, Any]]()
         with receiver.changed:
-            receiver.changed.wait_for(lambda inbox=inbox: len(set(inbox.ids)) >= len(run.events), PATIENCE)
+            before = -1
+            while before < (now := len(set(inbox.ids))) < len(run.events):  # as long as more arrive
+                before = now
+                receiver.changed.wait_for(lambda inbox=inbox, now=now: len(set(inbox.ids)) > now, PATIENCE)
         for id, event in zip(inbox.ids, inbox.events, strict=True):
             first.setdefault(id, event)  # it may arrive again
         arrived = run.recorder.events([*first.values()])
@@ -289,10 +302,11 @@ def faults_of(cluster: Cluster, deliverers: Deliverers) -> list[Fault]:
 def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int = 0) -> HistoryRun:
     """A run with its own service, of so many seconds and each fault so often at least."""
     settings = {**SECURED, **SETTINGS, "WEBHOOK_WORKER": "inside"}  # the web workers deliver, too
-    with Receiver() as receiver, running(store, instances=instances, **settings) as cluster:
+    app = f"{SHOP}:create_app()"
+    with Receiver() as receiver, running(store, instances=instances, app=app, **settings) as cluster:
         credentials = cluster.credentials()
         for name, inbox in receiver.inboxes.items():
-            webhook = {"url": f"{receiver.base}/{name}", "types": ["product.*"]}
+            webhook = {"url": f"{receiver.base}/{name}", "types": TYPES}
             inbox.secret = cluster.post("/api/v1/webhooks", webhook, credentials).json()["secret"]
         deliverers = Deliverers(cluster.database_url)
         try:

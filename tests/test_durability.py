@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from restkeeper.config import Config
+from restkeeper.storage.sqlite.connection import SqliteConnection
 from tests.live import Gunicorn
 from tests.shop import create_app
 from tests.waiting import SECONDS, until
@@ -27,8 +28,9 @@ def test_every_connection_is_as_durable_as_configured(
     connect = sqlite3.connect
 
     def watched(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        opened.append(connect(*arguments, **options))
-        return opened[-1]
+        made = connect(*arguments, **options)
+        opened.extend([made] * isinstance(made, SqliteConnection))  # not the one that creates the file
+        return made
 
     monkeypatch.setattr("sqlite3.connect", watched)
     client = create_app(Config.from_env({"DATABASE_URL": f"sqlite:///{tmp_path}/a.db", **settings})).test_client()

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from restkeeper.config import Config
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sql import MIGRATIONS
 from tests.layouts.sample import BOOK, FOLDER, REPEATED, Kept, load, recorded
+from tests.things import THINGS, close_all, open_store
 
 pytestmark = [pytest.mark.sqlite, pytest.mark.needs("keys", "events", "webhooks", "idempotency", "ownership")]
 
@@ -70,3 +73,28 @@ def test_the_store_goes_on(kept: Kept, answers: dict[str, Any]) -> None:
     kept.clock.now += RETRIES[0]
     failed, last = answers["/api/v1/events"][3], answers["/api/v1/events"][-1]
     assert set(kept.deliver()) == {event["id"] for event in (failed, last, found[0], *found[2:])}
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("ALTER TABLE items DROP COLUMN _position; UPDATE store SET migration = 1", "of an earlier layout, .*: export"),
+        (
+            "ALTER TABLE items DROP COLUMN _position; ALTER TABLE store DROP moved_to",
+            "of an earlier layout, .*: export",
+        ),
+        ("DROP TABLE items; CREATE TABLE items (id integer)", "the tables of another program"),
+        ("DROP TABLE items, store; CREATE TABLE store (address text)", "the tables of another program"),
+    ],
+)
+def test_another_layout_is_refused_on_postgresql(url: str, statements: str, message: str) -> None:
+    """One line says what the database has, and what to do; nothing is changed. For SQLite see test_opening.py."""
+    open_store(url, [THINGS])
+    close_all()
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute(statements.encode())
+        query = "SELECT relname, (SELECT count(*) FROM pg_attribute WHERE attrelid = pg_class.oid) FROM pg_class"
+        before = database.execute(f"{query} ORDER BY 1").fetchall()
+        with pytest.raises(StoreUnavailable, match=f"^the database has .*{message}"):
+            open_store(url, [THINGS])
+        assert database.execute(f"{query} ORDER BY 1").fetchall() == before

@@ -9,7 +9,7 @@ this one, too. Old and new programs can then use it at the same time.
 import re
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -34,6 +34,8 @@ from restkeeper.storage.interface import (
 Row = tuple[Any, ...]
 
 MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
+
+_EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # columns of items in every layout
 
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -218,6 +220,15 @@ def require_known(migration: int, oldest: int, known: int, name: str = "the stor
         raise StoreUnavailable(
             f"{name} is of a newer program (migration {migration} of {known}): use one that has migration {oldest}"
         )
+
+
+def require_layout(columns: Container[str], name: str) -> None:
+    """Raises StoreUnavailable unless a table of items with these columns has a layout that the migrations continue."""
+    if not all(column in columns for column in _EVER):
+        raise StoreUnavailable(f"{name} has the tables of another program: choose another place for the store")
+    if POSITION not in columns:
+        remedy = "export its items with the program that wrote it, and import them into a new one"
+        raise StoreUnavailable(f"{name} has a store of an earlier layout, which this program cannot migrate: {remedy}")
 
 
 def require_usable(database: Database, known: int, *, complete: bool = False) -> None:

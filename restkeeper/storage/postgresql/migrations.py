@@ -26,7 +26,15 @@ from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, not_unique, of_other_revision, oldest_of, require_usable
+from restkeeper.storage.sql import (
+    MIGRATIONS,
+    literal,
+    not_unique,
+    of_other_revision,
+    oldest_of,
+    require_layout,
+    require_usable,
+)
 
 TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
 
@@ -56,6 +64,8 @@ _COUNTERS = "SELECT count(*) FROM counters WHERE collection = %s"
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 
 _TABLES = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL"
+
+_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('items') AND attnum > 0"
 
 _INDEXES = """\
 SELECT
@@ -193,8 +203,10 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
     """Run the migrations that are missing, register the schemas, and if `indexed` build the indexes.
 
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
-    StoreUnavailable as `require_usable`, `register` and `migrate_alone`.
+    StoreUnavailable as `require_layout`, `require_usable`, `register` and `migrate_alone`.
     """
+    if (columns := session.fetch(_COLUMNS)) or not is_empty(session):
+        require_layout([name for (name,) in columns], "the database")
     if _migration_of(session) < len(MIGRATIONS):
         with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
             migrate_alone(session, collections, clock)

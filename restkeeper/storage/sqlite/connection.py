@@ -30,6 +30,7 @@ from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.sql import Dialect, Row, event_columns
 from restkeeper.storage.sqlite.queries import AS_BYTES, COLUMNS, SqliteColumn, fold, is_found
 
+APPLICATION_ID = int.from_bytes(b"RstK")  # of our files, in their header
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
@@ -63,6 +64,7 @@ DIALECT = Dialect(
     boolean="INTEGER",
     number="INTEGER PRIMARY KEY AUTOINCREMENT",
     strict="STRICT",
+    application_id=str(APPLICATION_ID),
     new_epoch=NEW_EPOCH,
     is_unnumbered="0",
     store="store, pragma_schema_version",

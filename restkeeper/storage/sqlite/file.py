@@ -11,6 +11,7 @@ The checks of each call cost the same at any size: the file's identity, its size
 
 import fcntl
 import os
+import shutil
 import sqlite3
 import tempfile
 import threading
@@ -19,9 +20,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from restkeeper.storage.errors import StoreBusy, StoreGone, StoreUnavailable
-from restkeeper.storage.sqlite.connection import is_full
+from restkeeper.storage.sql import require_layout
+from restkeeper.storage.sqlite.connection import APPLICATION_ID, is_full
 
 SHARE_SECONDS = 5.0  # for which the opening of a store waits for one of these
 LOCK_RETRY_SECONDS = 0.01
@@ -41,13 +44,19 @@ _open: dict[tuple[int, int], list[int]] = {}  # by device and inode: the descrip
 
 
 class LockFile:
-    """The lock file of the store at `path`, open and not locked yet. Raises StoreUnavailable."""
+    """The lock file of the store at `path`, open and not locked yet.
+
+    Raises StoreUnavailable, also for the file of another program.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._is_waiting = False
         require_regular(path)
         try:
+            if size_of(path):
+                with closing(StoreFile(path)) as file:
+                    file.require_ours()
             self._descriptor = _open_lock(os.path.realpath(path))
         except OSError as error:
             raise StoreUnavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
@@ -228,6 +237,31 @@ class StoreFile:
         size = 65536 if size == 1 else size
         return size if 512 <= size and not size & (size - 1) else 0
 
+    def require_ours(self) -> None:
+        """Raises StoreUnavailable for a file of another program. It changes nothing, and nothing beside the file.
+
+        The files of our first layout have no number of ours; nor has an empty database.
+        """
+        header = self._header()
+        if header[:16] != MAGIC or (number := int.from_bytes(header[68:72])) == APPLICATION_ID:
+            return
+        if number:
+            raise StoreUnavailable(
+                f"{self._path} is a file of another program (application_id {number}): name another one"
+            )
+        try:
+            has_tables, columns = _layout_of(self._path, "&immutable=1")  # without its log
+            if not has_tables and log_size(self._path):  # all that there is
+                with tempfile.TemporaryDirectory() as folder:
+                    copy = Path(folder, "store")
+                    copy.write_bytes(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0))
+                    shutil.copyfile(f"{os.path.realpath(self._path)}-wal", f"{copy}-wal")
+                    has_tables, columns = _layout_of(str(copy))
+        except sqlite3.Error:  # it is damaged, which is found, too, by whoever opens it
+            return
+        if has_tables:
+            require_layout(columns, self._path)
+
     def require_own_log(self) -> None:
         """Raises StoreUnavailable if the file `-wal` belongs to another file: it would damage this one.
 
@@ -296,9 +330,28 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
     return "" if found == "ok" else " ".join(str(found).split())
 
 
+def _layout_of(path: str, option: str = "") -> tuple[bool, list[str]]:
+    """Whether a file has any table, and the columns of that of items."""
+    with closing(sqlite3.connect(f"file://{quote(os.path.realpath(path))}?mode=ro{option}", uri=True)) as connection:
+        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None, columns_of(connection)
+
+
+def columns_of(connection: sqlite3.Connection) -> list[str]:
+    """The columns of the table of items, if there is one."""
+    return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('items')")]
+
+
 def create_private(path: str) -> None:
     """Create an empty file that only its owner can read; SQLite copies its mode. Raises OSError."""
     os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def create_store(path: str) -> None:
+    """Create a file without tables, as `create_private`. It has our number before it has a log."""
+    create_private(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")  # nothing is stored yet
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def can_grow(path: str) -> bool:

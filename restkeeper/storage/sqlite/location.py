@@ -16,10 +16,11 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Copy, Options, Restored, Table
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sql import MIGRATIONS, Row, require_known
+from restkeeper.storage.sql import MIGRATIONS, Row, require_known, require_layout
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema, translated
 from restkeeper.storage.sqlite.file import (
     LockFile,
+    columns_of,
     create_private,
     damage_of,
     give_to_owner_of,
@@ -220,6 +221,7 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
                 raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
+            require_layout(columns_of(connection), str(backup))
             (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
             require_known(version, oldest, len(MIGRATIONS), str(backup))
             if damage := damage_of(connection):

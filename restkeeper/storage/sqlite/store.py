@@ -36,6 +36,7 @@ from restkeeper.storage.sqlite.file import (
     StoreFile,
     can_grow,
     create_private,
+    create_store,
     forget_identity,
     opened_file,
     require_backup,
@@ -139,7 +140,7 @@ class SqliteStore(Store):
                 made.callback(file.close)
             if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
-                    create_private(self._path)
+                    create_store(self._path)
             connect, connection = self._first_connection(alone)
             made.enter_context(closing(connection))
             migrate(connection, list(self._collections.values()), indexed=indexed)

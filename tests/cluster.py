@@ -14,6 +14,7 @@ from typing import Any
 from tests.live import Gunicorn, HttpResponse
 from tests.ports import free_ports, is_free
 from tests.postgresql_server import URL, Databases, PostgresServer
+from tests.processes import supervise
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, until
 
@@ -115,6 +116,7 @@ def running(store: str, *, instances: int = 0, workers: int = WORKERS, **setting
     On SQLite it is one instance; on PostgreSQL three, unless said otherwise, with a Redis. TEST_DATABASE_URL names
     another PostgreSQL, TEST_REDIS_URL another Redis.
     """
+    supervise()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = None

@@ -22,7 +22,8 @@ from tests import stores
 from tests.browser import browser, tab  # noqa: F401 - fixtures
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases, shared_server
-from tests.postgresql_stores import PostgresStores, run_folder
+from tests.postgresql_stores import PostgresStores, run
+from tests.processes import supervise
 from tests.redis_server import Redis, RedisServer, empty_redis
 from tests.shop import CLOSE, closed_features, create_app
 
@@ -44,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    supervise(*([os.getppid()] if hasattr(config, "workerinput") else []))
     if name := config.getoption("--close"):
         os.environ[CLOSE] = name
     config.pluginmanager.register(Passed(config))
@@ -175,7 +177,7 @@ def restored_log() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def databases(pytestconfig: pytest.Config) -> Databases:
     """The PostgreSQL of this run, which the first test that uses it starts."""
-    return shared_server(run_folder(pytestconfig))
+    return shared_server(*run(pytestconfig))
 
 
 @pytest.fixture

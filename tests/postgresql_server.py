@@ -12,10 +12,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,8 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from tests import postgresql_supervisor
 from tests.ports import free_ports
-from tests.postgresql_supervisor import postmaster, processes, send
-from tests.processes import state
+from tests.processes import in_folder, new_folder, owned_by, send, state
 from tests.waiting import SECONDS, until
 
 URL = "TEST_DATABASE_URL"  # the environment variable with the URL of another server to test on
@@ -59,6 +55,7 @@ NOT_DURABLE = {
     "max_wal_senders": "0",
     "wal_level": "minimal",
 }
+FILE_COPY = "TEMPLATE template0 STRATEGY file_copy"  # 10 ms, a third of what others take
 # Ends all connections of clients but this one.
 CUT = """\
 SELECT pg_terminate_backend(pid, 5000)
@@ -69,13 +66,11 @@ WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
 class Databases:
     """The databases of the tests on a server, whose `administration` is the URL of an existing database.
 
-    A URL of a database is a value for DATABASE_URL.
+    A URL of a database is a value for DATABASE_URL. Each is created with these `options`.
     """
 
-    CREATE = "CREATE DATABASE {}"
-
-    def __init__(self, administration: str) -> None:
-        self.administration = administration
+    def __init__(self, administration: str, options: str = "") -> None:
+        self.administration, self._options = administration, options
 
     def url(self, database: str) -> str:
         """The URL of a database."""
@@ -84,7 +79,7 @@ class Databases:
     def create_database(self) -> str:
         """Create an empty database with a new name. Returns its URL."""
         name = f"test_{uuid4().hex[:16]}"
-        self.execute(sql.SQL(self.CREATE).format(sql.Identifier(name)))
+        self.execute(sql.SQL(f"CREATE DATABASE {{}} {self._options}").format(sql.Identifier(name)))
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
@@ -114,25 +109,18 @@ class PostgresServer(Databases):
     """A PostgreSQL server. `start` and `stop` leave its data and its address as they are.
 
     It is fast and not `durable`: its data survive the end of its processes, but not a loss of power. With `tcp` it
-    listens on a port of 127.0.0.1 too, in front of which a proxy can stand. The server in a `folder` is running
-    already; it is shared with the process that started it.
+    listens on a port of 127.0.0.1 too, in front of which a proxy can stand.
     """
 
-    CREATE = "CREATE DATABASE {} TEMPLATE template0 STRATEGY file_copy"  # 10 ms, a third of what others take
-
-    def __init__(self, *, durable: bool = False, tcp: bool = False, folder: Path | None = None) -> None:
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="postgresql-"))  # pytest's names are too long for a socket
+    def __init__(self, *, durable: bool = False, tcp: bool = False) -> None:
+        self.folder = new_folder()
         self.log = self.folder / "log"
         self.data = self.folder / "data"
-        self._users = os.open(self.folder / "users", os.O_CREAT | os.O_WRONLY if folder is None else os.O_WRONLY)
-        fcntl.flock(self._users, fcntl.LOCK_SH | fcntl.LOCK_NB)
         (self.port,) = free_ports(1) if tcp else (5432,)
         host = f"{OWNER}@127.0.0.1:{self.port}/postgres" if tcp else f"{OWNER}@/postgres?host={self.folder}"
-        super().__init__(f"postgresql://{host}")
+        super().__init__(f"postgresql://{host}", FILE_COPY)
         self.programs = programs(self.folder)
-        if folder is None:
-            supervise(self.folder)
-            self._initialize(SETTINGS | ({} if durable else NOT_DURABLE) | self._address(tcp))
+        self._initialize(SETTINGS | ({} if durable else NOT_DURABLE) | self._address(tcp))
 
     def _address(self, tcp: bool) -> dict[str, str]:
         listen = "127.0.0.1" if tcp else ""
@@ -174,8 +162,8 @@ class PostgresServer(Databases):
 
     def kill(self) -> None:
         """Kill its first process with SIGKILL; the others end because of it."""
-        os.kill(postmaster(self.data), signal.SIGKILL)
-        until(lambda: not processes(self.data))
+        send(signal.SIGKILL, self._first_process())
+        until(lambda: not in_folder(self.data))
         for lock in (self.data / "postmaster.pid", self.folder / f".s.PGSQL.{self.port}.lock"):
             lock.unlink()  # while nobody reaps its zombie, a new server would take that for a running one
 
@@ -201,15 +189,15 @@ class PostgresServer(Databases):
         """Stop all of its processes with SIGSTOP: connections stay open, and nothing responds."""
 
         def are_stopped() -> bool:
-            found = processes(self.data)  # one more may have started
-            send(signal.SIGSTOP, found)
+            found = in_folder(self.data)  # one more may have started
+            send(signal.SIGSTOP, *found)
             return all(state(pid) == "T" for pid in found)
 
         until(are_stopped)
 
     def resume(self) -> None:
         """Continue all of its processes."""
-        send(signal.SIGCONT, processes(self.data))
+        send(signal.SIGCONT, *in_folder(self.data))
 
     def cut_connections(self) -> None:
         """Close the connections of all clients."""
@@ -223,14 +211,15 @@ class PostgresServer(Databases):
         self.close()
 
     def close(self) -> None:
-        """End the use of it. It ends when nobody uses it any more."""
-        os.close(self._users)
+        """End it, whatever it does, and delete its folder."""
+        self.resume()
+        with suppress(FileNotFoundError):  # it does not run
+            send(signal.SIGQUIT, self._first_process())
+        until(lambda: not in_folder(self.data))
+        shutil.rmtree(self.folder)
 
-
-def supervise(folder: Path) -> None:
-    """Start the process that ends the server in a folder when it has no users any more."""
-    command = [sys.executable, "-I", "-S", postgresql_supervisor.__file__, str(folder)]
-    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, check=True)
+    def _first_process(self) -> int:
+        return int((self.data / "postmaster.pid").read_text().split()[0])
 
 
 def programs(folder: Path) -> Path:
@@ -260,22 +249,19 @@ def make_locale(folder: Path) -> None:
         raise RuntimeError("localedef (of the C library, glibc) did not compile the tests' locale")
 
 
-def shared_server(folder: Path) -> Databases:
-    """The server of a run of the tests, which the first process that asks starts. `folder` is the run's own.
+def shared_server(folder: Path, owner: int) -> Databases:
+    """The server of a run of the tests, which the first process that asks starts, and which ends with its `owner`.
 
-    If TEST_DATABASE_URL is set, the server that it names.
+    `folder` is the run's own. If TEST_DATABASE_URL is set, the server that it names.
     """
     if url := os.environ.get(URL):
         return Databases(url)
     place = folder / "postgresql"
     with (folder / "postgresql.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if place.exists():
-            try:
-                return PostgresServer(folder=Path(place.read_text()))
-            except (FileNotFoundError, BlockingIOError):  # its users have ended, and so has it
-                place.unlink()
-        server = PostgresServer()
-        server.start()
-        place.write_text(str(server.folder))
-        return server
+        if not place.exists():
+            with owned_by(owner):
+                server = PostgresServer()
+                server.start()
+            place.write_text(server.administration)
+        return Databases(place.read_text(), FILE_COPY)

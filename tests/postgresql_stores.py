@@ -5,6 +5,7 @@ each use of a file. It is the test's, or the fixture's, that asked for it first,
 it as it was when it was new.
 """
 
+import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -36,7 +37,7 @@ class PostgresStores:
 
     @cached_property
     def _databases(self) -> Databases:
-        return shared_server(run_folder(self._config))
+        return shared_server(*run(self._config))
 
     @cached_property
     def _reused(self) -> Reused:
@@ -123,7 +124,7 @@ class PostgresStores:
             return (yield)
 
 
-def run_folder(config: pytest.Config) -> Path:
-    """The temporary folder of a run of the tests, which all of its processes have."""
+def run(config: pytest.Config) -> tuple[Path, int]:
+    """The temporary folder of a run of the tests, which all of its processes have, and the first of these."""
     own: Path = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # the fixture's, for a plugin
-    return own.parent if hasattr(config, "workerinput") else own
+    return (own.parent, os.getppid()) if hasattr(config, "workerinput") else (own, os.getpid())

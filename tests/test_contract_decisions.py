@@ -1,6 +1,5 @@
 """The table of decisions of the contract check, each row in both directions; windows, causes and texts."""
 
-import copy
 import json
 from datetime import date
 from typing import Any
@@ -463,10 +462,4 @@ def test_references_to_itself_end_and_to_nothing_are_errors() -> None:
 def test_the_facts_grow_with_the_document() -> None:
     """A schema is read once for each use: of the document of this service there are less than 8 facts for a line."""
     lines = (ROOT / "contract" / "v1.json").read_text().splitlines()
-    before = json.loads("".join(lines))
-    assert len(Facts(before).facts) < 8 * len(lines)
-    after = copy.deepcopy(before)
-    for schema in after["components"]["schemas"].values():
-        for name in [*schema.get("properties", {})][:3]:
-            schema["properties"][name] = {"type": "boolean"}
-    assert len(found(before, after)) > 20
+    assert len(Facts(json.loads("".join(lines))).facts) < 8 * len(lines)

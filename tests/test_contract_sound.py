@@ -82,7 +82,7 @@ def changed(random: Random, whole: Json) -> Json:
     return whole
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_nothing_that_breaks_is_missed(seed: int) -> None:
     """What was valid in a request still is; what is valid in a response was before. New fields are compatible."""
     random, calm = Random(seed), 0  # noqa: S311 - no secret

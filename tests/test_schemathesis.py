@@ -12,19 +12,19 @@ from tests.callers import ADMIN_KEY
 from tests.live import ROOT, Gunicorn
 
 TOKEN = "a-token-for-who-scrapes-me"  # noqa: S105
-EXAMPLES = 15  # of each operation and mode while fuzzing; the coverage phase makes some 5,000 requests besides
+EXAMPLES = 5  # of each operation and mode while fuzzing; the coverage phase makes some hundred requests of each besides
+USERS = "^/users"  # without their list, whose many parameters take most of the time: the matrix has it
 
 
-@pytest.mark.timeout(300)  # seconds: each limit in the document is tested on both sides
 @pytest.mark.parametrize(
     ("app", "paths", "auth"),
     [
-        pytest.param("shop", "^/users", "open", id="users"),
+        pytest.param("shop", USERS, "open", id="users"),
         pytest.param("shop.reports", "^/reports/(stock|counts|raw)", "required", id="own", marks=pytest.mark.matrix),
         pytest.param("shop.shapes", "^/(settings|company)", "required", id="shapes", marks=pytest.mark.matrix),
         pytest.param("shop.tags", "^/(tags|notes)(/.id.)?$", "required", id="client", marks=pytest.mark.matrix),
         pytest.param("shop.posts", "^/posts(/.id.(/copy)?)?$", "open", id="integer", marks=pytest.mark.matrix),
-        pytest.param("shop", "^/(?!api/v1/|users)", "open", id="current", marks=pytest.mark.matrix),
+        pytest.param("shop", "^/(?!api/v1/)", "open", id="current", marks=pytest.mark.matrix),
         pytest.param("shop", "^/api/v1/", "required", id="v1", marks=pytest.mark.matrix),
     ],
 )
@@ -44,6 +44,7 @@ def test_responses_match_the_document(tmp_path: Path, app: str, paths: str, auth
             [
                 *(sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run"),
                 *(f"{server.base}/openapi.json", "--include-path-regex", paths),
+                *(("--exclude-operation-id", "list_users") if paths == USERS else ()),
                 *(() if app == "shop" else ("--phases", "coverage,fuzzing")),  # the others need links
                 *("--seed", seed, "--max-examples", str(EXAMPLES), "--no-color"),
             ],

@@ -153,8 +153,8 @@ class _Comparison:
         keys.sort(key=lambda key: (key.component or key.holder, key))
         parts = {key.whole for key in keys if key.row in PRESENCE}
         for key in keys:
-            above = {*key.above()} - ({key.whole} if key.row in PRESENCE else set())
-            if not parts & above:
+            own = key.whole if key.row in PRESENCE else None
+            if not any(each in parts and each != own for each in key.above()):
                 for change in self._of(key, was.get(key), now.get(key)):
                     yield change, ", ".join(filter(None, (key.holder, key.part)))
 

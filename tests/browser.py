@@ -11,9 +11,9 @@ import pytest
 import websocket
 
 from tests.live import Gunicorn
+from tests.waiting import SECONDS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-WAIT_SECONDS = 60.0
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0", "about:blank"),
@@ -31,7 +31,7 @@ class Tab:
 
     def __init__(self, address: str) -> None:
         self.events: list[dict[str, Any]] = []
-        self._socket = websocket.create_connection(address, timeout=WAIT_SECONDS, suppress_origin=True)
+        self._socket = websocket.create_connection(address, timeout=SECONDS, suppress_origin=True)
         self._session: dict[str, str] = {}
         self._calls = 0
         self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -124,8 +124,8 @@ def tab(browser: str) -> Iterator[Tab]:
 
 PHONE, DESKTOP = 360, 1200  # widths of a window
 
-# Resolves with true when an expression is true, or after half a minute with what the page shows.
-TRUE = """new Promise(done => {{ const end = Date.now() + 30_000, look = () =>
+# Resolves with true when an expression is true, or too late with what the page shows.
+TRUE = """new Promise(done => {{ const end = Date.now() + {1}, look = () =>
   ({0}) ? done(true) : Date.now() > end ? done(document.body.innerText) : setTimeout(look, 20); look(); }})"""
 
 
@@ -147,7 +147,7 @@ class Page:
         self.see("h1", title)
 
     def until(self, condition: str) -> None:
-        assert self.tab.run(TRUE.format(condition)) is True, condition
+        assert self.tab.run(TRUE.format(condition, int(1000 * SECONDS))) is True, condition
 
     def see(self, selector: str, *texts: str) -> None:
         """Wait until the elements for a selector contain these texts."""

@@ -67,7 +67,7 @@ class Cluster:
     def credentials(self) -> dict[str, str]:
         """The header of a new key that may do everything, of a service with the settings SECURED."""
         sent = {"name": "test", "scopes": ["admin"]}
-        made = self.request("POST", "/api/v1/keys", sent, {"X-API-Key": SECURED["ADMIN_KEY"]}, timeout=60)
+        made = self.request("POST", "/api/v1/keys", sent, {"X-API-Key": SECURED["ADMIN_KEY"]})
         return {"X-API-Key": made.json()["secret"]}
 
     def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = SECONDS) -> HttpResponse:

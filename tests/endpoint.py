@@ -13,8 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.waiting import SECONDS
+
 PAUSE = 0.02  # seconds between two bytes
-JOIN_SECONDS = 30.0
 
 
 class Endpoint:
@@ -129,12 +130,12 @@ def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Endpo
         finally:
             endpoint.stopped.set()
             listening.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
-            accepting.join(JOIN_SECONDS)
+            accepting.join(SECONDS)
             for sock in list(open_):
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             for thread in threads:
-                thread.join(JOIN_SECONDS)
+                thread.join(SECONDS)
             assert not any(thread.is_alive() for thread in [accepting, *threads]), (
                 "the script of a connection does not end"
             )

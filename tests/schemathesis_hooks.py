@@ -13,6 +13,7 @@ from schemathesis.generation.meta import TestPhase
 from restkeeper.config import Config
 from restkeeper.features.events import LONGEST
 from restkeeper.web.queries import MAX_VALUES
+from tests.waiting import SECONDS
 
 _keys = count()
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
@@ -60,8 +61,9 @@ def _remove_duplicates(query: dict[str, Any]) -> None:
 def _delivery(base: str) -> dict[str, Any]:
     """The path parameters of an existing delivery."""
     place, headers = f"{base.rstrip('/')}/api/v1/webhooks", {"X-API-Key": os.environ["ADMIN_KEY"]}
-    webhook = requests.post(place, json={"url": "https://example.org/hook"}, headers=headers, timeout=10).json()["id"]
-    queued = requests.post(f"{place}/{webhook}/ping", headers=headers, timeout=10).json()
+    sent = {"url": "https://example.org/hook"}
+    webhook = requests.post(place, json=sent, headers=headers, timeout=SECONDS).json()["id"]
+    queued = requests.post(f"{place}/{webhook}/ping", headers=headers, timeout=SECONDS).json()
     return {"id": webhook, "delivery": queued["id"]}
 
 

@@ -64,7 +64,7 @@ def test_a_key_that_is_put_again_counts_once() -> None:
 def test_threads_respect_the_limit() -> None:
     """After many concurrent puts the cache is full and within the limit."""
     cache: Cache[int, str] = Cache(CAPACITY)
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=SECONDS)
 
     def put_values(number: int) -> None:
         together.wait(SECONDS)

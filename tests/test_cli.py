@@ -21,7 +21,7 @@ from restkeeper.storage.interface import Event, Record, StoredResponse
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
-from tests.waiting import join
+from tests.waiting import SECONDS, join
 
 Run = Callable[..., Result]
 
@@ -230,7 +230,7 @@ def test_backup_while_writing(app: Application, run: Run, tmp_path: Path) -> Non
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert enough.wait(30)
+    assert enough.wait(SECONDS)
     result = run("backup", tmp_path / "b.db")
     done.set()
     join(writer)

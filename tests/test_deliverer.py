@@ -25,7 +25,7 @@ from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.storage.interface import Event
 from restkeeper.web.application import Application
 from tests.clock import SetClock
-from tests.waiting import join, until
+from tests.waiting import SECONDS, join, until
 
 pytestmark = pytest.mark.needs("webhooks")
 
@@ -302,7 +302,7 @@ def test_one_endpoint_does_not_delay_another(shop: Shop) -> None:
     release = threading.Event()
 
     def hang(content: dict[str, Any]) -> DeliveryResult:
-        release.wait(60)
+        release.wait(SECONDS)
         return BROKEN
 
     shop.endpoints.responses["https://hanging.example/"] = hang

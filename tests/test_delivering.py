@@ -12,8 +12,7 @@ from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.receiver import Receiver
 from tests.shop import BOUNDS
-
-SECONDS = 30.0
+from tests.waiting import SECONDS
 
 
 def worker_command() -> list[str]:

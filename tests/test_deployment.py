@@ -17,7 +17,7 @@ import yaml
 from restkeeper.config import Config
 from tests.live import ROOT, Gunicorn
 from tests.proxy import CADDY, DEPLOY, NAME
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 BIN = Path(sys.executable).parent
 CONTAINERFILE = DEPLOY / "Containerfile"
@@ -27,7 +27,7 @@ PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text().
 
 
 def run(*command: str | Path, **environ: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 def stages() -> list[list[tuple[str, str]]]:

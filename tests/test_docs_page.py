@@ -4,13 +4,8 @@ import json
 from itertools import product
 from pathlib import Path
 
-import pytest
-
 from tests.browser import Tab
 from tests.live import Gunicorn
-
-pytestmark = pytest.mark.timeout(180)  # a busy machine renders slowly
-
 
 LIST = "#operations-products-list_products"
 CALLS = """JSON.stringify([...document.querySelectorAll(".opblock-summary")].map(each => [

@@ -74,7 +74,7 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=SECONDS,
         check=False,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

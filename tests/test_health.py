@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from restkeeper.storage.errors import StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite.file import LockFile
 from tests.test_restore import crash, ids, insert, opened, restore
+from tests.waiting import SECONDS
 
 
 @pytest.fixture
@@ -103,8 +105,9 @@ def test_a_store_is_checked_only_after_a_crash(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.sqlite
-def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path) -> None:
+def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first process after a crash finds the damage; all processes are unready, also after a restart."""
+    monkeypatch.setattr(file, "find_damage", partial(file.find_damage, seconds=SECONDS))
     store = opened(tmp_path)
     for number in range(300):
         insert(store, f"{number:03}")

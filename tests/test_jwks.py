@@ -32,6 +32,7 @@ from tests.issuer import (
     key_set,
     token,
 )
+from tests.waiting import SECONDS
 
 
 @pytest.fixture
@@ -318,7 +319,7 @@ class Gate(Issuer):
     def __call__(self, url: str) -> bytes:
         body = super().__call__(url)
         self.reached.set()
-        assert self.open.wait(30)
+        assert self.open.wait(SECONDS)
         return body
 
 
@@ -332,7 +333,7 @@ def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None
     issuer.reached.clear()
     with ThreadPoolExecutor(8) as pool:
         verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
-        assert issuer.reached.wait(30)
+        assert issuer.reached.wait(SECONDS)
         issuer.open.set()
         assert all(each.result(30) for each in verified)
     assert issuer.requests == 2
@@ -347,7 +348,7 @@ def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: SetClock, monkeypat
     clock.now += 100
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(is_valid, tokens, OLD)
-        assert issuer.reached.wait(30)
+        assert issuer.reached.wait(SECONDS)
         assert is_valid(tokens, OLD)
         clock.now += 100  # it takes so long that the next fetch is due
         assert is_valid(tokens, OLD)
@@ -366,7 +367,7 @@ def test_the_wait_for_a_fetch_is_limited(clock: SetClock, monkeypatch: pytest.Mo
     clock.now += 300
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(is_valid, tokens, OLD)
-        assert issuer.reached.wait(30)
+        assert issuer.reached.wait(SECONDS)
         assert wait_for(tokens, NEW)
         assert not fetching.done()
         issuer.open.set()

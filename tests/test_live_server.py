@@ -149,7 +149,7 @@ def test_it_ends_at_once_with_all_that_it_has(tmp_path: Path) -> None:
             assert Path(folder).exists() and len(of_session(master)) == 2
             begun = time.monotonic()
             server.close()
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < SECONDS / 5
     until(lambda: of_session(master) == [])  # a process still ends when it has closed all
     assert not Path(folder).exists()
     assert f"waits in {folder}" in server.log

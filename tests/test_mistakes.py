@@ -77,7 +77,6 @@ def run(folder: Path, *arguments: str | Path, services: int = 1) -> "subprocess.
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=seconds)
 
 
-@pytest.mark.timeout(SECONDS * len(MISTAKES))
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     """With file, line, name and what is wrong. What the engine did not raise on purpose keeps its traceback."""
     folders = [tmp_path / str(number) for number in range(len(MISTAKES) + 1)]

@@ -21,7 +21,7 @@ from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.shop import RESOURCES, WINDOW, create_app
 from tests.test_delivering import deliver
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 @pytest.mark.needs("keys", "webhooks")
@@ -50,7 +50,7 @@ def test_loading_the_application_creates_no_store(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "flask", "--app", str(ROOT / "app.py"), "reap"]
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     done = subprocess.run(
-        command, cwd=tmp_path, env={"DATABASE_URL": url}, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, env={"DATABASE_URL": url}, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert done.returncode == 1, done.stderr
     assert not stores.exists(url)
@@ -67,7 +67,7 @@ def test_a_worker_that_starts_first_waits_for_the_store(tmp_path: Path) -> None:
     store.close()
     assert worker.stderr.readline().startswith("delivering from ")
     worker.terminate()
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=SECONDS)
     assert worker.returncode == 0
 
 

@@ -25,13 +25,13 @@ from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.pictures import PICTURES
 from tests.receiver import Receiver
+from tests.waiting import SECONDS
 
 README = "README.md"
 EXAMPLE = ROOT / "examples" / "shop"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / README, *sorted((ROOT / "docs").glob("*.md")))}
 ALL = "\n".join(PAGES.values())
 BASE = "http://127.0.0.1:8000"  # of the requests in the pages
-SECONDS = 30.0  # that any wait may take
 
 # The first words of lines in `text` blocks, which are not run here, and the tests that run them.
 RUN_ELSEWHERE = {
@@ -87,7 +87,7 @@ def environ_of(folder: Path) -> dict[str, str]:
 def run_block(script: str, service: Path, environ: dict[str, str], expected: str = "") -> None:
     """Run a shell block; every command must succeed. No response may be a problem, unless the output is as expected."""
     command = ["bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=service, env=environ, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, f"{script}\n{done.stderr}"
     output = done.stdout.replace(environ["BASE"], BASE)
     if expected:  # "…" is anything
@@ -129,7 +129,6 @@ def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.timeout(240)
 def test_the_tutorial_builds_the_example(tmp_path: Path) -> None:
     """Each of its steps works; the example has the same files, and two more. Less than 200 lines are a user's own."""
     built, example = contents(run_steps("tutorial.md", tmp_path)), contents(EXAMPLE)
@@ -233,7 +232,7 @@ def test_the_receiver_of_the_readme_verifies_deliveries(tmp_path: Path) -> None:
         stop = threading.Timer(SECONDS, receiver.kill)  # then its output ends
         stop.start()
         port = int(receiver.stdout.readline())
-        forged = HTTPConnection("127.0.0.1", port, timeout=30)
+        forged = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         signed = {"webhook-id": "evt_1", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,AAAA"}
         forged.request("POST", "/", b"{}", signed)
         with pytest.raises(HTTPException):
@@ -293,7 +292,7 @@ def test_the_development_server_starts(tmp_path: Path) -> None:
     stop = threading.Timer(SECONDS, running.kill)  # then its output ends, and it has no port
     stop.start()
     welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
-    connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=30)
+    connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=SECONDS)
     stop.cancel()
     connection.request("GET", "/products")
     assert connection.getresponse().read() == b"[]"
@@ -305,11 +304,11 @@ def test_the_development_server_starts(tmp_path: Path) -> None:
         connection.request("POST", f"/api/v1/webhooks/{made['id']}/ping")
         connection.getresponse().read()
         with receiver.changed:
-            assert receiver.changed.wait_for(lambda: receiver.inboxes["healthy"].ids, 30), "it does not deliver"
+            assert receiver.changed.wait_for(lambda: receiver.inboxes["healthy"].ids, SECONDS), "it does not deliver"
     connection.close()
     running.terminate()
     running.stdout.close()
-    running.wait(timeout=30)
+    running.wait(timeout=SECONDS)
     first, *_ = (tmp_path / "log.txt").read_text().splitlines()
     assert "path=/products" in first
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
@@ -319,7 +318,13 @@ def test_a_used_port_stops_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         environ = {**os.environ, "HOST": "127.0.0.1", "PORT": str(other.getsockname()[1])}
         done = subprocess.run(
-            [sys.executable, "app.py"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "app.py"],
+            cwd=ROOT,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
         )
     assert done.returncode == 1 and done.stdout == ""
     assert (

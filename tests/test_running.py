@@ -18,7 +18,7 @@ from tests import stores
 from tests.live import Gunicorn, read_all
 from tests.recorder import next_of
 from tests.shop import WINDOW
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
@@ -115,7 +115,7 @@ def test_a_bad_setting_stops_the_start(
 ) -> None:
     """One line names key, value and the allowed values, and nothing is served; gunicorn's own options count, too."""
     failed = Gunicorn(tmp_path, *arguments, workers=1, **settings)
-    assert failed.process.wait(timeout=30) != 0
+    assert failed.process.wait(timeout=SECONDS) != 0
     (line,) = failed.lines()
     assert line.startswith("restkeeper: ") and message in line
 
@@ -137,7 +137,7 @@ WAITERS = 200
 
 
 def waiter(server: Gunicorn, path: str) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     return connection
 
@@ -161,7 +161,7 @@ def test_waiting_readers_do_not_delay_others(tmp_path: Path) -> None:
         assert [server.get("/products").status for _ in range(20)] == [200] * 20
         waiting[0].settimeout(0.5)
         assert _is_silent(waiting[0])
-        waiting[0].settimeout(30)
+        waiting[0].settimeout(SECONDS)
         began = time.monotonic()
         server.post("/products", {"name": "x"})
         bodies = [body_of(connection) for connection in waiting]
@@ -184,11 +184,11 @@ def test_a_stop_ends_all_waits(tmp_path: Path) -> None:
         assert server.get("/healthz").status == 200  # so the worker has read the request before this one
         connection.settimeout(0.5)
         assert _is_silent(connection)
-        connection.settimeout(30)
+        connection.settimeout(SECONDS)
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert body_of(connection) == []
-        server.process.wait(timeout=30)
+        server.process.wait(timeout=SECONDS)
         assert time.monotonic() - began < 20
 
 

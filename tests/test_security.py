@@ -31,7 +31,7 @@ from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.live import ROOT, Gunicorn
 from tests.shop import create_app
-from tests.waiting import until
+from tests.waiting import SECONDS, until
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def token_client(tmp_path: Path) -> FlaskClient:
 def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", **settings}
     command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 def test_a_start_requires_credentials_by_default_and_on_a_network(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import pytest
 
 from tests.soak import soak
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_kills_of_workers_lose_and_repeat_nothing() -> None:
     """Of two workers on one SQLite file, and of two processes that deliver."""

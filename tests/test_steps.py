@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, reject, settings
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from marshmallow import ValidationError, fields
 
@@ -20,6 +20,7 @@ from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.interface import Filter, Op, Query, Record, Sort
 from restkeeper.web import exactjson
 from tests.live import ROOT
+from tests.waiting import ANY_TIME
 
 NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 
@@ -152,7 +153,7 @@ REVISED = [books(revisions) for revisions in [*([[step]] for step in STEPS.value
 any_steps = st.one_of(st.sampled_from(REVISED), chains.map(books))
 
 
-@settings(deadline=None)  # another process can have the processor
+@ANY_TIME
 @given(any_steps, st.data())
 def test_what_an_older_version_writes_it_reads(revised: Books, data: st.DataObject) -> None:
     """A new item, and one that replaces another: whatever the steps, their order and their number in a revision."""
@@ -163,7 +164,7 @@ def test_what_an_older_version_writes_it_reads(revised: Books, data: st.DataObje
     assert shown(older, older.replace(made, second, now=LATER)) == second
 
 
-@settings(deadline=None)
+@ANY_TIME
 @given(any_steps, st.data())
 def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataObject) -> None:
     """A change by one version leaves all fields of the other that it has nothing to do with."""

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.live import ROOT
+from tests.waiting import SECONDS
 
-pytestmark = [pytest.mark.matrix, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.matrix
 
 IN_PROCESS = """
 import config, errors  # the project's own
@@ -43,7 +44,7 @@ class Served(unittest.TestCase):
 
 
 def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 

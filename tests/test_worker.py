@@ -27,7 +27,7 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 class Client:
     def __init__(self, port: int, buffer: int | None = None) -> None:
         self.sock = socket.socket()
-        self.sock.settimeout(10)
+        self.sock.settimeout(SECONDS)
         if buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         self.sock.connect(("127.0.0.1", port))
@@ -468,7 +468,7 @@ def bounds_when(port: int, condition: Callable[[dict[str, int]], bool]) -> dict[
 def test_a_refusal_arrives_before_a_large_body(port: int) -> None:
     """A client that sends everything before it reads always gets its 413: the rest is read and discarded."""
     for _ in range(30):
-        with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
             connection.request("POST", "/refuse", bytes(10 * 2**20))
             assert connection.getresponse().status == 413
 

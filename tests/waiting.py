@@ -1,11 +1,15 @@
-"""Waits in tests, with a time limit."""
+"""Waits in tests, with a time limit: nothing fails by time before ten times what it needs on a quiet machine."""
 
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from threading import Thread
 
-SECONDS = 30.0  # far longer than anything takes
+from hypothesis import HealthCheck, settings
+
+SECONDS = 120.0  # that any wait of a test may take; on a quiet machine the longest ones take some 10
+
+ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a property test
 
 
 def join(*running: Thread | BaseProcess) -> None:

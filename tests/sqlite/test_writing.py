@@ -41,7 +41,7 @@ def test_an_expired_write_leaves_the_queue(store: SqliteStore, monkeypatch: pyte
 
     def long(_: Transaction) -> None:
         begun.set()
-        assert end.wait(10)
+        assert end.wait(SECONDS)
 
     first = threading.Thread(target=store.write, args=(long,))
     first.start()

@@ -16,6 +16,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.queries import value_of
 from tests.store_suite.conftest import KINDS, stores
 from tests.things import SAMPLE, ids, insert, record
+from tests.waiting import ANY_TIME
 
 FOUND = {
     Filter("id", Op.EQ, "b"): "b",
@@ -107,7 +108,7 @@ OPERATORS = {
 }
 
 
-@settings(deadline=None)
+@ANY_TIME
 @given(cents=CENTS, near=st.integers(-3, 3), digits=DIGITS, far=st.booleans())
 def test_decimals_are_compared_exactly(shared: Store, cents: int, near: int, digits: int, far: bool) -> None:
     """A number can have more digits than those of items: each operator has the result of Decimal."""
@@ -262,7 +263,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield open_with(PLAIN, INDEXED)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(ANY_TIME, max_examples=50)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=4), queries=st.lists(st.lists(filters(), max_size=4), max_size=6))
 def test_filters_find_what_python_finds(shop: Store, bodies: list[Any], queries: list[list[Filter]]) -> None:
     """By each operator, at any path, in any groups, with an index and without: also after changes of the items."""

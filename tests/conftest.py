@@ -34,7 +34,7 @@ WITHOUT_A_FEATURE = {"test_changes", "test_items", "test_lists", "test_openapi",
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--close", choices=sorted(FEATURES), help="the tests that do without this feature, which is closed"
+        "--close", metavar="NAMES", help="the tests that do without these features, which are closed: events,keys"
     )
     parser.addoption(
         "--store", choices=["sqlite", "postgresql"], default="sqlite", help="the tests of the service, on this store"
@@ -46,8 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     supervise(*([os.getppid()] if hasattr(config, "workerinput") else []))
-    if name := config.getoption("--close"):
-        os.environ[CLOSE] = name
+    if names := config.getoption("--close"):
+        os.environ[CLOSE] = names.replace(",", " ")
     config.pluginmanager.register(Passed(config))
     if config.getoption("--store") == "postgresql":
         chosen = PostgresStores(config)
@@ -79,9 +79,9 @@ class Passed:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what does not apply to the closed feature, or to the store.
+    """Deselect what does not apply to the closed features, or to the store.
 
-    With a closed feature: the tests that need it, and of the others all but WITHOUT_A_FEATURE and those that name it.
+    With closed features: the tests that need one, and of the others all but WITHOUT_A_FEATURE and those that name one.
     On PostgreSQL: the tests of SQLite's files, and those without a service. The suite of stores has its own ones.
     """
     closed = closed_features()
@@ -114,7 +114,7 @@ def needed_by(item: pytest.Item) -> set[str]:
 
 
 def is_near(item: pytest.Item, closed: set[str]) -> bool:
-    """Whether a test has to pass while these features are closed: a chosen one, or one whose code names a feature."""
+    """Whether a test has to pass while these features are closed: a chosen one, or one whose code names one of them."""
     assert isinstance(item, pytest.Function)
     return item.path.stem in WITHOUT_A_FEATURE or any(name in source_of(item.function) for name in closed)
 

@@ -1,6 +1,6 @@
 """The service for the engine's tests: its own collections, so that those at the top can change freely.
 
-RESTKEEPER_TESTS_CLOSE names the feature that is closed in this run of the tests (`pytest --close`, see conftest.py).
+RESTKEEPER_TESTS_CLOSE names the features that are closed in this run of the tests (`pytest --close`, see conftest.py).
 RESTKEEPER_TESTS_BOUNDS has other values, as JSON, for fields of `Config` that are no settings.
 """
 
@@ -25,7 +25,7 @@ BUILT_ON = {"events": "webhooks", "openapi": "browse"}  # a feature, and those t
 
 
 def closed_features() -> set[str]:
-    """The features that are closed in this run: the named one, and those that depend on it."""
+    """The features that are closed in this run: the named ones, and those that depend on them."""
     closed = set(os.environ.get(CLOSE, "").split())
     return closed | {BUILT_ON[name] for name in closed if name in BUILT_ON}
 

@@ -335,7 +335,7 @@ def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None
         verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
         assert issuer.reached.wait(SECONDS)
         issuer.open.set()
-        assert all(each.result(30) for each in verified)
+        assert all(each.result(SECONDS) for each in verified)
     assert issuer.requests == 2
 
 
@@ -353,7 +353,7 @@ def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: SetClock, monkeypat
         clock.now += 100  # it takes so long that the next fetch is due
         assert is_valid(tokens, OLD)
         issuer.open.set()
-        assert fetching.result(30)
+        assert fetching.result(SECONDS)
     assert issuer.requests == 2
 
 
@@ -371,7 +371,7 @@ def test_the_wait_for_a_fetch_is_limited(clock: SetClock, monkeypatch: pytest.Mo
         assert wait_for(tokens, NEW)
         assert not fetching.done()
         issuer.open.set()
-        assert fetching.result(30)
+        assert fetching.result(SECONDS)
 
 
 # A server

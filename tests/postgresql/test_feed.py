@@ -89,6 +89,19 @@ def test_nothing_is_skipped_or_inverted(outbox: Held) -> None:
         ]
 
 
+@pytest.mark.parametrize(("is_read", "order"), [(False, ["a1", "b1", "a2"]), (True, ["a1", "a2", "b1"])])
+def test_transactions_at_the_same_time_can_be_mixed(outbox: Held, is_read: bool, order: list[str]) -> None:
+    """The events of each are in its order, and all there as soon as one is; those of another can stand between them."""
+    with outbox.transaction() as second:
+        with outbox.transaction() as first:
+            for transaction, item in ((first, "a1"), (second, "b1"), (first, "a2")):
+                transaction.record(event(item))
+                transaction._database.flush()
+        if is_read:
+            assert items_of(outbox) == ["a1", "a2"]
+    assert items_of(outbox) == order
+
+
 def test_an_open_transaction_delays_its_own_events_only(outbox: Held) -> None:
     """The events of others are read meanwhile; its own are read after its commit, after the others."""
     with outbox.transaction() as late:

@@ -52,7 +52,7 @@ CREATE TABLE responses (
 ) {strict};
 CREATE INDEX responses_stored_at ON responses (stored_at);  -- PostgreSQL only
 
--- Every change of an item, in the order of the commits. The newest event is never swept, so that no position is used
+-- Every change of an item, in the order that docs/events.md promises. The newest event is never swept, so that no position is used
 -- twice. `origin` is the epoch of the store that wrote the event: it distinguishes the history of a restored copy from
 -- that of the original. In SQLite, with one writer at a time, no position becomes visible before a lower one. In
 -- PostgreSQL `seq` is drawn while the transaction has the item's row, so that it has the order of the item's versions; but

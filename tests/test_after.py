@@ -22,7 +22,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
     """A client of a service that can neither count nor log, with a header writer that fails."""
     monkeypatch.setattr(metrics.Metrics, "count", fail)
     monkeypatch.setattr(observe, "access_log", lambda form, level: fail)
-    app = create_app(Config(rate_limit="9 per minute"))
+    app = create_app(Config(rate_limit="9 per minute", metrics_token="a-metrics-token-of-enough-characters"))  # noqa: S106
     app.after.append(broken)
     return app.test_client()
 

@@ -20,6 +20,8 @@ from tests.recorder import next_of
 from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
 
+METRICS_TOKEN = "a-token-for-who-scrapes-me"  # noqa: S105 - also of the fixture `server`
+
 
 def test_every_request_has_a_line_in_the_log(server: Gunicorn) -> None:
     """One JSON line for each request: id, caller, method, route, status and time; a valid id of the client is used."""
@@ -53,18 +55,43 @@ def _log_lines(server: Gunicorn, request_id: str) -> list[dict[str, Any]]:
 def test_metrics_count_across_workers(server: Gunicorn) -> None:
     """The numbers are those of all workers, whichever responds; only the right token can read them."""
     assert server.get("/metrics").status == server.get("/metrics", {"Authorization": "Bearer no"}).status == 401
-    sample = r'^restkeeper_request_seconds_count\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
-
-    def counted() -> float:
-        response = server.get("/metrics", {"Authorization": "Bearer a-token-for-who-scrapes-me"})
-        assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-        found = re.search(sample, response.body.decode(), re.M)
-        return float(found[1]) if found else 0
-
-    before = counted()
+    before = counted(server)
     for _ in range(40):
         server.get("/problems/none")
-    assert {counted() for _ in range(8)} == {before + 40}
+    assert {counted(server) for _ in range(8)} == {before + 40}
+
+
+def counted(server: Gunicorn) -> float:
+    """How many requests of a problem that there is not the metrics have."""
+    sample = r'^restkeeper_request_seconds_count\{method="GET",route="/problems/<name>",status="404"\} (\S+)$'
+    response = server.get("/metrics", {"Authorization": f"Bearer {METRICS_TOKEN}"})
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = re.search(sample, response.body.decode(), re.M)
+    return float(found[1]) if found else 0
+
+
+@pytest.mark.needs("metrics")
+def test_a_new_worker_continues_the_metrics_of_one_that_has_ended(tmp_path: Path) -> None:
+    """A kill and reloads lose no count and count nothing twice, and leave no more files to read at each scrape."""
+    folder = tmp_path / "metrics"
+    settings = {"METRICS_TOKEN": METRICS_TOKEN, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    with Gunicorn(tmp_path, workers=1, **settings) as server:
+        for number, end in enumerate((signal.SIGKILL, signal.SIGHUP, signal.SIGHUP, signal.SIGKILL)):
+            former = server.worker_pids()
+            assert server.get("/problems/none").status == 404
+            assert counted(server) == number + 1
+            os.kill(former[0] if end == signal.SIGKILL else server.process.pid, end)
+            until(lambda former=former: len(pids := server.worker_pids()) == 1 and pids != former)  # type: ignore[misc]
+        assert counted(server) == 4
+        assert len(list(folder.glob("histogram_*.db"))) <= 2  # at a reload two workers run
+
+
+@pytest.mark.needs("metrics")
+def test_nothing_is_counted_for_nobody(tmp_path: Path) -> None:
+    """While METRICS_TOKEN is not set, nobody can read the metrics."""
+    with Gunicorn(tmp_path, workers=1, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "metrics")) as server:
+        assert server.get("/products").status == 200
+        assert not list((tmp_path / "metrics").glob("*.db"))
 
 
 def test_readiness_names_the_failing_part(tmp_path: Path) -> None:

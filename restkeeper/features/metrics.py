@@ -3,9 +3,11 @@
 import hmac
 import os
 import time
+from fcntl import LOCK_EX, LOCK_NB, flock
+from itertools import count
 
 from flask import Blueprint, Request, Response, request
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from restkeeper.errors import Problem, Unauthorized
@@ -29,13 +31,33 @@ class MetricsClosed(Problem):
 
 
 def install(app: Application, service: Service) -> None:
-    """Count and time every request, and serve /metrics."""
+    """Count and time every request if there is a metrics token, and serve /metrics."""
     metrics = Metrics(service.config.metrics_token, service.guard)
-    app.after.append(metrics.count)
+    if service.config.metrics_token:
+        app.after.append(metrics.count)
     routes = Blueprint("metrics", __name__)
     routes.add_url_rule("/metrics", view_func=metrics.read_metrics)
     app.register_blueprint(routes)
     service.contributions.append(Contribution(OWN, security=TOKEN))
+
+
+def continue_files() -> None:
+    """Write the metrics of this process to files that no running one uses, and continue what is in them.
+
+    Each file is read at each scrape: there is not one for each worker that ever was. The lock of a slot ends with its
+    process, however that ends; so nothing is counted twice, and all that was counted stays.
+    """
+    if not (folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR")):
+        return
+    for slot in count():
+        descriptor = os.open(f"{folder}/slot-{slot}", os.O_RDONLY | os.O_CREAT, 0o600)  # never closed
+        try:
+            flock(descriptor, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            break
+    values.ValueClass = values.MultiProcessValue(lambda: slot)  # type: ignore[no-untyped-call]
 
 
 class Metrics:

@@ -27,6 +27,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.features.events import IS_CANCELLED
+from restkeeper.features.metrics import continue_files
 from restkeeper.server.connection import Client, ClientConnections, Incomplete
 
 NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"
@@ -152,6 +153,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         """Store each setting as an attribute: gunicorn looks some fifteen up by name for each request."""
         gc.enable()  # which `settings` has disabled in the master
+        continue_files()
         self.cfg.__dict__.update({name: setting.get() for name, setting in self.cfg.settings.items()})
         super().init_process()
 

@@ -55,5 +55,5 @@ def main(context: click.Context) -> None:
 
 if __name__ == "__main__":
     # gunicorn starts this file again on USR2; parts of the engine must not be imported as top-level modules then.
-    sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
     main(prog_name="restkeeper")

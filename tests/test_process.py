@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import gunicorn
 import pytest
 
 from tests import stores
@@ -255,3 +256,33 @@ def test_options_without_effect_are_named(tmp_path: Path) -> None:
         "restkeeper: --statsd-host has no effect: set METRICS_TOKEN and read /metrics",
         "restkeeper: pre_request has no effect: use Flask's before_request in the service",
     ]
+
+
+def test_a_start_as_a_file_finds_the_standard_library_behind_a_link(tmp_path: Path) -> None:
+    """On USR2 `python -m gunicorn` starts as a file, whose folder is on the path, with links resolved."""
+    packages = tmp_path / "packages"
+    packages.symlink_to(Path(gunicorn.__file__).resolve().parent.parent)
+    started = subprocess.run(
+        [sys.executable, packages / "gunicorn/__main__.py", "-c", ROOT / "gunicorn.conf.py", "--check-config"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(packages), "DATABASE_URL": "memory://"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert (started.returncode, started.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("value", ["", "auto", "1.5"])
+def test_a_wrong_number_of_workers_stops_the_start(tmp_path: Path, value: str) -> None:
+    """Also where gunicorn reads it, at its import."""
+    server = subprocess.run(
+        [sys.executable, "-m", "restkeeper", "serve", str(ROOT)],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "WEB_CONCURRENCY": value},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert server.returncode == 1
+    assert server.stderr == f"restkeeper: WEB_CONCURRENCY={value!r}: must be a whole number from 1 to 256\n"

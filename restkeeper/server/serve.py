@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from gunicorn.app.base import BaseApplication
+
+try:
+    from gunicorn.app.base import BaseApplication
+except ValueError:  # gunicorn reads WEB_CONCURRENCY when it is imported
+    given = os.environ.get("WEB_CONCURRENCY")
+    sys.exit(f"restkeeper: WEB_CONCURRENCY={given!r}: must be a whole number from 1 to 256")
 
 from restkeeper.cli.loading import load_application, python_path
 from restkeeper.config import Config, ConfigError

@@ -23,7 +23,8 @@ from typing import Any
 import gunicorn
 
 # On USR2 `python -m gunicorn` starts again as a file: on the path, its folder would hide the standard library's `http`.
-sys.path[:] = [path for path in sys.path if path != str(Path(gunicorn.__file__).parent)]
+_gunicorn = Path(gunicorn.__file__).resolve().parent
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != _gunicorn]
 
 DELIVERIES_END_SECONDS = 2.0
 _FOLDER = "restkeeper-prometheus-"  # begins the names of folders

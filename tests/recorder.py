@@ -28,11 +28,12 @@ RESPONSE_SECONDS = 15.0  # for which a client waits for a response
 PATIENCE = 60.0  # seconds for which a POST is repeated until there is a response
 BACKOFF = 0.2  # seconds, after no clear response
 
-# The collections, how many of their items the clients work on at a time, and how often: others wait for the brands,
-# whose function changes the singleton, and its events are delivered one after the other.
+SINGLETON = "settings"  # which is created by its first change
+
+# The collections, how many of their items the clients work on at a time, and how often. The brands are seldom changed:
+# their function changes the singleton, whose events are delivered one after the other.
 ITEMS = {"brands": 1, "products": 3, "parts": 2, "offers": 2}
-OFTEN = {"brands": 1, "products": 3, "parts": 3, "offers": 3, "settings": 1}
-SINGLETON = "settings"  # the singleton, which is created by its first change
+OFTEN = {"brands": 1, "products": 3, "parts": 3, "offers": 3, SINGLETON: 1}
 REFERENCES = {"products": ("brand", "brands"), "parts": ("product", "products"), "offers": ("product", "products")}
 SEVERAL = 3  # items in an array
 
@@ -45,7 +46,7 @@ WEIGHTS = {
     "change": 24,
     "unconditional change": 6,
     "invalid change": 2,
-    "delete": 4,
+    "delete": 6,
     "create": 2,
     "array": 2,
     "batch": 2,
@@ -66,6 +67,7 @@ EVENTS = {f"{name}.{type}" for name in ("product", "offer") for type in ("create
     "brand.created",
     "part.created",
     "part.deleted",  # with its product
+    "offer.cleared",  # updated, when its product was deleted
     "settings.updated",
 }
 
@@ -124,6 +126,7 @@ class Recorder:
         self._left: dict[str, deque[Item]] = defaultdict(lambda: deque(maxlen=max(ITEMS.values())))
         self._representations: dict[Stored, dict[str, Any]] = {}
         self._etags: dict[Stored, str] = {}
+        self._versions: dict[tuple[str, str], int] = {}  # of an item, the first with each value
         self._lock = threading.Lock()
 
     def new_item(self, collection: str, name: str) -> None:
@@ -196,8 +199,10 @@ class Recorder:
 
     def _event(self, event: dict[str, Any]) -> FeedEvent:
         of, type = event["type"].split(".")
-        self.types.add(event["type"])
         item, stored = event["data"], self.stored(event["data"])
+        version = self._versions.setdefault((item["name"], stored.value), stored.version)
+        cleared = type == "updated" and version < stored.version
+        self.types.add(f"{of}.cleared" if cleared else event["type"])
         collection = of if of == SINGLETON else f"{of}s"
         name, to = REFERENCES.get(collection, ("", ""))
         refers = f"/{to}/{item[name]}" if item.get(name) else ""
@@ -360,28 +365,27 @@ class Client:
 
     def _batch(self, item: Item) -> Write:
         """A new product with a part and an offer, and a change of an item, or its deletion."""
-        product, part, offer, value = (next(self._values) for _ in range(4))
+        product, part, offer = (next(self._values) for _ in range(3))
+        deletes = item.collection not in ("parts", SINGLETON) and self._chance.random() < 0.2
+        last = self._delete(item) if deletes else self._change("change", item)
         operations: list[dict[str, Any]] = [
             {"method": "POST", "path": "/products", "body": self._new("products", product), "name": "new"},
             {"method": "POST", "path": "/parts", "body": self._new("parts", part) | {"product": "$new"}},
             {"method": "POST", "path": "/products/$new/offer", "body": self._new("offers", offer)},
+            {"method": last.method, "path": last.path, "body": last.body},
         ]
-        items = self._recorder.items
-        effects = [_effect("create", items[name], name, product) for name in (product, part)]
-        effects.append(_effect("change", items[product], offer, product))
-        if item.collection not in ("parts", SINGLETON) and self._chance.random() < 0.2:
-            operations.append({"method": "DELETE", "path": item.id})
-            last = Write("", "", "", None, [_effect("delete", item, "", product)])
-        else:
-            operations.append({"method": "PATCH", "path": item.id, "body": {"value": value}})
-            last = Write("", "", "", None, [_effect("change", item, value, product)])
-        last = self._if_match(last, item)
         if last.etag:
             operations[-1]["if_match"] = last.etag
-        effects += [*last.effects, _effect("create", items[offer], offer, product)]
-        if item.collection == "brands" and operations[-1]["method"] == "PATCH":
-            effects.append(self._show(value, product))
-        return Write("batch", "POST", "/api/v1/batch", {"operations": operations}, effects, key=product)
+        items, (of_last, *others) = self._recorder.items, last.effects
+        effects = [
+            *(_effect("create", items[name], name, product) for name in (product, part)),
+            _effect("change", items[product], offer, product),
+            of_last._replace(request=product),
+            _effect("create", items[offer], offer, product),
+            *(each._replace(request=product) for each in others),
+        ]
+        body = {"operations": operations}
+        return Write("batch", "POST", "/api/v1/batch", body, effects, key=product, refers=last.refers)
 
     def _if_match(self, write: Write, item: Item) -> Write:
         """The write, if the item, which is that of the first effect, is as some client saw it, mostly the last one."""

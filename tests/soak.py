@@ -195,12 +195,16 @@ class HistoryRun:
 
     def report(self) -> str:
         """The counts, by kind of operation and result."""
+        events = Counter((f"event of {each.id.split('/')[1]}", each.type) for each in self.events)
         faults = ", ".join(f"{count} × {name}" for name, count in self.injected.items()) or "none"
         return (
             f"{len(self.recorder.history)} operations on {len(self.recorder.items)} items are linearizable, each of "
             f"{len(self.events)} events once, in order and delivered; the slowest response took "
             f"{self.recorder.slowest:.1f} s; faults: {faults}"
-        ) + "".join(f"\n  {kind}: {result}: {count}" for (kind, result), count in sorted(self.recorder.counts.items()))
+        ) + "".join(
+            f"\n  {kind}: {result}: {count}"
+            for (kind, result), count in sorted((self.recorder.counts + events).items())
+        )
 
 
 def until_clear(send: Callable[[], T]) -> T:

@@ -90,4 +90,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
 mistakes.install()

@@ -43,10 +43,12 @@ def mistake_in(error: BaseException) -> str:
         return ""
     file, line, code = own[-1]
     location = f"{os.path.relpath(file, folder)}:{line}: "
-    if positions[-1] == own[-1]:
+    # The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?".
+    text = list(traceback.TracebackException.from_exception(error).format_exception_only())[-1]
+    inner = [code.co_name for file, _, code in positions[positions.index(own[-1]) + 1 :] if code]
+    is_keyword = type(error) is TypeError and "keyword argument" in text and {*inner} == {"__init__"}  # of a field
+    if not inner or is_keyword:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name not in _CALLED
-        # The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?".
-        text = list(traceback.TracebackException.from_exception(error).format_exception_only())[-1]
         return "" if in_function else location + " ".join(text.split())
     return location + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
 

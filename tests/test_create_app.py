@@ -1,19 +1,21 @@
 """What `create_app` does for every application, and what only for the first one: a test makes one for itself."""
 
+import inspect
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Unpack, get_origin
 
 import flask
-from marshmallow import Schema
+from marshmallow import Schema, fields
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter, Map, RequestRedirect, Rule
 
 import restkeeper
 from restkeeper import Application, Config
+from restkeeper.schemas.fields import FieldOptions
 from restkeeper.web.auth import PUBLIC, needs
 from tests import shop
 from tests.shop import orders, tags
@@ -48,6 +50,17 @@ def test_what_follows_from_a_declaration_is_made_once() -> None:
     make()
     assert calls(make, *expensive) == {}
     assert calls(lambda: (Rule("/a/<id>").bind(Map()), tags.NameSchema(), tomllib.loads("")), *expensive).total() == 3
+
+
+def test_an_editor_sees_the_names_and_options() -> None:
+    """All public names of the package; the options of each field: those of marshmallow, and our own."""
+    assert set(restkeeper.__all__) <= set(dir(restkeeper))
+    theirs = inspect.get_annotations(fields.Field.__init__).keys() - {"return"}
+    assert FieldOptions.__annotations__.keys() == theirs | {"writable_by"}
+    public = {name: getattr(restkeeper, name) for name in restkeeper.__all__}
+    known = {name: each for name, each in public.items() if isinstance(each, type) and issubclass(each, fields.Field)}
+    typed = {name: get_origin(inspect.signature(each).parameters["options"].annotation) for name, each in known.items()}
+    assert typed == dict.fromkeys(known, Unpack) and "Text" in typed
 
 
 def test_routes_are_those_of_werkzeug() -> None:

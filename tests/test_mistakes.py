@@ -24,6 +24,8 @@ WAYS = {
     "flask": ["-m", "flask", "migrate"],
 }
 PRODUCTS, SCHEMA, UPGRADES = "resources/products.py", "schemas/product.py", "storage/upgrades.py"
+KEYWORD = "TypeError: Field.__init__() got an unexpected keyword argument"
+HOOK = "hook = __import__('marshmallow').post_load(lambda self, item: item)"
 MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and another one instead, and the message
     ("versions.py", 'unversioned="v1")', "unversioned=V1)", "versions.py:5: NameError: name 'V1' is not defined"),
     ("versions.py", "VERSIONS =", "VERSIONS = (", "versions.py:5: SyntaxError: '(' was never closed"),
@@ -42,6 +44,22 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, "RESOURCE =", "SOURCE =", f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write "),
     (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
     (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
+    (SCHEMA, "Whole(0, ", "Whole(0, requird=True, high=", f"{SCHEMA}:30: {KEYWORD} 'requird'"),
+    (SCHEMA, "Whole(0, ", "Whole(0, low=1, high=", f"{SCHEMA}:30: TypeError: "),
+    (SCHEMA, "JsonObject(", "JsonObject(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
+    (SCHEMA, "JsonObject(", "fields.Dict(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
+    (
+        SCHEMA,
+        "    name = T",
+        f"    {HOOK}\n    name = T",
+        f"{PRODUCTS}:7: products.schema: @post_load hook: is called ",
+    ),
+    (
+        PRODUCTS,
+        "    upgrades=P",
+        ").action('pay', scop=P",
+        f"{PRODUCTS}:21: TypeError: Resource.action() got an unexpected ",
+    ),
     ("app.py", ", stores", ", blueprints=[1], stores", "app.py:14: blueprints: 1: must be a flask.Blueprint"),
     (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
 ]

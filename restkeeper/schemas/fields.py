@@ -1,14 +1,14 @@
 """Strict fields: no number from a string, no rounding, no silent conversion."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, TypedDict, Unpack, cast
 from urllib.parse import urlsplit
 
-from marshmallow import ValidationError, fields, missing, validate
+from marshmallow import ValidationError, fields, missing, types, validate
 
 from restkeeper.clock import rfc3339
 
@@ -35,14 +35,50 @@ def scopes_of(field: fields.Field[Any], *values: Any) -> Iterator[str]:
     yield from (scope for state, scope in states.items() if state in (values or states))
 
 
+class FieldOptions(TypedDict, total=False):
+    """The options of every field: those of marshmallow, and the scope that a caller needs to change the value."""
+
+    load_default: Any
+    dump_default: Any
+    data_key: str | None
+    attribute: str | None
+    validate: types.Validator | Iterable[types.Validator] | None
+    pre_load: types.PreLoadCallable | Iterable[types.PreLoadCallable] | None
+    post_load: types.PostLoadCallable[Any] | Iterable[types.PostLoadCallable[Any]] | None
+    required: bool
+    allow_none: bool | None
+    load_only: bool
+    dump_only: bool
+    error_messages: types.ErrorMessages | None
+    metadata: Mapping[str, Any] | None
+    writable_by: str
+
+
+class ReferenceOptions(FieldOptions, total=False):
+    """The options of a reference: see `Refers`."""
+
+    on_delete: str
+    embed_as: str
+
+
+def validators_in(options: FieldOptions) -> tuple[types.Validator, ...]:
+    """The validators among the options: there can be one, or several."""
+    found = options.get("validate") or ()
+    return (found,) if callable(found) else tuple(found)
+
+
+def _describe(options: FieldOptions, about: Mapping[str, Any]) -> None:
+    """Add to the metadata what they do not say."""
+    options["metadata"] = {**about, **(options.get("metadata") or {})}
+
+
 class Guarded:
     """Base of these fields. A caller can change the value only with the scope `writable_by`, if there is one."""
 
-    def __init__(
-        self, *args: Any, writable_by: str = "", metadata: Mapping[str, Any] | None = None, **options: Any
-    ) -> None:
-        options["metadata"] = {**(metadata or {}), **({WRITABLE_BY: writable_by} if writable_by else {})}
-        super().__init__(*args, **options)
+    def __init__(self, *args: Any, **options: Unpack[FieldOptions]) -> None:
+        if scope := options.pop("writable_by", ""):
+            options["metadata"] = {**(options.get("metadata") or {}), WRITABLE_BY: scope}
+        super().__init__(*args, **cast(dict[str, Any], options))
 
 
 class Pattern(validate.Regexp):
@@ -65,10 +101,10 @@ class Text(Guarded, fields.String):
 
     default_error_messages = TEXT_ERRORS
 
-    def __init__(self, low: int = 0, high: int = 10_000, **options: Any) -> None:
-        words = f"must have {_bounds(low, high)} characters"
-        extra = options.pop("validate", ())
-        super().__init__(validate=(validate.Length(low or None, high, error=words), *extra), **options)
+    def __init__(self, low: int = 0, high: int = 10_000, **options: Unpack[FieldOptions]) -> None:
+        length = validate.Length(low or None, high, error=f"must have {_bounds(low, high)} characters")
+        options["validate"] = (length, *validators_in(options))
+        super().__init__(**options)
 
 
 class Email(Text):
@@ -77,8 +113,8 @@ class Email(Text):
     _ERROR = "must be an e-mail address like name@example.org"
     _PATTERN = r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+$"  # WHATWG's
 
-    def __init__(self, **options: Any) -> None:
-        options["validate"] = (Pattern(self._PATTERN, error=self._ERROR), *options.get("validate", ()))
+    def __init__(self, **options: Unpack[FieldOptions]) -> None:
+        options["validate"] = (Pattern(self._PATTERN, error=self._ERROR), *validators_in(options))
         super().__init__(3, 254, **options)
 
 
@@ -87,9 +123,10 @@ class Url(Text):
 
     _ERROR = "must be a URL like https://example.org/path, in ASCII (xn--…), with no user, password or fragment"
 
-    def __init__(self, high: int = 2048, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
-        options["validate"] = (*options.get("validate", ()), _require_url)
-        super().__init__(1, high, metadata={"format": "uri", **(metadata or {})}, **options)
+    def __init__(self, high: int = 2048, **options: Unpack[FieldOptions]) -> None:
+        options["validate"] = (*validators_in(options), _require_url)
+        _describe(options, {"format": "uri"})
+        super().__init__(1, high, **options)
 
 
 def _require_url(text: str) -> None:
@@ -108,11 +145,12 @@ class Whole(Guarded, fields.Integer):
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be a whole number"}
 
-    def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Any) -> None:
+    def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Unpack[FieldOptions]) -> None:
         if not -(2**63) <= low <= high < 2**63:
             raise ValueError(f"{type(self).__name__}({low}, {high}): a whole number is from -(2**63) to 2**63 - 1")
         limits = validate.Range(low, high, error="must be from {min} to {max}")
-        super().__init__(validate=(limits, *options.pop("validate", ())), **options)
+        options["validate"] = (limits, *validators_in(options))
+        super().__init__(**options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> int:
         if isinstance(value, Decimal) and value == value.to_integral_value():
@@ -132,8 +170,10 @@ class Money(Guarded, fields.Decimal):
     LARGEST = Decimal("9999999999999.99")
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be a number", "places": "must have at most 2 decimals"}
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(validate=validate.Range(Decimal(0), self.LARGEST, error="must be from 0 to {max}"), **options)
+    def __init__(self, **options: Unpack[FieldOptions]) -> None:
+        limits = validate.Range(Decimal(0), self.LARGEST, error="must be from 0 to {max}")
+        options["validate"] = (limits, *validators_in(options))
+        super().__init__(**options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> Decimal:
         if type(value) not in (int, Decimal):
@@ -152,10 +192,13 @@ class ListOf(Guarded, fields.List[Any]):
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
 
-    def __init__(self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Any) -> None:
+    def __init__(
+        self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Unpack[FieldOptions]
+    ) -> None:
         words = f"must have {_bounds(low, high)} items"
         self._length = validate.Length(low or None, high, error=words)
-        super().__init__(inner, validate=(self._length, *options.pop("validate", ())), **options)
+        options["validate"] = (self._length, *validators_in(options))
+        super().__init__(inner, **options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> list[Any]:
         if isinstance(value, list):
@@ -175,9 +218,10 @@ class Time(Guarded, fields.String):
     default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
     _PATTERN = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
-    def __init__(self, *, metadata: Mapping[str, Any] | None = None, **options: Any) -> None:
-        described: dict[str, Any] = {"format": "date-time"} | ({"maxLength": 27} if options.get("dump_only") else {})
-        super().__init__(metadata={**described, **(metadata or {})}, **options)
+    def __init__(self, **options: Unpack[FieldOptions]) -> None:
+        length = {"maxLength": 27} if options.get("dump_only") else {}
+        _describe(options, {"format": "date-time", **length})
+        super().__init__(**options)
 
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs).upper()
@@ -198,16 +242,17 @@ class Refers(fields.Field[Any]):
 
     bounds = 1, 64
 
-    def __init__(self, to: str, *, on_delete: str = "restrict", embed_as: str = "", **options: Any) -> None:
+    def __init__(
+        self, to: str, *, on_delete: str = "restrict", embed_as: str = "", **options: Unpack[FieldOptions]
+    ) -> None:
         if on_delete not in ("restrict", "cascade", "null"):
             name = type(self).__name__
             raise ValueError(f"{name}({to!r}, on_delete={on_delete!r}): must be 'restrict', 'cascade' or 'null'")
         self.to = to
         self.on_delete = on_delete
         self.embed_as = embed_as
-        about = {"description": f"The id of an item of {to}.", "x-references": to}
-        metadata = {**about, **options.pop("metadata", {})}
-        super().__init__(*self.bounds, metadata=metadata, **options)  # type: ignore[call-arg] # of Text, or of Whole
+        _describe(options, {"description": f"The id of an item of {to}.", "x-references": to})
+        super().__init__(*self.bounds, **options)  # type: ignore[call-arg,misc] # of Text, or of Whole
 
 
 class Reference(Refers, Text):
@@ -217,7 +262,7 @@ class Reference(Refers, Text):
 class IntegerReference(Refers, Whole):
     """The id of an item of a collection with ids="integer"; with "client-integer", from 0 to 2**63 - 1."""
 
-    def __init__(self, to: str, low: int = 1, high: int = 2**53 - 1, **options: Any) -> None:
+    def __init__(self, to: str, low: int = 1, high: int = 2**53 - 1, **options: Unpack[ReferenceOptions]) -> None:
         self.bounds = low, high
         super().__init__(to, **options)
 
@@ -243,12 +288,12 @@ class Status(Guarded, fields.String):
 
     default_error_messages = TEXT_ERRORS
 
-    def __init__(self, lifecycle: Lifecycle, **options: Any) -> None:
+    def __init__(self, lifecycle: Lifecycle, **options: Unpack[FieldOptions]) -> None:
         self.lifecycle = lifecycle
-        words = "must be one of: {choices}"
-        super().__init__(
-            load_default=lifecycle.initial, validate=validate.OneOf(list(lifecycle.moves), error=words), **options
-        )
+        states = validate.OneOf(list(lifecycle.moves), error="must be one of: {choices}")
+        options.setdefault("load_default", lifecycle.initial)
+        options["validate"] = (states, *validators_in(options))
+        super().__init__(**options)
 
 
 def is_exact(field: fields.Field[Any]) -> bool:

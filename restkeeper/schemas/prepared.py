@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
+from inspect import signature
 from typing import Any
 
-from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
+from marshmallow import INCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import RegistryError
 
 from restkeeper.clock import rfc3339
@@ -20,6 +21,10 @@ COMPUTED = (fields.Method, fields.Function)
 ISO = (None, "iso", "iso8601")  # the formats of dates and times that sort as texts
 # Characters: of a number in JSON; of an address (RFC 5321, section 4.5.3.1); of a URL, as long as one of a request.
 LONGEST = {fields.Decimal: 100, fields.Email: 254, fields.Url: 8192}
+_LOAD: dict[str, Any] = {"many": False, "partial": False, "unknown": RAISE}
+# The keywords with which marshmallow calls each kind of hook.
+_CALLS: dict[str, dict[str, Any]] = dict.fromkeys(("pre_load", "post_load", "validates_schema"), _LOAD)
+_CALLS["validates"] = {"data_key": "name"}
 _VAGUE = "say required=True or what load_default is"
 _NAMES = (fields.String, fields.UUID, fields.Date, fields.Time, fields.DateTime, fields.Enum, fields.IP)
 _DESERIALIZE = fields.Number._deserialize  # a subclass with another one is exact by itself
@@ -77,6 +82,13 @@ def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
         hooks = each._hooks  # there is no public way to ask for them
         if hooks["pre_dump"] or hooks["post_dump"]:
             yield f"{path}: @pre_dump and @post_dump change what is stored: use @post_load, or a Method field"
+        for tag, keywords in _CALLS.items():
+            for name, _, options in hooks[tag]:
+                values = ("value",) if tag == "validates" else ("item", *["sent"] * options.get("pass_original", False))
+                try:
+                    signature(getattr(each, name)).bind(*values, **keywords)
+                except TypeError as error:
+                    yield f"{path}: @{tag} {name}: is called with ({', '.join((*values, *keywords))}): {error}"
         named = {name for *_, options in hooks["validates"] for name in options["field_names"]}
         if absent := sorted(named - each.declared_fields.keys()):
             yield f"{path}: @validates({absent[0]!r}): there is no such field"

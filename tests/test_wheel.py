@@ -1,5 +1,6 @@
 """The installed engine: from its wheel, in an empty environment, beside a project with similar module names."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,17 @@ def bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run([*pip, "--no-index", wheel], folder)  # so that its requirements have the pinned versions
     run([*pip, "pytest", "pytest-xdist"], folder)
     return folder / "bin"
+
+
+def test_a_checkout_gets_the_command(bin: Path, tmp_path: Path) -> None:
+    """By what docs/deployment.md says, beside the pinned packages."""
+    (options,) = re.findall(r"`pip install (--no-deps -e) \.`", (ROOT / "docs/deployment.md").read_text())
+    venv.create(tmp_path, with_pip=True)
+    run([tmp_path / "bin/pip", "install", "-q", "--disable-pip-version-check", *options.split(), ROOT], tmp_path)
+    (pinned,) = bin.parent.glob("lib/python*/site-packages")
+    (own,) = tmp_path.glob("lib/python*/site-packages")
+    (own / "pinned.pth").write_text(f"{pinned}\n")
+    assert "Usage: restkeeper" in run([tmp_path / "bin/restkeeper", "--help"], tmp_path)
 
 
 @pytest.fixture(scope="module")

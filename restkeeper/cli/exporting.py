@@ -42,7 +42,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:
         raise click.ClickException(f"{name}: CSV has no column for fields that no schema names: use ndjson or json")
     if bom and file_format != "csv":
-        raise Refused(f"--bom: JSON has no byte order mark (RFC 8259, section 8.1), so leave it out of {file_format}")
+        raise Refused(f"--bom: is for CSV, not for {file_format}: JSON has no byte order mark (RFC 8259, section 8.1)")
     refused: list[str] = []
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()

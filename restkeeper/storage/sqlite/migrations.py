@@ -90,7 +90,7 @@ def field_of(error: sqlite3.IntegrityError) -> str:
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection, indexed: bool) -> Iterator[str]:
-    """The statements that create what a collection declares and the file does not have; without indexes if not so."""
+    """The statements that create what a collection declares and the file does not have: indexes if `indexed`."""
     name = literal(collection.name)
     if not connection.execute("SELECT 1 FROM counters WHERE collection = ?", (collection.name,)).fetchone():
         yield f"INSERT INTO counters (collection) VALUES ({name})"  # noqa: S608 - a checked literal

@@ -1,10 +1,7 @@
 """Changes are prepared before their transaction: no update is lost, and no other writer waits for the preparation."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -251,55 +248,6 @@ def test_batches_and_arrays_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.post(path, json=body).status_code == 200
         assert clock.slept.count(YIELD_SECONDS) > turns
     assert client.get("/products").headers["X-Total-Count"] == "200"
-
-
-def test_stored_and_sent_bytes_make_a_change_large(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes for a large item, and many for a small or a new one, wait for the lock of large changes."""
-    seen: list[float] = []
-    of_size = ItemLocks.of_size
-
-    def recorded(self: ItemLocks, size: int, deadline: float) -> Any:
-        seen.append(size)
-        return of_size(self, size, deadline)
-
-    monkeypatch.setattr(ItemLocks, "of_size", recorded)
-    for method, stored, sent, chunked, large in (
-        ("PATCH", 20_000, 1, False, True),
-        ("PUT", 1, 20_000, False, True),
-        ("PUT", 1, 1, False, False),
-        ("PUT", 1, 20_000, True, True),
-    ):
-        where = client.post("/products", json={"name": "x", "attributes": {"a": "x" * stored}}).headers["Location"]
-        assert (seen.pop() >= writes.LARGE) == (stored >= writes.LARGE), stored
-        body = json.dumps({"name": "y", "attributes": {"b": "y" * sent}}).encode()
-        content: dict[str, Any] = {"input_stream": BytesIO(body)} if chunked else {"data": body}
-        content |= {"content_type": "application/json", "environ_overrides": {"wsgi.input_terminated": chunked}}
-        assert client.open(where, method=method, **content).json["attributes"]["b"] == "y" * sent
-        assert (seen.pop() >= writes.LARGE) == large, (method, stored, sent, chunked)
-        assert not seen
-    assert client.post("/products", json=[{"name": "x" * 100}] * 100).status_code == 200
-    assert seen.pop() <= writes.LARGE
-    assert client.post("/products", json=[{"name": "x" * 200}] * 100).status_code == 200
-    assert seen.pop() >= writes.LARGE
-
-
-@pytest.mark.needs("batch")
-def test_bodies_of_batches_are_parsed_one_at_a_time(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that is no JSON; it is read before, so that nobody waits for who sends it."""
-    seen: list[tuple[int, int]] = []
-
-    @contextmanager
-    def recorded(self: ItemLocks, size: int, deadline: float) -> Iterator[None]:
-        seen.append((size, body.tell()))
-        yield
-
-    monkeypatch.setattr(ItemLocks, "of_size", recorded)
-    batch = {"operations": [{"method": "POST", "path": "/products", "body": {"name": "x"}}]}
-    for content, status in (json.dumps(batch).encode(), 200), (b"[" * 9000, 400):
-        body = BytesIO(content)
-        sent = {"content_length": len(content), "content_type": "application/json"}
-        assert client.post("/api/v1/batch", input_stream=body, **sent).status_code == status
-        assert seen.pop() == (len(content), len(content))
 
 
 class NoteSchema(ItemSchema):

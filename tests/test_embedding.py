@@ -220,7 +220,7 @@ def test_one_query_finds_all(client: FlaskClient, statements: set[str]) -> None:
         assert queries_of(client, statements, of, names) == bool(statements), statements
 
 
-def test_two_queries_where_items_cannot_be_converted(tmp_path: Path, statements: set[str]) -> None:
+def test_items_that_cannot_be_converted_are_left_out(tmp_path: Path) -> None:
     """Of however many collections, by a field that has changed: they are left out, once all others are converted."""
 
     class OldSchema(ItemSchema):
@@ -252,7 +252,6 @@ def test_two_queries_where_items_cannot_be_converted(tmp_path: Path, statements:
     assert new.application.test_cli_runner().invoke(args=["migrate"]).exit_code == 1
     (shown,) = new.get(path).json
     assert [each["days"] for name in ("trips", "repairs") for each in shown[name]] == [1, 1]
-    assert queries_of(new, statements, "cars", ["trips", "repairs"]) == 2 * bool(statements), statements
 
 
 REFUSED = [

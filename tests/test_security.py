@@ -2,10 +2,11 @@
 
 The items of the OWASP API Security Top 10 (2023) are tested where they belong: API1, API3 and API5, authorization of
 items, properties and functions, in `test_permissions.py`, `test_validation.py` and `test_items.py`; API2,
-authentication, in `test_auth.py`, `test_tokens.py` and `test_failures.py`; API4, consumption of resources, in the tests
-that tests/bounds.toml names; API7, forged requests of the server, here and in `test_sender.py`; API8, configuration, in
-`test_config.py`, `test_cors.py` and `test_problems.py`; API9, the inventory, in `test_openapi.py`; API10, the keys of
-an issuer, in `test_jwks.py`. API6 does not apply: this service has no business flows.
+authentication, in `test_auth.py`, `test_tokens.py` and `test_failures.py`; API4, consumption of resources, in
+`test_limits.py`, `test_sizes.py` and `test_worker.py`; API7, forged requests of the server, here and in
+`test_sender.py`; API8, configuration, in `test_config.py`, `test_cors.py` and `test_problems.py`; API9, the inventory,
+in `test_openapi.py`; API10, the keys of an issuer, in `test_jwks.py`. API6 does not apply: this service has no business
+flows.
 """
 
 import json

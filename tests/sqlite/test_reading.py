@@ -4,7 +4,6 @@ import sqlite3
 from contextlib import closing, nullcontext
 from decimal import Decimal
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.sqlite.store import SqliteStore
-from tests.things import SORTS, THINGS, fill, ids, insert, open_store, record
+from tests.things import THINGS, ids, insert, open_store, record
 
 
 def test_changes_of_other_programs_are_visible_at_once(tmp_path: Path) -> None:
@@ -98,39 +96,3 @@ def test_pages_cost_the_same_at_any_size(tmp_path: Path, monkeypatch: pytest.Mon
     small, large = counts
     assert min(small) > 0
     assert all(after <= 1.5 * before for before, after in zip(small, large, strict=True)), (small, large)
-
-
-def test_a_page_that_ends_by_its_bytes_reads_one_row_more(store: SqliteStore) -> None:
-    """The rest of what would fit by number stays in the file."""
-    size = fill(store, 10, 9000)[0]
-    fetched: list[int] = []
-
-    def record_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(row) > 2 and isinstance(row[2], bytes):
-            fetched.append(len(row[2]))
-        return row
-
-    connection = store._connect()
-    connection.row_factory = record_row
-    store._parts.idle.append(connection)
-    for sort, backward, search in product(SORTS, (False, True), ("", "X")):
-        fetched.clear()
-        page = store.page("things", Query(sort=sort, limit=8, backward=backward, search=search), 3 * size)
-        assert (len(page.bodies), len(fetched)) == (3, 4), (sort, backward, search)
-
-
-@pytest.mark.parametrize(
-    "query", [Query(sort=(Sort("stock"),)), Query(search="x"), Query(filters=(Filter("stock", Op.GT, 0),))]
-)
-def test_bodies_are_not_sorted(store: SqliteStore, query: Query) -> None:
-    """If SQLite must sort, it sorts positions; the bodies are read one by one after that."""
-    fill(store, 3, 10)
-    statements: list[str] = []
-    connection = store._connect()
-    store._parts.idle.append(connection)
-    connection.set_trace_callback(statements.append)
-    assert store.page("things", query).bodies
-    (statement,) = [each for each in statements if "fingerprint" in each]
-    outer, inner = statement.split("FROM (")
-    assert "CAST(body AS BLOB)" in outer and "ORDER BY" not in outer
-    assert "CAST(body AS BLOB)" not in inner and "ORDER BY" in inner

@@ -32,13 +32,13 @@ SINGLETON = "settings"  # which is created by its first change
 
 # The collections, how many of their items the clients work on at a time, and how often. The brands are seldom changed:
 # their function changes the singleton, whose events are delivered one after the other.
-ITEMS = {"brands": 1, "products": 3, "parts": 2, "offers": 2}
+ITEMS = {"brands": 1, "products": 3, "parts": 2, "offers": 3}
 OFTEN = {"brands": 1, "products": 3, "parts": 3, "offers": 3, SINGLETON: 1}
 REFERENCES = {"products": ("brand", "brands"), "parts": ("product", "products"), "offers": ("product", "products")}
 SEVERAL = 3  # items in an array
 
 WEIGHTS = {
-    "read": 20,
+    "read": 16,
     "read if changed": 10,
     "find by name": 8,
     "list": 6,
@@ -46,11 +46,11 @@ WEIGHTS = {
     "change": 24,
     "unconditional change": 6,
     "invalid change": 2,
-    "delete": 6,
+    "delete": 9,
     "create": 2,
     "array": 2,
-    "batch": 2,
-    "action": 6,
+    "batch": 3,
+    "action": 8,
     "repeated": 6,
 }
 
@@ -335,7 +335,7 @@ class Client:
         refers = list[str]()
         if method == "PUT":
             body["name"] = item.name
-        if self._chance.random() < 0.2 or (method == "PUT" and item.collection == "parts"):
+        if self._chance.random() < 0.5 or (method == "PUT" and item.collection == "parts"):
             reference, refers = self._reference(item.collection)
             body |= reference
             if item.collection == "parts" and not reference:

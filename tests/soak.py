@@ -39,6 +39,7 @@ DELIVERERS = 2
 TYPES = ["brand.*", "product.*", "part.*", "offer.*", "settings.*"]  # of events that are delivered
 WEBHOOK_SECONDS = 5  # for which an endpoint, which is in the process of the clients, can be busy
 EVERY = 0.25  # seconds from the end of a fault to the next
+RESPONSES = 5000  # after which everything has happened: mostly after some hundreds
 SHOWN = 20  # lines of what is wrong
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
@@ -106,15 +107,15 @@ class HistoryRun:
             running = [pool.submit(self._until_stop, task) for task in tasks]
             end = time.monotonic() + self._seconds
             while not self._stop.wait(0.02):
-                if (late := time.monotonic() - end) > 0 and self._is_enough(late):
+                if time.monotonic() > end and self._is_enough():
                     break
             self._stop.set()
         for each in running:
             each.result()
 
-    def _is_enough(self, late: float) -> bool:
+    def _is_enough(self) -> bool:
         injected = all(self.injected[fault.name] >= self._times for fault in self._faults)
-        return injected and (late > PATIENCE or not self.recorder.missing())
+        return injected and (self.recorder.clear > RESPONSES or not self.recorder.missing())
 
     def _until_stop(self, task: Callable[[], None]) -> None:
         """Run a task that ends at the stop. If it fails, all stop."""

@@ -59,6 +59,16 @@ def test_the_image_has_what_it_needs_and_an_ordinary_user() -> None:
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
 
 
+def test_proxies_and_processes_agree_on_an_address() -> None:
+    """The one where a start without settings listens, and that of honcho in docs/deployment.md."""
+    (host, port) = re.findall(
+        r"^HOST=(\S+) honcho start --port (\d+) web", (ROOT / "docs/deployment.md").read_text(), re.M
+    )[0]
+    assert f"server {host}:{port} " in (DEPLOY / "nginx.conf").read_text()
+    assert f"{{$UPSTREAM:{host}:{port}}}" in (DEPLOY / "Caddyfile").read_text()
+    assert (Config().host, Config().port) == (host, int(port))
+
+
 def test_the_health_check_needs_no_curl(served: Gunicorn) -> None:
     """It asks with a host that the service accepts; the exit code says whether the service responds."""
     for hosts, code in (

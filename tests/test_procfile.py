@@ -151,21 +151,27 @@ def test_the_pause_of_the_reaper_is_limited(app: Application, seconds: str) -> N
 
 @pytest.mark.needs("webhooks")
 def test_all_processes_run_and_stop_together(tmp_path: Path) -> None:
-    """Under honcho, after the release: requests are served, and SIGTERM ends every process with 0."""
+    """Under honcho, after the release: requests are served at the named address, and SIGTERM ends each with 0."""
     (port,) = free_ports(1)
     binaries = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environ = environ_of(tmp_path, PATH=binaries, PORT=str(port), RATE_LIMIT="off")
+    environ = environ_of(tmp_path, PATH=binaries, HOST="127.0.0.1", RATE_LIMIT="off")
     honcho = [sys.executable, "-m", "honcho", "--no-colour", "--no-prefix", "start"]
     subprocess.run([*honcho, "release"], cwd=ROOT, env=environ, check=True, capture_output=True, timeout=SECONDS)
     log = tmp_path / "log.txt"
     with log.open("w") as out:
         running = subprocess.Popen(
-            [*honcho, "web", "worker", "reaper"], cwd=ROOT, env=environ, stdout=out, stderr=out, start_new_session=True
+            [*honcho, "--port", str(port), "web", "worker", "reaper"],
+            cwd=ROOT,
+            env=environ,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     try:
         begun = ("Restkeeper", "delivering from", "deleted 0 expired")
         until(lambda: all(text in log.read_text() for text in begun) or running.poll() is not None)
         assert send(port, "GET", "/products").status == 401  # as in a deployment
+        assert f"at http://127.0.0.1:{port}," in log.read_text()
     finally:
         running.terminate()
         assert running.wait(timeout=SECONDS) in (0, -signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()

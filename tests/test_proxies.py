@@ -1,12 +1,17 @@
 """Proxies: trusted ones give the address and the scheme of the caller; others are ignored."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from flask import request
 
 from restkeeper.config import Config
-from tests.live import Gunicorn, read_all
+from tests.live import ROOT, Gunicorn, read_all
+from tests.ports import free_ports
 from tests.shop import create_app
+from tests.waiting import until
 
 
 def caller(hops: int, forwarded: str | None, proto: str | None = None) -> tuple[str, str]:
@@ -63,6 +68,20 @@ def test_several_header_lines_are_one_list(tmp_path: Path) -> None:
     assert b"https://x/problems/not-found" in response
     (line,) = [line for line in server.log.read_text().splitlines() if '"/nothing"' in line]
     assert '"caller":"1.1.1.1"' in line
+    assert "TRUSTED_PROXIES=1:" not in server.log.read_text()  # only this machine reaches it
+
+
+def test_a_start_where_others_could_be_the_proxy_says_so(tmp_path: Path) -> None:
+    """On every address, as under honcho and on platforms: forged addresses escape the limit of wrong credentials."""
+    settings = {"DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", "TRUSTED_PROXIES": "1"}
+    environ = {"PATH": os.environ["PATH"], "AUTH": "required", "PORT": str(free_ports(1)[0]), **settings}
+    command, log = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py"], tmp_path / "log.txt"
+    with log.open("w") as out, subprocess.Popen(command, cwd=ROOT, env=environ, stdout=out, stderr=out) as running:
+        try:
+            until(lambda: "ADMIN_KEY" in log.read_text() or running.poll() is not None)  # the last line of a start
+        finally:
+            running.terminate()
+    assert "TRUSTED_PROXIES=1: who reaches 0.0.0.0 without your proxies" in log.read_text()
 
 
 def test_without_the_setting_a_proxy_is_a_client(server: Gunicorn) -> None:

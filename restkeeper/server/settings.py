@@ -253,6 +253,12 @@ def when_ready(server: Any) -> None:
     _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: every caller may do everything", file=sys.stderr)
+    if _config.trusted_proxies and reached:
+        print(
+            f"restkeeper: TRUSTED_PROXIES={_config.trusted_proxies}: who reaches {reached[0]} without your proxies "
+            "chooses the address that limits see; let only them reach it (HOST=127.0.0.1, if they run on this machine)",
+            file=sys.stderr,
+        )
     if _config.auth != "open" and not _config.trusted_hosts:
         print(
             "restkeeper: TRUSTED_HOSTS is not set: every Host is accepted; set it to your host names", file=sys.stderr

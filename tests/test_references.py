@@ -29,7 +29,6 @@ from restkeeper import (
 from restkeeper.resources import references, unit
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Index
-from restkeeper.storage.sqlite.items import SqliteTransaction
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.live import Gunicorn
@@ -252,9 +251,9 @@ def test_a_deletion_is_refused_before_the_first_write(client: FlaskClient, monke
 def test_what_follows_a_deletion_is_found_together(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """For many items with one statement by each field, not for each item."""
     found: list[str] = []
-    find = SqliteTransaction.find
+    find = Transaction.find
     monkeypatch.setattr(
-        SqliteTransaction, "find", lambda self, *arguments: found.append(arguments[0]) or find(self, *arguments)
+        Transaction, "find", lambda self, *arguments: found.append(arguments[0]) or find(self, *arguments)
     )
     owner = new(client, "/owners")
     whole = new(client, "/things", owner=owner)

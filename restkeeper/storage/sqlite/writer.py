@@ -210,14 +210,11 @@ class Writer:
         for _ in range(BATCH):
             if (queued := self._queue.take()) is None:
                 return
-            if (began := self._clock.monotonic()) > queued.deadline:
+            if self._clock.monotonic() > queued.deadline:
                 queued.finish(StoreUnavailable(_OTHERS_WRITE))
                 continue
-            try:
-                yield queued
-            finally:
-                self._queue.charge(queued.caller, (now := self._clock.monotonic()) - began)
-            if now >= end:
+            yield queued
+            if self._clock.monotonic() >= end:
                 return
 
     def _begin(self, deadline: float) -> str:
@@ -252,7 +249,11 @@ class Writer:
         try:
             for queued in works:
                 batch.append(queued)
-                self._run(queued, epoch, sole=len(batch) == 1 and not self._queue)
+                began = self._clock.monotonic()
+                try:
+                    self._run(queued, epoch, sole=len(batch) == 1 and not self._queue)
+                finally:
+                    self._queue.charge(queued.caller, self._clock.monotonic() - began)
                 if queued.error is not None and not self.connection.in_transaction:
                     return  # the only work has failed
             self.connection.execute("COMMIT")

@@ -154,7 +154,7 @@ class HistoryRun:
         while True:
             events, reads = len(self._auditor.events), len(self.recorder.history)
             for item in list(self.recorder.items.values()):
-                if item.collection != SINGLETON:
+                if not item.id:
                     until_clear(partial(self._auditor.find, item))
                 if item.id:
                     until_clear(partial(self._auditor.read, item))
@@ -172,7 +172,7 @@ class HistoryRun:
                 until_clear(client.follow)
 
     def _list_all(self, collection: str) -> list[str]:
-        names, path = list[str](), f"/{collection}?limit=100"
+        names, path = list[str](), f"/{collection}?sort=name&limit=100"  # by an index, as `find`
         while path:
             page, path = until_clear(partial(self._auditor.page, collection, path))
             names += page

@@ -93,10 +93,10 @@ def supervise(*others: int) -> None:
         _set_owner(resource.RLIM_INFINITY)  # the program belongs to nobody
         command = [sys.executable, "-I", "-S", __file__, *map(str, (os.getpid(), *others))]
         null = subprocess.DEVNULL
-        running = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True)
-        assert running.stdout and running.stdout.readline(), "it does not run"
-        running.stdout.close()
-        running.returncode = 0  # nobody waits for it
+        program = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True)
+        assert program.stdout and program.stdout.readline(), "it does not run"
+        program.stdout.close()
+        program.returncode = 0  # nobody waits for it
         _set_owner(os.getpid())
 
 

@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import re
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -46,7 +46,10 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-TREES = {path: tree_of(path) for path in MODULES}
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """All modules of the engine; a process that runs none of these tests parses none."""
+    return {path: tree_of(path) for path in MODULES}
 
 
 def part_of(path: Path) -> str:
@@ -86,7 +89,7 @@ def parts_in(tree: ast.AST) -> set[str]:
 def test_imports_go_one_way() -> None:
     """A module imports only the parts that its part may, each at the top of the file, and nothing of a service."""
     wrong = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         part = part_of(path)
         allowed = ARROWS.get(part, set()) | (LEAVES if part in ARROWS.keys() - LEAVES - {"storage"} else set())
         wrong += [(path, name) for name in parts_in(tree) - {part} - allowed]
@@ -101,7 +104,7 @@ def test_imports_go_one_way() -> None:
 def test_no_module_imports_itself_by_others() -> None:
     """Neither when it is loaded nor later, nor for type checkers alone."""
     arrows = {}
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         names = imports_of(tree)
         arrows[name_of(path)] = (names | {name.rpartition(".")[0] for name in names - NAMES}) & NAMES
     TopologicalSorter(arrows).prepare()  # raises CycleError
@@ -110,7 +113,7 @@ def test_no_module_imports_itself_by_others() -> None:
 def test_features_import_no_other_features() -> None:
     """Each can be read without the others; but webhooks need events, the harness webhooks, and files its faults."""
     arrows = set()
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         if part_of(path) != "features":
             continue
         own = path.relative_to(ENGINE).with_suffix("").parts[1]
@@ -126,7 +129,7 @@ def test_features_import_no_other_features() -> None:
 def test_only_storage_imports_a_backend() -> None:
     """No module outside storage imports a backend; resources and web import only the interface."""
     wrong = []
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         names = {name.split(".")[2] for name in imports_of(tree) if ".storage." in name}
         allowed = names if part_of(path) == "storage" else OPEN.get(part_of(path), names - {"sqlite", "postgresql"})
         wrong += [(path, name) for name in names - allowed]
@@ -178,7 +181,7 @@ DECLARING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assi
 
 def test_an_import_only_declares() -> None:
     wrong = []
-    for path, tree in {**TREES, PACKAGE: tree_of(PACKAGE)}.items():
+    for path, tree in {**trees(), PACKAGE: tree_of(PACKAGE)}.items():
         for node in tree.body if path not in STARTS else ():
             text = ast.unparse(node)
             is_safe = isinstance(node, DECLARING) or text.startswith(("if TYPE_CHECKING:", "if __name__ =", '"', "'"))

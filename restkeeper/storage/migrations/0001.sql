@@ -52,12 +52,12 @@ CREATE TABLE responses (
 ) {strict};
 CREATE INDEX responses_stored_at ON responses (stored_at);  -- PostgreSQL only
 
--- Every change of an item, in the order that docs/events.md promises. The newest event is never swept, so that no position is used
--- twice. `origin` is the epoch of the store that wrote the event: it distinguishes the history of a restored copy from
--- that of the original. In SQLite, with one writer at a time, no position becomes visible before a lower one. In
--- PostgreSQL `seq` is drawn while the transaction has the item's row, so that it has the order of the item's versions; but
--- a transaction can commit after one with a higher number. The sequencer (`feed.py`) gives each committed event its
--- position, which readers use alone, and `origin`, the epoch of that moment.
+-- Every change of an item, in the order that docs/events.md promises. The newest event is never swept, so that no
+-- position is used twice. `origin` is the epoch of the store that wrote the event: it distinguishes the history of a
+-- restored copy from that of the original. In SQLite, with one writer at a time, no position becomes visible before a
+-- lower one. In PostgreSQL `seq` is drawn while the transaction has the item's row, so that it has the order of the
+-- item's versions; but a transaction can commit after one with a higher number. The sequencer (`feed.py`) gives each
+-- committed event its position, which readers use alone, and `origin`, the epoch of that moment.
 CREATE TABLE events (
     position    INTEGER PRIMARY KEY,  -- SQLite only
     seq         bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,  -- PostgreSQL only

@@ -311,6 +311,13 @@ def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: st
     assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json
 
 
+def test_a_whole_number_has_64_bits() -> None:
+    """A field with other bounds is a mistake: it would store numbers that nobody can send back."""
+    for bounds in ((0, 2**63), (-(2**63) - 1, 0), (1, 0)):
+        with pytest.raises(ValueError, match="a whole number is from "):
+            restkeeper.Whole(*bounds)
+
+
 def test_the_page_names_every_field_and_filter() -> None:
     """Those of both packages; what is abstract is no field."""
     ours = {name for name in restkeeper.__all__ if _is_field(getattr(restkeeper, name))}

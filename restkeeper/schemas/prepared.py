@@ -157,10 +157,10 @@ def _make_exact(field: Field) -> bool:
         field.pre_load = [partial(_bounded, most), *field.pre_load]  # before an expression searches it
     if isinstance(field, fields.Time):
         field.post_load = [_without_offset, *field.post_load]
-        return True
-    if isinstance(field, fields.TimeDelta) or (isinstance(field, fields.Enum) and field.by_value):
-        values = [each.value for each in field.enum] if isinstance(field, fields.Enum) else []
-        field.pre_load = [*field.pre_load, *([] if any(isinstance(each, bool) for each in values) else [_no_boolean])]
+        return False  # no query reaches one in a schema that is inside itself
+    types = {type(each.value) for each in field.enum} if isinstance(field, fields.Enum) and field.by_value else set()
+    if isinstance(field, fields.TimeDelta) or (types & {int, float} and bool not in types):
+        field.pre_load = [*field.pre_load, _no_boolean]
         return True
     if not isinstance(field, fields.Integer | fields.Decimal) or type(field)._deserialize is not _DESERIALIZE:
         return False

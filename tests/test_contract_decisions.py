@@ -138,7 +138,13 @@ SCHEMAS: list[tuple[str, Any, Any, str, str]] = [
     ("x-fold added", TEXT, {**TEXT, "x-fold": True}, B, B),
     ("x-fold removed", {**TEXT, "x-fold": True}, TEXT, B, B),
     ("not added", NONE, {"not": TEXT}, B, B),  # one of those that are not in the table
-    ("if removed", {"if": {"minLength": 1}}, NONE, B, B),
+    ("if added", NONE, {"if": {"minLength": 1}}, B, C),
+    ("if removed", {"if": {"minLength": 1}}, NONE, C, B),
+    ("if changed", {"if": {"minLength": 1}}, {"if": {"minLength": 2}}, B, B),
+    ("then added", NONE, {"then": {"minLength": 1}}, B, C),
+    ("then removed", {"then": {"minLength": 1}}, NONE, C, B),
+    ("then changed", {"then": {"minLength": 1}}, {"then": {"minLength": 2}}, B, B),
+    ("else removed", {"else": {"minLength": 1}}, NONE, B, B),
     ("prefixItems changed", {"prefixItems": [TEXT]}, {"prefixItems": [WHOLE]}, B, B),
 ]
 

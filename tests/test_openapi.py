@@ -69,6 +69,97 @@ def fits(document: Any, schema: Any, value: Any) -> None:
     Draft202012Validator(whole, format_checker=FormatChecker()).validate(value)
 
 
+class PartSchema(Schema):
+    """A part of an item, which can have parts."""
+
+    name = restkeeper.Text(1, 20, required=True)
+    size = restkeeper.Whole(0, 2, load_default=1)
+    color = fields.String(validate=validate.OneOf(("red", "blue")), load_default="red")
+    parts = fields.Dict(keys=fields.String(), values=fields.Nested(lambda: PartSchema()))
+
+
+class WholeSchema(restkeeper.ItemSchema):
+    """An item that has parts."""
+
+    part = fields.Nested(PartSchema, allow_none=True, load_default=None)
+    main = fields.Nested(PartSchema, required=True)
+    texts = fields.Dict(keys=fields.String(), values=fields.String(), load_default=dict)
+    lines = fields.List(fields.Nested(PartSchema), load_default=list)
+
+
+def test_a_patch_names_and_removes_members_of_what_is_inside() -> None:
+    """Of objects inside others and of maps (RFC 7396); an array is whole. The service takes what the schema allows."""
+    app = create_app(Config(), [restkeeper.Resource("wholes", "whole", WholeSchema)])
+    client = app.test_client()
+    document = client.get("/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    schemas = document["components"]["schemas"]
+    part = {"name": "b", "size": 2, "parts": {"c": {"name": "c"}, "d": {"name": "d"}}}
+    texts = {"a": "x", "b": "y"}
+    path = client.post("/wholes", json={"main": part, "part": part, "texts": texts}).headers["Location"]
+    for patch, ok in (
+        ({"main": {"size": 1}}, True),
+        ({"main": {"size": None, "parts": {"c": None, "d": {"size": None}}}, "texts": {"a": None}}, True),
+        ({"part": {"parts": None}, "texts": None, "lines": None}, True),
+        ({"part": None}, True),
+        ({"main": {"name": None}}, False),
+        ({"main": None}, False),
+        ({"main": {"size": 3}}, False),
+        ({"lines": [{"size": 1}]}, False),
+        ({"texts": {"a": 1}}, False),
+    ):
+        status = 200 if ok else 422
+        found = client.patch(path, json=patch)
+        assert found.status_code == status, (patch, found.json)
+        with nullcontext() if ok else pytest.raises(ValidationError):
+            fits(document, schemas["WholePatch"], patch)
+        if not ok:
+            continue
+        for name, value in found.json.items():
+            if name in ("main", "part") and value:
+                fits(document, schemas["Part"], value)
+    assert not [each for each in everything(schemas["PartPatch"]) if "default" in each]
+    assert schemas["PartPatch"]["properties"]["parts"]["additionalProperties"]["anyOf"][0] == {
+        "$ref": "#/components/schemas/PartPatch"
+    }
+
+
+@pytest.mark.needs("versions")
+def test_the_default_order_is_in_the_document_of_each_version() -> None:
+    """By the name that the field has there: a second version takes nothing from the first one."""
+
+    class NoteSchema(restkeeper.ItemSchema):
+        title = restkeeper.Text(1, 50, required=True)
+
+    notes = restkeeper.Resource(
+        "notes", "note", NoteSchema, sort="-title,id", upgrades={2: [restkeeper.Rename("name", "title")]}
+    )
+    versions = restkeeper.Versions(
+        restkeeper.Version("v1", revisions={"notes": 1}), restkeeper.Version("v2"), unversioned="v1"
+    )
+    client = create_app(Config(), [notes], versions=versions).test_client()
+    for version, name in (("v1", "name"), ("v2", "title")):
+        parameters = client.get(f"/api/{version}/openapi.json").json["components"]["parameters"]
+        assert parameters["NoteSort"]["schema"]["default"] == [f"-{name}", "id"]
+
+
+def test_a_batch_changes_items_not_collections(document: Any) -> None:
+    """In the schema, as by the service."""
+    allowed = (("POST", "/products"), ("POST", "/products/x/close"), ("PUT", "/products/x"), ("DELETE", "/users/$name"))
+    refused = (("PUT", "/products"), ("DELETE", "/products/"), ("PATCH", "/products/x/y"))
+    for method, path in allowed:
+        fits(document, document["components"]["schemas"]["Operation"], {"method": method, "path": path})
+    for method, path in refused:
+        with pytest.raises(ValidationError):
+            fits(document, document["components"]["schemas"]["Operation"], {"method": method, "path": path})
+
+
+def test_no_component_has_the_name_of_one_of_its_fields(document: Any) -> None:
+    """Generators of clients in Python use the name of a class, in small letters, as a variable beside its fields."""
+    for name, schema in document["components"]["schemas"].items():
+        assert re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() not in schema.get("properties", ()), name
+
+
 def test_the_document_is_valid(document: Any) -> None:
     """It matches the metaschema of OpenAPI 3.1, and every reference in it can be resolved."""
     OpenAPIV31SpecValidator(document).validate()

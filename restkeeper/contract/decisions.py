@@ -80,6 +80,7 @@ TABLE: dict[str, Row] = {
     "closed": {"added": NARROWED, "removed": LOOSER},  # fields that are not declared are forbidden
     "format": RULE,
     "multipleOf": RULE,
+    **dict.fromkeys(("if", "then"), RULE),  # without either, the other has no effect
     "uniqueItems": FLAG,
     **BOUNDS,
     "pattern": {"added": NARROWED, "removed": LOOSER, "changed": (B, J)},

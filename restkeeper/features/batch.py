@@ -31,6 +31,8 @@ from restkeeper.web.operations import (
     IDEMPOTENT,
     WRITE_PROBLEMS,
     Body,
+    Contribution,
+    Description,
     Result,
     load,
     returns,
@@ -41,12 +43,24 @@ MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
 _PATH = re.compile(r"/(\w+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([a-z][a-z0-9-]*))?", re.ASCII)
+_ITEM = r"^/\w+/[$A-Za-z0-9._~-]{1,65}$"  # also one with the name of an earlier operation
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
 
 
 def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
     mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
+    if not any(each.resource.singleton for each in service.representations.values()):  # whose paths have no id
+        service.contributions.append(Contribution(build=_require_item))
+
+
+def _require_item(description: Description) -> None:
+    """Say in the document which operations are of an item."""
+    name = description.schema(OperationSchema)["$ref"].rpartition("/")[2]
+    description.components.schemas[name] |= {
+        "if": {"type": "object", "properties": {"method": {"type": "string", "enum": ["PUT", "PATCH", "DELETE"]}}},
+        "then": {"type": "object", "properties": {"path": {"type": "string", "pattern": _ITEM}}},
+    }
 
 
 class OperationSchema(Schema):
@@ -89,8 +103,8 @@ class ResultSchema(Schema):
     body = fields.Raw(required=True)
 
 
-class ResultsSchema(Schema):
-    """The responses, in the order of the operations."""
+class BatchResponseSchema(Schema):
+    """The responses, in the order of the operations. Generators of clients confuse a class with a field of its name."""
 
     results = fields.List(fields.Nested(ResultSchema), required=True)
 
@@ -113,7 +127,7 @@ class BatchHandlers:
 
     @needs(KNOWN)
     @takes(IDEMPOTENT, COMPARED, body=Body(BatchSchema))
-    @returns(Result("The responses.", {JSON: ResultsSchema}), *CHANGE_PROBLEMS, *WRITE_PROBLEMS)
+    @returns(Result("The responses.", {JSON: BatchResponseSchema}), *CHANGE_PROBLEMS, *WRITE_PROBLEMS)
     def run_batch(self) -> Reply:
         """Do several operations in one transaction: all of them, or none.
 

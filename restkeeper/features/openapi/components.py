@@ -122,7 +122,9 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name in shown if name not in optional]
-    patch = {name: _without(with_nulls["properties"][name], "default") for name in own if name != "id"}
+    patch = {name: with_nulls["properties"][name] for name in own if name != "id"}
+    if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
+        patch = {name: spec.patch(part) for name, part in patch.items()}
     sortable = representation.queryable.sortable
     return {
         "": item,
@@ -142,8 +144,9 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     most = " or ".join(map(str, sorted({each.to.resource.embed_limit for each in items.relations.values()})))
     texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched), most=most)
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
-    if representation.fingerprint == resource.fingerprint and resource.sort:
-        sort["default"] = resource.sort.split(",")
+    order = [(representation.name_of(key.field), key.descending) for key in resource.order]
+    if order and {name for name, _ in order} <= {*representation.queryable.sortable}:
+        sort["default"] = [f"-{name}" if is_descending else name for name, is_descending in order]
     limit = spec.common["parameters"]["Limit"]
     yield (
         f"{kind}Limit",

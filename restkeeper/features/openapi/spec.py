@@ -58,6 +58,7 @@ class Spec(APISpec):
         self._contributions = contributions
         self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
         self.taken = set[str]()
+        self._patches: dict[str, str] = {}  # the component of patches of one, by their names
         plugin = MarshmallowPlugin(self._name_of)
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         servers = [{"url": "/", "description": f"This service, {kind}", "x-internal": kind == "local"}]
@@ -105,7 +106,10 @@ class Spec(APISpec):
 
     def _name_of(self, schema: Any) -> str:
         """The name of a schema's component: its own, with a number if there is another component with that name."""
-        name = resolver(schema)
+        return self._free(resolver(schema))
+
+    def _free(self, name: str) -> str:
+        """The name, with a number if a component has it."""
         known = {*self.taken, *self.components.schemas, *self.components.schemas_lazy}
         return next(each for each in chain([name], map(f"{name}{{}}".format, count(1))) if each not in known)
 
@@ -121,6 +125,29 @@ class Spec(APISpec):
                     each["schema"]["items"] = {"pattern": "^[^,]+$", **items}  # a comma begins the next one
         return found
 
+    def patch(self, part: JsonSchema) -> JsonSchema:
+        """The schema of what a JSON Merge Patch (RFC 7396) has in place of a value.
+
+        Of an object, also of one inside another, these are some members, and null for those that are removed.
+        """
+        if "anyOf" in part:
+            return _without_default(part) | {"anyOf": [self.patch(each) for each in part["anyOf"]]}
+        if "$ref" in part:
+            of = part["$ref"].rpartition("/")[2]
+            if of not in self._patches:  # a schema can contain itself
+                self._patches[of] = name = self._free(f"{of}Patch")
+                known = self.components.schemas_lazy | self.components.schemas
+                self.components.schema(name, self.patch(known[of]), lazy=True)
+            return _without_default(part) | self.schema(self._patches[of])
+        inner = _without_default(part)
+        needed = inner.pop("required", ())
+        if members := part.get("properties"):
+            patches = {name: self.patch(each) for name, each in members.items()}
+            inner["properties"] = {name: each if name in needed else _or_null(each) for name, each in patches.items()}
+        if others := part.get("additionalProperties"):
+            inner["additionalProperties"] = others if others is True else _or_null(self.patch(others))
+        return inner
+
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
         """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""
         instance = prepared(schema)
@@ -128,6 +155,24 @@ class Spec(APISpec):
         for field in instance.fields.values() if nullable else ():
             field.allow_none = field.allow_none or not field.required
         return dict(self._converter.schema2jsonschema(instance))
+
+
+def _without_default(part: JsonSchema) -> JsonSchema:
+    return {key: value for key, value in part.items() if key != "default"}
+
+
+def _or_null(part: JsonSchema) -> JsonSchema:
+    """A schema that null has, too."""
+    null = {"type": "null"}
+    if "anyOf" in part:
+        return part | {"anyOf": [*part["anyOf"], *([] if null in part["anyOf"] else [null])]}
+    if "$ref" in part or "const" in part:
+        return {"anyOf": [part, null]}
+    if "type" not in part:  # any value, or one of an enum
+        return part
+    types = [part["type"]] if isinstance(part["type"], str) else part["type"]
+    values = {"enum": list(dict.fromkeys([*part["enum"], None]))} if "enum" in part else {}
+    return part | {"type": list(dict.fromkeys([*types, "null"]))} | values
 
 
 def bounded(part: Any, most: int, config: Config) -> Any:

@@ -451,6 +451,18 @@ def test_a_stopping_process_answers_on_idle_connections(tmp_path: Path, request_
         assert server.process.wait(SECONDS) == 0
 
 
+def test_what_a_response_announces_holds_when_the_process_stops(tmp_path: Path) -> None:
+    """A connection that a response left open gets one more response: a proxy may have sent the next request already."""
+    begun = tmp_path / "begun"
+    with gunicorn(tmp_path, worker="Draining", workers=1) as server, closing(Client(server.port)) as client:
+        client.sock.sendall(get(line=b"GET /begun?" + bytes(begun) + b" HTTP/1.1"))
+        until(begun.exists)
+        server.process.send_signal(signal.SIGTERM)
+        assert client.read_response().headers["connection"] == "keep-alive"
+        assert client.send(post(b"Content-Length: 4", b"late")).headers["connection"] == "close"
+        assert client.ended()
+
+
 def bounds_when(port: int, condition: Callable[[dict[str, int]], bool]) -> dict[str, int]:
     """The state of the process when the condition is true; read on a connection that is one of the open ones."""
     found: dict[str, int] = {}

@@ -47,6 +47,19 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
+def wait_for_stop(environ: dict[str, Any]) -> None:
+    Path(environ["QUERY_STRING"]).touch()
+    while not environ[IS_CANCELLED]():
+        time.sleep(0.01)
+
+
+def begun(environ: dict[str, Any]) -> Iterator[bytes]:
+    """A response whose head has been written when the process is told to stop."""
+    yield b"a"
+    wait_for_stop(environ)
+    yield b"b"
+
+
 def counted(path: Path) -> Iterator[bytes]:
     """A response larger than any socket buffer; it records when the worker has closed it."""
     try:
@@ -103,9 +116,10 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
             Path(query + ".begun").touch()
             wait_for(Path(query))
         case "/stopping":
-            Path(query).touch()
-            while not environ[IS_CANCELLED]():
-                time.sleep(0.01)
+            wait_for_stop(environ)
+        case "/begun":
+            start("200 OK", [("Content-Length", "2")])
+            return begun(environ)
         case "/work":
             end = time.monotonic() + 0.008
             while time.monotonic() < end:

@@ -111,10 +111,11 @@ class StrictRequest(Request):  # type: ignore[misc]
         self._expected_100_continue = False  # gunicorn would send "100 Continue" before the content is read
 
     def should_close(self) -> bool:
-        """Also when the service stops, or content is unread."""
-        reader = self.body.reader
+        """Also when content is unread, or the service stops before a response has announced that another may follow."""
+        client, reader = self.unreader.sock, self.body.reader
         unread = reader.parser if isinstance(reader, ChunkedReader) else reader.length
-        if unread or self.body.failed or not self.unreader.sock.worker.alive or super().should_close():
+        is_last = not client.worker.alive and not client.begun
+        if unread or self.body.failed or is_last or super().should_close():
             self.force_close()  # an announced close stays
         return bool(self.must_close)
 

@@ -43,7 +43,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for file in (tmp_path / "units").glob("*.service"):
         file.write_text(file.read_text().replace("/opt/restkeeper/.venv/bin", str(BIN)))
     files = [str(file) for file in sorted((tmp_path / "units").glob("restkeeper-*.*")) if file.is_file()]
-    assert len(files) == 6
+    assert len(files) == 7
     done = subprocess.run([systemd, "verify", "--man=no", *files], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -41,7 +41,7 @@ RUN_ELSEWHERE = {
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
     **dict.fromkeys(("0", "DATABASE_URL=sqlite:////var/lib/restkeeper/restkeeper.db"), "tests/test_deployment.py"),
-    "honcho": "tests/test_procfile.py",
+    **dict.fromkeys(("HOST=127.0.0.1", "honcho"), "tests/test_procfile.py"),
     "FLASK_SECRET=whsec_…": "the tests of examples/shop",
     "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),

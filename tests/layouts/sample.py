@@ -106,6 +106,7 @@ class Kept:
 
         deliverer = Deliverer(
             self.store,
+            service.of_features["webhooks"],
             send,
             event_collections(service.resources),
             timeout=1.0,

@@ -226,12 +226,12 @@ def attack_batches(cluster: Cluster) -> str:
 
 
 def attack_references(cluster: Cluster) -> str:
-    """Twelve connections create a hundred items at a time with 90 or 45 references each."""
+    """Twelve connections create a hundred items at a time with five references each."""
     owner = cluster.post("/owners", {}).json()["id"]
     things = [each["id"] for _ in range(3) for each in cluster.post("/things", [{"owner": owner}] * 100).json()]
     lines = [{"thing": thing} for thing in things] * 2
-    array = json.dumps([{"lines": lines[n : n + 90]} for n in range(100)])
-    batch = [{"method": "POST", "path": "/lists", "body": {"lines": lines[n : n + 45]}} for n in range(100)]
+    array = json.dumps([{"lines": lines[n : n + 5]} for n in range(100)])
+    batch = [{"method": "POST", "path": "/lists", "body": {"lines": lines[n : n + 5]}} for n in range(100)]
     beside = health_beside(cluster, "POST", ["/lists"], array, connections=12)
     return f"{beside}; {_batches_beside(cluster, batch)}"
 
@@ -254,13 +254,18 @@ def attack_small_changes(cluster: Cluster) -> str:
 
 
 def attack_many_references_at_once(cluster: Cluster) -> str:
-    """32 connections create an item with 3,000 references, and 98 items with 97 each; others write meanwhile."""
+    """32 connections create an item with 3,000 references, or 98 items with 97 each: too many, or just not.
+
+    Others write meanwhile.
+    """
     owners = [each["id"] for _ in range(30) for each in cluster.post("/owners", [{}] * 100).json()]
-    one = {"lines": [], "owners": owners}
-    array = [{"lines": [], "owners": owners[n : n + 97]} for n in range(98)]
-    return "; ".join(
-        writes_beside(cluster, "POST", ["/lists"], json.dumps(sent), "/owners", {}) for sent in (one, array)
-    )
+    sizes: list[object] = []
+    for one, each in ((3000, 97), (500, 5)):
+        sizes += [
+            {"lines": [], "owners": owners[:one]},
+            [{"lines": [], "owners": owners[n : n + each]} for n in range(98)],
+        ]
+    return "; ".join(writes_beside(cluster, "POST", ["/lists"], json.dumps(sent), "/owners", {}) for sent in sizes)
 
 
 def _batches_beside(cluster: Cluster, operations: list[dict[str, object]]) -> str:

@@ -221,6 +221,25 @@ def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
     assert client.get("/things?limit=1").headers["X-Total-Count"] == "1002"
 
 
+def test_a_request_adds_a_limited_number_of_references(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One item, an array, a batch, and a change, of which only the new ones count; else nothing is done."""
+    monkeypatch.setattr(unit, "MOST_REFERENCES", 4)
+    owners = [each["id"] for each in client.post("/owners", json=[{}] * 6).json]
+    batch = [{"method": "POST", "path": "/lists", "body": {"lines": [], "owners": owners[:3]}}] * 2
+    for path, body in (
+        ("/lists", {"lines": [], "owners": owners[:5]}),
+        ("/lists", [{"lines": [], "owners": owners[:3]}] * 2),
+        ("/api/v1/batch", {"operations": batch}),
+    ):
+        refused = client.post(path, json=body)
+        assert refused.status_code == 409 and "more than 4 references" in refused.json["detail"]
+    assert client.get("/lists").json == []
+    path = f"/lists/{new(client, '/lists', lines=[], owners=owners[:4])}"
+    assert client.patch(path, json={"owners": owners}).status_code == 200
+    assert client.patch(path, json={"owners": []}).status_code == 200
+    assert client.patch(path, json={"owners": owners}).status_code == 409
+
+
 def test_a_deletion_is_refused_before_the_first_write(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """If too much would go with the item, or something further down keeps it: nobody waits while that is undone."""
     monkeypatch.setattr(unit, "MOST_CHANGES", 20)

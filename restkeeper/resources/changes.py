@@ -90,7 +90,7 @@ class Hooks:
     "null". `new_id` returns the id of a new item, in the order of their creation.
     """
 
-    check: Callable[[Transaction, Change], None] = lambda transaction, change: None
+    check: Callable[..., None] = lambda transaction, change, bounded=True: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()

@@ -55,9 +55,10 @@ class References:
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
-    def check(self, transaction: Transaction, change: Change) -> None:
+    def check(self, transaction: Transaction, change: Change, *, bounded: bool = True) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.
 
+        Raises Conflict for too many in the transaction of a request, unless it is not `bounded`, as the data of a test.
         For a deletion, raises what `follow` would raise only after many changes: StillReferenced, Conflict, Forbidden.
         """
         name, after = change.representation.name, change.after
@@ -69,6 +70,8 @@ class References:
         for field, pointers in added(change.representation, before, after.body):
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
+            if new and bounded and has_request_context():
+                self._hooks.unit(transaction).add_references(len(new))
             self._require(transaction, field, new, after)
 
     def _require(

@@ -22,9 +22,16 @@ from restkeeper.web import exactjson
 LAST_IDS = Collection("_ids", {})  # of the collections with integers: the version is the greatest id
 # Of what functions of the service change in one transaction, and of what follows a deletion: others wait for it.
 MOST_CHANGES = 1000
+MOST_REFERENCES = 500  # that are new: for each, a store changes a page of an index, which all other writers wait for
 MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
 
 _WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
+
+
+def require_few_references(number: int) -> None:
+    """Raises Conflict if so many references are too many for one request."""
+    if number > MOST_REFERENCES:
+        raise Conflict(f"more than {MOST_REFERENCES} references would be new: send fewer, in several requests")
 
 
 class Unit:
@@ -53,7 +60,7 @@ class Unit:
         self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
         self.deletions: list[Change] = []  # that are to be followed, see `References`
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
-        self._changes = self._bytes = 0
+        self._changes = self._bytes = self._references = 0
 
     @property
     def _transaction(self) -> Transaction:
@@ -126,6 +133,11 @@ class Unit:
         if changes > MOST_CHANGES or (self._bytes > MOST_BYTES and changes > 1):
             most = f"{MOST_CHANGES} items, or {MOST_BYTES >> 20} MiB of them"
             raise Conflict(f"more than {most}, would change with this: change or delete some of them first")
+
+    def add_references(self, number: int) -> None:
+        """Count new references. Raises Conflict if there are too many."""
+        self._references += number
+        require_few_references(self._references)
 
     def _read(self, collection: str, id: str | int) -> Record:
         try:

@@ -14,10 +14,18 @@ from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns,
 from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.items import Items
-from restkeeper.resources.references import added, may_read
+from restkeeper.resources.references import added, may_read, required_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Action
-from restkeeper.resources.unit import as_conflict, item_of, next_ids, run_before, use_ids, without_server_fields
+from restkeeper.resources.unit import (
+    as_conflict,
+    item_of,
+    next_ids,
+    require_few_references,
+    run_before,
+    use_ids,
+    without_server_fields,
+)
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Store, Transaction
@@ -134,10 +142,12 @@ class Writes(Items):
         """Create an item, of the `owner` that an admin names, or those of an array, all or none."""
         several = sent if isinstance(sent, list) else [sent]
         ids = next_ids(self.resource, transaction or self.store, self.hooks.new_id, several)
-        records, faults = list[Record](), list[JsonObject]()
+        records, faults, references = list[Record](), list[JsonObject](), 0
         for number, each in in_turns(enumerate(several), self.clock):
             try:
                 records.append(self._new(each, owner, ids[number]))
+                if several is sent and self.stored.revision.references:  # before the work of the others and of a store
+                    require_few_references(references := references + len([*required_by(self.stored, records[-1])]))
             except ValidationFailed as error:
                 if several is not sent:
                     raise

@@ -158,7 +158,8 @@ def execute(*statements: str) -> Callable[[Path], None]:
 SPOILT: dict[str, Callable[[Path], object]] = {
     "is no SQLite file": lambda backup: backup.write_text("name,price\n"),
     "is damaged: ": lambda backup: os.truncate(backup, backup.stat().st_size // 2),
-    "is no backup of this service": lambda backup: backup.unlink() or execute("CREATE TABLE t (x)")(backup),
+    "is no backup of this service": execute("DROP TABLE store", "DROP TABLE items"),
+    "has the tables of another program": lambda backup: backup.unlink() or execute("CREATE TABLE t (x)")(backup),
     "has a store of an earlier layout": execute("ALTER TABLE items RENAME COLUMN _position TO other"),
     "is of a newer program (migration 99 of ": execute("PRAGMA user_version = 99", "UPDATE store SET oldest = 99"),
     "is a store in use": lambda backup: Path(f"{backup}-wal").write_bytes(b"x" * 100),

@@ -225,7 +225,7 @@ def require_known(migration: int, oldest: int, known: int, name: str = "the stor
 def require_layout(columns: Container[str], name: str) -> None:
     """Raises StoreUnavailable unless a table of items with these columns has a layout that the migrations continue."""
     if not all(column in columns for column in _EVER):
-        raise StoreUnavailable(f"{name} has the tables of another program: choose another place for the store")
+        raise StoreUnavailable(f"{name} has the tables of another program: name another one")
     if POSITION not in columns:
         remedy = "export its items with the program that wrote it, and import them into a new one"
         raise StoreUnavailable(f"{name} has a store of an earlier layout, which this program cannot migrate: {remedy}")

@@ -83,9 +83,9 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str, message: str, is_open: bool) -> None:
     """It is refused by each command, byte for byte the same afterwards, and there is nothing new beside it.
 
-    Whoever has it open can have everything in its log.
+    Whoever has it open can have everything in its log. No backup replaces it.
     """
-    open_store(f"sqlite:///{tmp_path}/backup", [THINGS]).close()
+    (ours := open_store(f"sqlite:///{tmp_path}/backup", [THINGS])).close()
     (folder := tmp_path / "theirs").mkdir()
     location = locate(f"sqlite:///{folder}/store.db")
     with closing(sqlite3.connect(folder / "store.db", isolation_level=None)) as theirs:
@@ -97,6 +97,7 @@ def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str,
             lambda: open_store(location.name, [THINGS]),
             lambda: location.restore(tmp_path / "backup", discard=True),
             lambda: location.as_source(Clock()).__enter__(),
+            lambda: ours.backup(folder / "store.db", replace=True),
         ):
             with pytest.raises(StoreUnavailable, match=message) as refused:
                 use()

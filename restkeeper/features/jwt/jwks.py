@@ -25,7 +25,6 @@ from restkeeper.web.pagination import Cache
 FETCH_SECONDS = 5.0  # for a fetch
 CACHED_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer
 PAUSE_SECONDS = 10.0  # between fetches after an unknown key or an error: clients must not make us overload the issuer
-MOST_UNKNOWN = 100  # keys that are remembered as missing in a set
 FILE_SECONDS = 1.0  # between two reads of a file
 MOST_BYTES = 1024 * 1024  # of a set, from a URL with the head of the response
 VERIFIED_BYTES = 4 * 1024 * 1024  # of the cache of verified tokens of a set
@@ -64,8 +63,7 @@ class KeySource:
         self._period, self._pause = (CACHED_SECONDS, PAUSE_SECONDS) if is_remote else (FILE_SECONDS, 0.0)
         self._text = b""
         self._keys: list[PyJWK] | None = None
-        self._reads = 0  # that succeeded
-        self._unknown: set[tuple[str, str | None]] = set()  # which the last of them does not have: they are not new
+        self._former: set[tuple[str, str | None]] = set()  # keys of the set before: those that are gone are not new
         self.verified: Cache[bytes, Any] = Cache(VERIFIED_BYTES)
         self._fault = ""
         self._read_at, self._fresh_for = -inf, 0.0
@@ -77,50 +75,49 @@ class KeySource:
     def find(self, algorithm: object, kid: str | None) -> PyJWK | None:
         """The only key for this algorithm with this id (None: any id); None if there is none or more than one.
 
-        For an unknown key the set is read again. Raises Unavailable if that is not possible now: the key may be new.
+        For an unknown key the set is read again, and None is the answer only if it was read for this very call, or if
+        the key is one that was removed. Otherwise it may be new, whoever asked for it before: raises Unavailable.
         """
         if not isinstance(algorithm, str) or algorithm not in _USED:
             return None
         if key := _matching(self._keys, algorithm, kid):
             return key
-        reads, wanted = self._reads, (algorithm, kid)
         if self._reading.acquire(timeout=FETCH_SECONDS):  # another thread may be reading it
             self._reading.release()
-        self.refresh(after=self._pause)
-        if key := _matching(self._keys, algorithm, kid):
+        is_new = self.refresh(after=self._pause)
+        if (key := _matching(self._keys, algorithm, kid)) or is_new or (algorithm, kid) in self._former:
             return key
-        if wanted in self._unknown:
-            return None
-        if self._fault or self._reads == reads:
-            left = min(self._read_at + self._pause - self._now(), self._pause)
-            raise Unavailable("the key of the token is not known yet", headers={"Retry-After": str(max(1, ceil(left)))})
-        if len(self._unknown) < MOST_UNKNOWN:
-            self._unknown.add(wanted)
-        return None
+        left = min(self._read_at + self._pause - self._now(), self._pause)
+        raise Unavailable("the key of the token is not known yet", headers={"Retry-After": str(max(1, ceil(left)))})
 
-    def refresh(self, *, after: float | None = None) -> None:
-        """Read the set again if it is due, or was read `after` seconds ago. Meanwhile others use the present set."""
+    def refresh(self, *, after: float | None = None) -> bool:
+        """Read the set again if it is due, or was read `after` seconds ago. Meanwhile others use the present set.
+
+        Whether this call has read it.
+        """
         age = self._now() - self._read_at  # negative if the clock was set back, which must not stop it
         if 0 <= age < (self._fresh_for if after is None else after) or not self._reading.acquire(blocking=False):
-            return
+            return False
         try:
             self._read_at = self._now()
             text = self._read(self._where)
-            former = {(each.algorithm_name, each.key_id) for each in self._keys or ()}
             if self._keys is None or text != self._text:
+                former = {(each.algorithm_name, each.key_id) for each in self._keys or ()}
                 self._keys, self._text, self.verified = usable_keys(text), text, Cache(VERIFIED_BYTES)
+                self._former = former
                 self._fault = "another set"
             if self._fault:
                 level = logging.INFO if self._keys else logging.WARNING
                 _log.log(level, "key set %s: %d usable keys", self._where, len(self._keys))
             self._fault, self._fresh_for = "", self._period
-            self._reads, self._unknown = self._reads + 1, former
+            return True
         except (OSError, ValueError) as error:
             fault, self._fresh_for = str(error), self._pause
             if fault != self._fault:  # log each error once, not at each attempt
                 effect = "no token can be verified" if self._keys is None else "the last set stays in use"
                 _log.warning("key set %s: %s; %s", self._where, fault, effect)
             self._fault = fault
+            return False
         finally:
             self._reading.release()
 

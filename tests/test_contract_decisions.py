@@ -143,7 +143,8 @@ SCHEMAS: list[tuple[str, Any, Any, str, str]] = [
     ("if changed", {"if": {"minLength": 1}}, {"if": {"minLength": 2}}, B, B),
     ("then added", NONE, {"then": {"minLength": 1}}, B, C),
     ("then removed", {"then": {"minLength": 1}}, NONE, C, B),
-    ("then changed", {"then": {"minLength": 1}}, {"then": {"minLength": 2}}, B, B),
+    ("then fewer", {"then": {"anyOf": [TEXT, WHOLE]}}, {"then": TEXT}, B, C),
+    ("then more", {"then": TEXT}, {"then": {"anyOf": [TEXT, WHOLE]}}, C, B),
     ("else removed", {"else": {"minLength": 1}}, NONE, B, B),
     ("prefixItems changed", {"prefixItems": [TEXT]}, {"prefixItems": [WHOLE]}, B, B),
 ]
@@ -399,13 +400,19 @@ def with_notes(sunset: str | None = None) -> Json:
     types = {**TEXT, "enum": ["thing.created", "note.created", "note.*"]}
     whole["paths"]["/api/v1/things"]["get"] = {
         **document(parameters=[{"name": "type", "in": "query", "schema": types}])["paths"]["/api/v1/things"]["post"],
-        "requestBody": content(field({**TEXT, "enum": ["things:read", "notes:read"], **OPEN})),
+        "requestBody": content(
+            {
+                **field({**TEXT, "enum": ["things:read", "notes:read"], **OPEN}),
+                "then": {"anyOf": [{"properties": {"x": {"const": path}}} for path in ("/things", "/notes")]},
+            }
+        ),
     }
     return {**whole, "components": {"schemas": {"Thing": field(TEXT), "Note": field(TEXT)}}}
 
 
 def without_notes() -> Json:
     text = json.dumps(with_notes()).replace(', "note.created", "note.*"', "").replace(', "notes:read"', "")
+    text = text.replace(', {"properties": {"x": {"const": "/notes"}}}', "")
     whole: Json = json.loads(text.replace(', {"$ref": "#/components/schemas/Note"}', ""))
     return {**whole, "paths": {"/api/v1/things": whole["paths"]["/api/v1/things"]}, "webhooks": {}}
 

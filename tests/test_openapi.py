@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import date
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 import restkeeper
 from restkeeper import FEATURES
 from restkeeper.config import Config
+from restkeeper.contract.check import compare
 from restkeeper.errors import Problem
 from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.document import document as document_of
@@ -152,6 +155,31 @@ def test_a_batch_changes_items_not_collections(document: Any) -> None:
     for method, path in refused:
         with pytest.raises(ValidationError):
             fits(document, document["components"]["schemas"]["Operation"], {"method": method, "path": path})
+
+
+class SingleSchema(restkeeper.ItemSchema):
+    """A singleton."""
+
+    title = restkeeper.Text(0, 50, load_default="")
+
+
+@pytest.mark.needs("batch")
+def test_a_batch_replaces_and_merges_singletons() -> None:
+    """Their paths have no id, those of collections have one, as by the service. Another singleton breaks no client."""
+    more = [restkeeper.Resource(name, name, SingleSchema, singleton=True) for name in ("settings", "profile")]
+    documents = [
+        create_app(Config(), (*RESOURCES, *more[:number])).test_client().get("/openapi.json").json
+        for number in range(len(more) + 1)
+    ]
+    for before, after in pairwise(documents):
+        schema = after["components"]["schemas"]["Operation"]
+        for method, path in (("PUT", "/settings"), ("PATCH", "/settings"), ("PUT", "/products/x")):
+            fits(after, schema, {"method": method, "path": path})
+        for method, path in (("PUT", "/products"), ("PATCH", "/users"), ("DELETE", "/settings")):
+            with pytest.raises(ValidationError):
+                fits(after, schema, {"method": method, "path": path})
+        found = compare("v1", before, after, today=date(2026, 11, 22), window=180)
+        assert not [each for each in found if each.change.subject.schema == "Operation"], found
 
 
 def test_no_component_has_the_name_of_one_of_its_fields(document: Any) -> None:

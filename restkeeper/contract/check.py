@@ -19,7 +19,8 @@ SAYS = {
     "choice": ("is one of several schemas now", "is no longer one of several schemas"),
 }
 DEPRECATE = "deprecate"  # the remedy is a declaration
-_HEAD = re.compile(r'"?-?(\w*)')  # of a value: of "-name" a field, of "note.created" and "notes:read" what it is of
+# Of a value: of "-name" a field, of "note.created" and "notes:read" what it is of, of {"path": "/notes"} a path.
+_HEAD = re.compile(r'(?:\{.*"/|"?-?)(\w*)')
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 MOST = 3  # locations, or subjects, that the text of a finding names; of the others it says how many they are
 WHOM = {
@@ -208,7 +209,8 @@ class _Comparison:
             ("fewer", "removed", was - now, "no longer {}"),
             ("more", "added", now - was, "{}, too"),
         ):
-            told = self._told(side, subject) if is_open or subject.kind == "parameter" else set()
+            names = is_open or key.row == "then" or subject.kind == "parameter"
+            told = self._told(side, subject) if names else set()
             if left := sorted(each for each in values if _head(each) not in told):
                 row = "enum of x-extensible" if is_open else key.row
                 yield self._change(key, row, how, f"{key.row}: {says.format(', '.join(left))}")

@@ -80,7 +80,8 @@ TABLE: dict[str, Row] = {
     "closed": {"added": NARROWED, "removed": LOOSER},  # fields that are not declared are forbidden
     "format": RULE,
     "multipleOf": RULE,
-    **dict.fromkeys(("if", "then"), RULE),  # without either, the other has no effect
+    "if": RULE,  # without "if" or "then", the other one has no effect
+    "then": VALUES,  # its alternatives, or itself
     "uniqueItems": FLAG,
     **BOUNDS,
     "pattern": {"added": NARROWED, "removed": LOOSER, "changed": (B, J)},

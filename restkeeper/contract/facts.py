@@ -254,6 +254,9 @@ def _restrictions(schema: Json, *, has_null: bool, is_id: bool) -> Json:
             facts[keyword] = frozenset((_text(old), _text(new)) for old in value for new in value[old])
         elif keyword == "x-scopes":
             facts[keyword] = frozenset(map(" by ".join, value.items()))
+        elif keyword == "then":
+            is_any = isinstance(value, dict) and [*value] == ["anyOf"]
+            facts[keyword] = frozenset(map(_text, value["anyOf"] if is_any else [value]))
         elif keyword == "format" and value in BITS:
             facts["bits"] = BITS[value]
         elif keyword == "pattern" and is_id:

@@ -50,17 +50,23 @@ _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", 
 def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
     mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
-    if not any(each.resource.singleton for each in service.representations.values()):  # whose paths have no id
-        service.contributions.append(Contribution(build=_require_item))
+    singletons = [each.name for each in service.representations.values() if each.resource.singleton]
+    service.contributions.append(Contribution(build=partial(_require_item, singletons)))
 
 
-def _require_item(description: Description) -> None:
-    """Say in the document which operations are of an item."""
+def _require_item(singletons: list[str], description: Description) -> None:
+    """Say in the document which operations are of an item. The paths of singletons have no id; none is deleted."""
     name = description.schema(OperationSchema)["$ref"].rpartition("/")[2]
+    of_item = _operation_with(path={"pattern": _ITEM})
+    of_single = [_operation_with(method={"enum": ["PUT", "PATCH"]}, path={"const": f"/{each}"}) for each in singletons]
     description.components.schemas[name] |= {
-        "if": {"type": "object", "properties": {"method": {"type": "string", "enum": ["PUT", "PATCH", "DELETE"]}}},
-        "then": {"type": "object", "properties": {"path": {"type": "string", "pattern": _ITEM}}},
+        "if": _operation_with(method={"enum": ["PUT", "PATCH", "DELETE"]}),
+        "then": {"anyOf": [of_item, *of_single]} if of_single else of_item,
     }
+
+
+def _operation_with(**properties: JsonObject) -> JsonObject:
+    return {"type": "object", "properties": {name: {"type": "string", **each} for name, each in properties.items()}}
 
 
 class OperationSchema(Schema):

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from threading import Event
 
@@ -10,7 +11,7 @@ import pytest
 
 from restkeeper.storage import base, locate
 from restkeeper.storage.base import Opening
-from restkeeper.storage.errors import StoreError, StoreFull, StoreGone, StoreUnavailable, StoreUnopened
+from restkeeper.storage.errors import StoreError, StoreFull, StoreGone, StoreReadOnly, StoreUnavailable, StoreUnopened
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.clock import SetClock
@@ -122,6 +123,16 @@ def test_a_start_shows_the_failure(failure: StoreError | OSError, creates: bool,
     shown = store.fails()
     assert type(shown) is kind
     assert str(failure).rpartition("] ")[2] in f"{shown.detail} {shown.__cause__}"
+
+
+def test_a_failure_can_be_raised_again() -> None:
+    """Each kind of it, by the next uses and by those that wait for a connection."""
+    kinds = [StoreUnavailable]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        again = copy(kind("it is away", reason="it stops"))
+        assert (type(again), again.detail, again.reason) == (kind, "it is away", "it stops")
+    assert StoreReadOnly in kinds
 
 
 def test_a_location_creates_no_file(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class StoreUnavailable(StoreError):
     """The store is busy, damaged, missing, or of another program; nothing was changed.
 
     If the connection to a database server is lost during a commit, it is not known whether the change was stored; then
-    `detail` says so. The `reason` is for the operator only.
+    `detail` says so. The `reason` is for the operator only; who gives one without a cause has logged it.
     """
 
     def __init__(self, detail: str, *, reason: str = "") -> None:
@@ -73,8 +73,8 @@ class StoreUnopened(StoreUnavailable):
 class EpochMissing(StoreUnavailable):
     """The store was restored: it needs a new epoch before it is read."""
 
-    def __init__(self) -> None:
-        super().__init__("the store was restored at this moment")
+    def __init__(self, detail: str = "the store was restored at this moment", *, reason: str = "") -> None:
+        super().__init__(detail, reason=reason)
 
 
 class StoreBusy(StoreUnavailable):
@@ -92,8 +92,8 @@ class StoreUnreachable(StoreUnavailable):
 class StoreReadOnly(StoreUnavailable):
     """The server only reads: it is a standby, or was the primary before a switchover."""
 
-    def __init__(self, *, reason: str = "") -> None:
-        super().__init__("the database is a copy that can only be read", reason=reason)
+    def __init__(self, detail: str = "the database is a copy that can only be read", *, reason: str = "") -> None:
+        super().__init__(detail, reason=reason)
 
 
 class StoreFull(StoreUnavailable):

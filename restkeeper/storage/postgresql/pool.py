@@ -116,7 +116,7 @@ class Connections:
         """An open connection: an idle one, or one that the pool opens. Raises StoreUnavailable."""
         while True:
             if (failure := self._failure) and not self._used and not self._pool.get_stats()["pool_available"]:
-                raise type(failure)(failure.detail)
+                raise type(failure)(failure.detail, reason=failure.reason)
             try:
                 session = self._pool.getconn(timeout=limits.OPEN_SECONDS)
             except PoolClosed:

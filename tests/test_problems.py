@@ -21,6 +21,7 @@ from restkeeper.storage.errors import (
     StoreFull,
     StoreGone,
     StoreUnavailable,
+    StoreUnreachable,
 )
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
@@ -147,13 +148,18 @@ TAKEN = [{"pointer": "#/sku", "detail": "is taken by another item"}]
 
 
 def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Each has its status, type, headers and members; the log has those that are the server's fault, with the cause."""
+    """Each has its status, type, headers and members; the log has those that are the server's fault, with the cause.
+
+    One that the store has logged, with a reason, is not logged again.
+    """
     for error, status, name, retry, members in (
         (RecordNotFound("gone"), 404, "not-found", None, {"detail": "gone"}),
         (DuplicateValue("sku"), 409, "duplicate", None, {"detail": "another item has this sku", "errors": TAKEN}),
         (StoreUnavailable("busy"), 503, "unavailable", "1", {"detail": "busy"}),
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
+        (StoreUnreachable("away", reason="it stops"), 503, "unavailable", "1", {"detail": "away"}),
     ):
+        monkeypatch.setattr(web_errors, "_logged", {})
         caplog.clear()
         client = _client_of_broken_store(error, monkeypatch)
         for response in (client.post("/products", json={"name": "x"}), client.get("/products/x")):
@@ -161,7 +167,10 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
             assert response.json["type"].endswith(f"/problems/{name}")
         standard = ("type", "title", "status", "instance", "request_id")
         assert {key: value for key, value in response.json.items() if key not in standard} == members
-        assert not caplog.records
+        is_logged = status >= 500 and not getattr(error, "reason", "")
+        assert caplog.messages == [f"requests get {status}: {members['detail']}"] * is_logged
+        assert not [record for record in caplog.records if record.exc_info]
+        caplog.clear()
         error.__cause__ = OSError("the secret cause")
         monkeypatch.setattr(web_errors, "_logged", {})
         assert client.get("/products/x").json["detail"] == members["detail"]
@@ -183,7 +192,8 @@ def test_a_missing_busy_or_full_store_is_one_line_in_the_log(
     (record,) = caplog.records
     assert (record.getMessage(), record.exc_info) == (f"requests get {status}: it is missing: /disk/a.db", None)
     assert client.get("/readyz").status_code == 503
-    monkeypatch.setattr(web_errors, "_logged", {kind: time.monotonic() - web_errors.LOG_SECONDS})
+    before = time.monotonic() - web_errors.LOG_SECONDS
+    monkeypatch.setattr(web_errors, "_logged", dict.fromkeys(web_errors._logged, before))
     assert client.get("/products").status_code == status
     assert len(caplog.records) == 2
 
@@ -198,6 +208,28 @@ def test_another_failure_of_a_store_is_logged_once_with_its_traceback(
     assert [client.get("/products/x").status_code for _ in range(3)] == [503] * 3
     (record,) = caplog.records
     assert record.getMessage() == "requests get 503: it does not answer: a mistake" and record.exc_info
+
+
+def test_causes_of_the_same_class_have_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Numbers in them make no difference. What the detail says already is not repeated; the memory is bounded."""
+
+    def logged(detail: str, cause: str = "") -> list[str]:
+        caplog.clear()
+        error.detail, error.__cause__ = detail, OSError(cause) if cause else None
+        assert client.get("/products/x").status_code == 503
+        return caplog.messages
+
+    client = _client_of_broken_store(error := StoreUnavailable(""), monkeypatch)
+    monkeypatch.setattr(web_errors, "_logged", {})
+    monkeypatch.setattr(web_errors, "_MOST_LOGGED", 4)
+    assert logged("250 requests already wait") == ["requests get 503: 250 requests already wait"]
+    assert logged("251 requests already wait") == []
+    assert logged("the store is damaged") == ["requests get 503: the store is damaged"]
+    assert logged("it fails: is locked", "is locked") == ["requests get 503: it fails: is locked"]
+    for name in "abcdef":
+        assert logged(name) and len(web_errors._logged) <= 4
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])

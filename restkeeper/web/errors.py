@@ -7,6 +7,7 @@ at the same time, a busy store or a lack of file descriptors, is a 503 and a lin
 
 import errno
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,9 @@ PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
 
 _log = logging.getLogger("restkeeper")
-_logged: dict[type[BaseException], float] = {}  # the time of the last such line
+_MOST_LOGGED = 100  # causes that are remembered
+_logged: dict[tuple[type[BaseException], str], float] = {}  # the time of the last line about each cause
+_NUMBER = re.compile(r"\d+")  # in a text that differs from request to request, as the free space of a disk
 
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 # Causes of 503s that need no traceback.
@@ -73,11 +76,7 @@ def render(problem: Problem) -> Response:
     """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
     cause = problem.__cause__
     if cause and problem.status in (503, 507):  # what many requests meet, until others or an operator have acted
-        now = time.monotonic()
-        if now - _logged.get(type(cause), -LOG_SECONDS) >= LOG_SECONDS:
-            _logged[type(cause)] = now
-            reason, trace = cause.__cause__ or cause, None if isinstance(cause, _KNOWN) else problem
-            _log.error("requests get %d: %s: %s", problem.status, problem.detail, reason, exc_info=trace)
+        _log_rarely(problem, cause)
     elif cause and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
@@ -90,10 +89,25 @@ def render(problem: Problem) -> Response:
     )
 
 
+def _log_rarely(problem: Problem, cause: BaseException) -> None:
+    """Log a line, with the traceback of what is not foreseen, unless there was one about the same cause."""
+    key, now = (type(cause), _NUMBER.sub("", str(cause))), time.monotonic()
+    if now - _logged.get(key, -LOG_SECONDS) < LOG_SECONDS:
+        return
+    if len(_logged) >= _MOST_LOGGED:
+        _logged.clear()
+    _logged[key] = now
+    reason = cause.__cause__ or cause
+    text = problem.detail if str(reason) in problem.detail else f"{problem.detail}: {reason}"
+    is_known = isinstance(cause, _KNOWN) or isinstance(reason, StoreUnavailable)
+    _log.error("requests get %d: %s", problem.status, text, exc_info=None if is_known else problem)
+
+
 def problem_of(error: StoreError) -> Problem:
-    """The problem for an exception of a store. Its cause becomes the problem's cause."""
+    """The problem for an exception of a store, which becomes its cause unless the store has logged it: see `reason`."""
     problem = next(make(error) for kind, make in _OF_STORE.items() if isinstance(error, kind))
-    problem.__cause__ = error if error.__cause__ else None
+    is_logged = isinstance(error, StoreUnavailable) and error.reason and not error.__cause__
+    problem.__cause__ = None if is_logged else error
     return problem
 
 

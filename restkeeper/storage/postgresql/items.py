@@ -241,6 +241,7 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
         other = parts[2] if len(parts) == 4 else "value"
         return DuplicateValue("id" if name == "items_pkey" else unique.get(name, other))
     if isinstance(error, psycopg.errors.QueryCanceled):  # no change works for long: it has waited for several locks
-        log_rarely("waits", "requests get 503: a change has waited for several locks, together for too long")
-        return StoreUnavailable(OTHERS)
+        reason = "a change has waited for several locks, together for too long"
+        log_rarely("waits", "requests get 503: %s", reason)
+        return StoreUnavailable(OTHERS, reason=reason)
     return store_error(error)

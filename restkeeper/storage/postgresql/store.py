@@ -210,7 +210,7 @@ class PostgresStore(Store):
             except psycopg.Error as error:
                 if is_ending and session.closed:
                     log_rarely("unknown", "requests get 503: %s: %s", UNKNOWN, first_line(error))
-                    raise StoreUnavailable(UNKNOWN) from None
+                    raise StoreUnavailable(UNKNOWN, reason=first_line(error)) from None
                 raise change_error(error, self._unique) from cause_of(error)
             finally:
                 session.undo()

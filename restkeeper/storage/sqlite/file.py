@@ -144,15 +144,17 @@ def require_regular(path: str | Path) -> None:
 
 
 def require_backup(backup: Path, store: Path) -> None:
-    """Raises StoreUnavailable for a file that cannot be a backup. It reads the first bytes only."""
+    """Raises StoreUnavailable for a file that cannot be a backup, also for one of another program."""
     require_regular(backup)
     require_regular(store)
     if store.exists() and backup.samefile(store):  # to open and close that would release its locks
         raise StoreUnavailable(f"{backup} is the store itself")
-    with backup.open("rb") as file:
-        magic = file.read(len(MAGIC))
+    with backup.open("rb") as opened:
+        magic = opened.read(len(MAGIC))
     if magic != MAGIC:
         raise StoreUnavailable(f"{backup} is no SQLite file")
+    with closing(StoreFile(str(backup))) as file:
+        file.require_ours()
     if log_size(str(backup)):
         raise StoreUnavailable(
             f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"

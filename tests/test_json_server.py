@@ -181,6 +181,48 @@ def test_where_goes_with_other_parameters(tmp_path: Path) -> None:
     assert client.head("/posts?_page=1&_per_page=5").content_length > 500
 
 
+FORMS = [
+    ({"day": "2026-01-31"}, ["abc", "20260131", "2026-02-30", "2026-01"], "must be a date like 2026-01-31"),
+    (
+        {"when": "2026-01-31T12:00:00+02:00"},
+        ["abc", "12:00", "20260131", "2026-02-30", "2026-02-30T12:00:00Z", "2026-01-31T12:00"],
+        "must be a time like 2026-01-31T12:00:00Z",
+    ),
+    ({"key": "01912d68-783e-7a03-8467-5661c1243ad4"}, ["abc", "01912d68"], "must be a UUID"),
+    ({"mail": "ada@example.org"}, ["abc", "example.org"], "must be an e-mail address like name@example.org"),
+    ({"site": "https://a.org/"}, ["abc", "a.org"], "must be a URL like https://example.org/path, in ASCII"),
+]
+
+
+@pytest.mark.parametrize(("item", "wrong", "form"), FORMS)
+def test_a_filter_takes_what_has_the_format_of_the_file(
+    tmp_path: Path, item: dict[str, str], wrong: list[str], form: str
+) -> None:
+    """Another text is a 400 that names the form, in each way to write a filter; a part of a text is free."""
+    (file := tmp_path / "db.json").write_text(json.dumps({"a": [{"id": 1, **item, "in": [item]}]}))
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    [(name, good)] = item.items()
+    whole = ["", "[ne]", "[in]", "[lte]", "_ne", "_gte", "_lte", ":lt", ":in"]
+    for value in wrong:
+        for query in [*(f"{name}{each}" for each in whole), f"in.{name}", f"in.{name}[gt]"]:
+            response = client.get("/a", query_string={query: value})
+            assert response.status_code == 400, (query, value)
+            assert response.get_json()["errors"][0]["detail"].startswith(form), (query, value)
+        alternatives = [{"or": f'({name}="{value}",id=1)'}, {"_where": json.dumps({name: {"lt": value}})}]
+        assert all(form in client.get("/a", query_string=each).get_json()["detail"] for each in alternatives)
+    found = [f"{name}={good}", f"{name}_gte={good}", f"in.{name}[lte]={good}", f"{name}_like={good[2:6]}"]
+    assert [len(client.get(f"/a?{each}").get_json()) for each in found] == [1, 1, 1, 1]  # "+" without an escape, too
+
+
+def test_the_times_of_a_file_can_be_filtered_by_a_day(tmp_path: Path) -> None:
+    """It is before all times of that day; null is no time."""
+    times = ["2026-01-30T23:59:59.999Z", "2026-01-31T00:00:00.000Z", None]
+    (file := tmp_path / "db.json").write_text(json.dumps({"a": [{"id": i, "at": at} for i, at in enumerate(times)]}))
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    for query, expected in (("at_gte=2026-01-31", [1]), ("at_lte=2026-01-31", [0]), ("at=null", [2])):
+        assert [each["id"] for each in client.get(f"/a?{query}").get_json()] == expected, query
+
+
 def test_dependents_are_deleted(tmp_path: Path) -> None:
     """With the item; without `_dependent` they stay, and refer to none."""
     for query, left in (("", [(1, None), (2, None), (3, None), (4, 2)]), ("?_dependent=comments", [(4, 2)])):

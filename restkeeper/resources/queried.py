@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
-from restkeeper.schemas.fields import IntegerReference, Time
+from restkeeper.schemas.fields import IntegerReference, Time, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import ISO, fields_of
 from restkeeper.storage.interface import Field, Kind
@@ -54,6 +54,7 @@ _MEMBERS = {
 }
 _TEXTS, _NUMBERS = (Kind.TEXT, Kind.TIME), (Kind.INTEGER, Kind.NUMBER)
 
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
 
 
@@ -105,14 +106,19 @@ def _compared(field: fields.Field[Any]) -> _Compared | None:
 def _stored(field: fields.Field[Any], compared: _Compared, value: Any) -> Any:
     """What a field stores of a value in a filter, as of the same value in a body, which its validators may refuse.
 
+    Those of a format do so here, too, but that a time can be a date only, which is before the times of that day.
     A number that is no value of the field is compared as it is, and so is the name of no member. Raises ValueError.
     """
-    written = _LOST_PLUS.sub(r"+\1", value) if compared.expected else value
+    forms = forms_of(field) if compared.kind is Kind.TEXT else []
+    written = _LOST_PLUS.sub(r"+\1", value) if compared.expected or forms else value
     try:
         value = written
         for load in field.pre_load:
             value = load(value)
         value = field._deserialize(value, None, None)
+        is_day = forms and field.metadata.get("format") == "date-time" and _DAY.fullmatch(value)
+        for require in forms:
+            require(f"{value}T00:00:00Z" if is_day else value)
         for load in field.post_load:
             value = load(value)
         return _plain(field._serialize(value, None, None))

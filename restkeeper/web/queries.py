@@ -288,11 +288,17 @@ def _condition(text: str, op: Op, field: Field) -> Filter:
         if text not in NULLS:
             raise ValueError(f"must be {' or '.join(NULLS)}")
         return Filter(field.name, op, NULLS[text])
-    if text == "null" and field.nullable and op in (Op.EQ, Op.NE) and (field.expected or field.kind not in TEXTS):
+    is_null = text == "null" and field.nullable and op in (Op.EQ, Op.NE)
+    if is_null and (field.expected or field.kind not in TEXTS):
         return Filter(field.name, Op.IS, op is Op.EQ)
     value = value_of(text, field)
     if field.read and op not in PARTS:
-        value = field.read(value)
+        try:
+            value = field.read(value)
+        except ValueError:
+            if is_null:  # it is no text of this field
+                return Filter(field.name, Op.IS, op is Op.EQ)
+            raise
     if field.choices and op in (Op.EQ, Op.NE, Op.IN) and value not in field.choices:
         more = ", …" if len(field.choices) > MOST_CHOICES else ""
         raise ValueError(f"must be one of: {', '.join(map(str, field.choices[:MOST_CHOICES]))}{more}")

@@ -18,6 +18,7 @@ from restkeeper.features.limits.counters import CounterTable
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.clock import SetClock
+from tests.ports import free_ports
 from tests.shop import WINDOW, create_app
 
 pytestmark = pytest.mark.needs("keys", "limits")
@@ -122,6 +123,17 @@ def test_signed_tokens_that_are_not_accepted_are_no_guesses(tmp_path: Path) -> N
         assert [by_bearer(client, sent) for _ in range(LIMIT)] == [401] * LIMIT
     response = client.get("/products", headers=bearer(sent))
     assert response.headers["WWW-Authenticate"] == 'Bearer realm="restkeeper", error="invalid_token"'
+    assert by_bearer(client, key_of(client)) == 200
+
+
+@pytest.mark.needs("jwt")
+def test_a_token_whose_key_may_be_new_is_no_guess(tmp_path: Path) -> None:
+    """While the set cannot be fetched it is 503, however often it is sent, and locks out no key."""
+    settings = issuer.trusted(tmp_path) | {"jwt_jwks": f"http://127.0.0.1:{free_ports(1)[0]}/"}
+    client = secured(**settings, rate_limit="off")
+    sent = [client.get("/products", headers=bearer(issuer.NEW)) for _ in range(LIMIT + 1)]
+    assert [each.status_code for each in sent] == [503] * (LIMIT + 1)
+    assert all(0 < int(each.headers["Retry-After"]) <= 10 for each in sent)
     assert by_bearer(client, key_of(client)) == 200
 
 

@@ -1,6 +1,8 @@
 """`restkeeper new`, and the command itself."""
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,14 @@ def test_a_new_service_has_its_own_copy_of_the_wheel(tmp_path: Path, monkeypatch
     lines = (tmp_path / "shop/requirements.txt").read_text().splitlines()
     assert lines == [f"./wheels/{wheel.name}", f"# For PostgreSQL: ./wheels/{wheel.name}[postgresql]", *BOUNDS]
     assert (tmp_path / "shop/wheels" / wheel.name).read_bytes() == b"x"
+
+
+def test_a_new_service_requires_what_the_engine_does() -> None:
+    """Each bound is the upper one of that package, which may have a lower one, too."""
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for name, bound in (each.split("<") for each in BOUNDS):
+        (own,) = [each for each in required if re.match(r"[\w-]+", each)[0] == name]  # type: ignore[index]
+        assert own.endswith(f",<{bound}"), (name, bound)
 
 
 def test_each_command_has_a_help_line() -> None:

@@ -106,7 +106,7 @@ DUPLICATES = [
     *(record(id) for id in "ef"),
 ]
 DUPLICATES_REFUSED = (  # by THINGS, which has an index of them without regard to case
-    'some items of things have the same mail, which must be unique ("a@x": a0; "A@x": a1; "'
+    'some items of things have the same mail, which must be unique ("a@x": a0, a1; "'
     f"{'d' * 79}…: d00, d01, d02, d03, d04, d05, d06, d07; and 4 more items; "
     "change or delete them with the former program)"
 )

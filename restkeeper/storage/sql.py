@@ -11,6 +11,8 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -146,7 +148,7 @@ _SELECT_DUPLICATES = """\
 WITH taken AS (
     SELECT {value} AS value, count(*) AS items FROM items WHERE {where} GROUP BY 1 HAVING count(*) > 1
 )
-SELECT id, body, (SELECT sum(items) FROM taken)
+SELECT {value}, id, body, (SELECT sum(items) FROM taken)
 FROM items
 WHERE {where} AND {value} IN (SELECT value FROM taken)
 ORDER BY {value}, id
@@ -158,14 +160,13 @@ def not_unique(database: Database, collection: Collection, name: str) -> StoreUn
     value = database.columns.of(collection, name).folded
     where = f"collection = {literal(collection.name)} AND {value} IS NOT NULL"
     rows = database.fetch(_SELECT_DUPLICATES.format(value=value, where=where, most=MOST_NAMED), {})
-    ids: dict[str, list[str]] = {}  # by the value
-    for id, body, _ in rows:
-        item = orjson.loads(body)
-        shown = orjson.dumps(item[name]).decode()
+    found = []
+    for _, same in groupby(rows, key=itemgetter(0)):  # those of a folded value, which the first one shows
+        items = [{"id": id} | orjson.loads(body) for _, id, body, _ in same]
+        shown = orjson.dumps(items[0][name]).decode()
         shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
-        ids.setdefault(shown, []).append(str(item.get("id", id)))
-    found = [f"{shown}: {', '.join(of_value)}" for shown, of_value in ids.items()]
-    found += [f"and {more} more items" for _, _, total in rows[-1:] if (more := total - len(rows))]
+        found.append(f"{shown}: {', '.join(str(item['id']) for item in items)}")
+    found += [f"and {more} more items" for *_, total in rows[-1:] if (more := total - len(rows))]
     reason = "; ".join([*found, "change or delete them with the former program"])
     return StoreUnavailable(
         f"some items of {collection.name} have the same {name}, which must be unique", reason=reason

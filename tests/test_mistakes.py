@@ -46,6 +46,12 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
     (SCHEMA, "Whole(0, ", "Whole(0, requird=True, high=", f"{SCHEMA}:30: {KEYWORD} 'requird'"),
     (SCHEMA, "Whole(0, ", "Whole(0, low=1, high=", f"{SCHEMA}:30: TypeError: "),
+    (
+        SCHEMA,
+        "Whole(0, ",
+        "Whole('0', ",
+        f"{SCHEMA}:30: Whole('0', 9007199254740991): each bound must be a whole number",
+    ),
     (SCHEMA, "JsonObject(", "JsonObject(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (SCHEMA, "JsonObject(", "fields.Dict(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (

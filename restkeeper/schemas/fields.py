@@ -154,8 +154,13 @@ class Whole(Guarded, fields.Integer):
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be a whole number"}
 
     def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Unpack[FieldOptions]) -> None:
-        if not -(2**63) <= low <= high < 2**63:
-            raise ValueError(f"{type(self).__name__}({low}, {high}): a whole number is from -(2**63) to 2**63 - 1")
+        called = f"{type(self).__name__}({low!r}, {high!r})"
+        if type(low) is not int or type(high) is not int:
+            raise ValueError(f"{called}: each bound must be a whole number")
+        if low > high:
+            raise ValueError(f"{called}: no number is in it: the first bound must not be above the second")
+        if low < -(2**63) or high >= 2**63:
+            raise ValueError(f"{called}: a whole number is from -(2**63) to 2**63 - 1")
         limits = validate.Range(low, high, error="must be from {min} to {max}")
         options["validate"] = (limits, *validators_in(options))
         super().__init__(**options)

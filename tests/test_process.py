@@ -87,7 +87,7 @@ def test_a_program_that_does_not_start_at_a_reload_leaves_the_former_one(tmp_pat
 
 
 def test_a_stop_ends_a_reload_that_waits(tmp_path: Path) -> None:
-    """SIGTERM while a new program is tried, however long it takes to start."""
+    """SIGTERM while a new program is tried, however long it takes to start; the log does not blame it."""
     (tmp_path / "service.py").write_text(SERVICE)
     with Gunicorn(tmp_path, workers=1, app="service:create_app()", PYTHONPATH=str(tmp_path)) as server:
         waits = f"import pathlib, time\npathlib.Path({str(tmp_path / 'waits')!r}).touch()\ntime.sleep(600)"
@@ -96,6 +96,7 @@ def test_a_stop_ends_a_reload_that_waits(tmp_path: Path) -> None:
         until((tmp_path / "waits").exists)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=SECONDS) == 0
+        assert "does not start" not in server.log.read_text()
 
 
 def test_a_wrong_declaration_stops_the_start(tmp_path: Path) -> None:

@@ -146,10 +146,16 @@ def on_starting(server: Any) -> None:
 
 def _reload(server: Any, reload: Callable[[], None]) -> None:
     """Reload, on HUP, a program that starts. Another one would end the service, as gunicorn tries it in the workers."""
-    if _try_application(server.app, server.signal, server.cfg.address) is None:
-        print("restkeeper: HUP: the new program does not start; the former one goes on", file=sys.stderr)
-    else:
+    stops: list[int] = []  # signals that have ended the trial
+
+    def stop(number: int, frame: Any) -> None:
+        stops.append(number)
+        server.signal(number, frame)
+
+    if _try_application(server.app, stop, server.cfg.address) is not None:
         reload()
+    elif not stops:
+        print("restkeeper: HUP: the new program does not start; the former one goes on", file=sys.stderr)
 
 
 def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) -> dict[str, Any] | None:

@@ -157,7 +157,7 @@ def test_turns_are_shared_by_time() -> None:
 
 
 def test_a_queue_forgets_who_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "TIMES", 2)
+    monkeypatch.setattr(shares, "MOST_REMEMBERED", 2)
     queue = FairQueue[str]()
     for name in "abcdefgh":
         queue.add(name, name)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 WAITING = 500  # uses that wait in each process
 WAITING_OF_CALLER = 250  # of them, of each caller
 
-TIMES = 1000  # of callers that are remembered before those are forgotten that no longer matter
+MOST_REMEMBERED = 1000  # callers, before those are forgotten that no longer matter
 
 # The caller of the present work; empty for the service's own.
 worked_for: ContextVar[str] = ContextVar("restkeeper.caller", default="")
@@ -148,7 +148,7 @@ class FairQueue(Generic[T]):
             if works:
                 self._waiting[caller] = works  # behind the other callers
             self._now = self._used[caller]
-            if len(self._used) > TIMES:
+            if len(self._used) > MOST_REMEMBERED:
                 self._used = {
                     name: used for name, used in self._used.items() if used > self._now or name in self._waiting
                 }

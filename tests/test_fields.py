@@ -311,28 +311,6 @@ def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: st
     assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json
 
 
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("ours.Email", "must be an e-mail address like name@example.org"),
-        ("ours.Url", "must be a URL like https://example.org/path"),
-        ("marshmallow.Email", "Not a valid email address."),
-        ("marshmallow.URL", "Not a valid URL."),
-    ],
-)
-def test_a_filter_by_a_text_in_another_form(client: FlaskClient, name: str, form: str) -> None:
-    """It is refused where the whole text is compared; null is null."""
-    path = f"/{path_of(name)}"
-    for query in ("x", "x[ne]", "x[in]", *(f"x[{op}]" for op in RANGES)):
-        response = client.get(path, query_string={query: "abc"})
-        assert (response.status_code, response.json["errors"][0]["detail"][: len(form)]) == (400, form), query
-    for query in ("x[like]", "x[starts]"):
-        assert client.get(path, query_string={query: "abc"}).json == []
-    without = client.post(path, json={}).json
-    assert without in client.get(f"{path}?x=null&sort=-id").json
-    assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json
-
-
 def test_a_whole_number_has_64_bits() -> None:
     """A field with other bounds is a mistake: it would store numbers that nobody can send back."""
     for bounds, message in (

@@ -142,10 +142,7 @@ def _require_url(text: str) -> None:
 
 def forms_of(field: fields.Field[Any]) -> list[types.Validator]:
     """The validators that say what the texts of a field with a format are, in a filter, too; none of another field."""
-    if not isinstance(field, (Email, Url, fields.Email, fields.Url)) and "format" not in field.metadata:
-        return []
-    kinds = (Pattern, validate.Email, validate.URL)
-    return [each for each in field.validators if isinstance(each, kinds) or each is _require_url]
+    return [each for each in field.validators if isinstance(each, Pattern)] if "format" in field.metadata else []
 
 
 class Whole(Guarded, fields.Integer):

@@ -146,6 +146,7 @@ def test_the_default_order_is_in_the_document_of_each_version() -> None:
         assert parameters["NoteSort"]["schema"]["default"] == [f"-{name}", "id"]
 
 
+@pytest.mark.needs("batch")
 def test_a_batch_changes_items_not_collections(document: Any) -> None:
     """In the schema, as by the service."""
     allowed = (("POST", "/products"), ("POST", "/products/x/close"), ("PUT", "/products/x"), ("DELETE", "/users/$name"))

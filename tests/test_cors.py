@@ -6,7 +6,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config, ConfigError
-from restkeeper.features.cors import MOST_ASKED
+from restkeeper.features.cors import MOST_REQUESTED
 from restkeeper.web.application import Reply
 from tests.shop import create_app
 
@@ -51,7 +51,7 @@ def test_a_preflight_lists_methods_and_headers(client: FlaskClient) -> None:
 def test_a_preflight_grants_names_of_header_fields(client: FlaskClient) -> None:
     """So many that they fit into a small response, and nothing else; without any, none are granted."""
     method = {"Access-Control-Request-Method": "POST"}
-    longest = "x" * MOST_ASKED
+    longest = "x" * MOST_REQUESTED
     for asked in (
         "authorization,content-type,traceparent",
         "x-csrf-token , x-requested-with",

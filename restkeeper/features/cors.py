@@ -13,7 +13,7 @@ from restkeeper.web.edge import origin_check
 # What a page may ask to send: names (RFC 9110, section 5.6.2) with commas, and the longest that is granted.
 _TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - as RFC 9110 calls it
 _NAMES = re.compile(rf"{_TOKEN}(?:[ \t]*,[ \t]*{_TOKEN})*")
-MOST_ASKED = 1024  # characters
+MOST_REQUESTED = 1024  # characters
 EXPOSED_HEADERS = (
     "ETag, Link, Location, X-Total-Count, X-Omitted-Count, Content-Range, RateLimit, RateLimit-Policy, Retry-After, "
     "Idempotent-Replayed, X-Request-Id, Deprecation, Sunset, X-RateLimit-Limit, X-RateLimit-Remaining, "
@@ -44,14 +44,14 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
         if not is_preflight or request.routing_exception or not allows(environ.get("HTTP_ORIGIN", "null")):
             return None
         adapter = request_ctx.url_adapter  # authorization follows with the request itself
-        asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
+        requested = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
         headers = {
             "Access-Control-Allow-Methods": ", ".join(sorted(adapter.allowed_methods())) if adapter else "",
             "Access-Control-Max-Age": MAX_AGE,
             "Vary": "Access-Control-Request-Method, Access-Control-Request-Headers",
         }
-        if len(asked) <= MOST_ASKED and _NAMES.fullmatch(asked):
-            headers["Access-Control-Allow-Headers"] = asked
+        if len(requested) <= MOST_REQUESTED and _NAMES.fullmatch(requested):
+            headers["Access-Control-Allow-Headers"] = requested
         return Reply(status=204, headers=headers)
 
     def add_headers(request: Request, response: Response) -> None:

@@ -10,7 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from jwt import get_algorithm_by_name
 
-from restkeeper.features.jwt import Tokens
+from restkeeper.features.jwt.tokens import Tokens
 from restkeeper.web.auth import InvalidCredential
 from tests.clock import SetClock
 

@@ -10,8 +10,8 @@ import jwt
 import pytest
 
 from restkeeper.errors import Unavailable
-from restkeeper.features.jwt import Tokens
 from restkeeper.features.jwt.jwks import MOST_BYTES, fetch, usable_keys
+from restkeeper.features.jwt.tokens import Tokens
 from restkeeper.web.auth import InvalidCredential
 from tests.clock import SetClock
 from tests.endpoint import EndpointConnection, replying, serving

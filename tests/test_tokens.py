@@ -10,7 +10,7 @@ from typing import Any
 import jwt
 import pytest
 
-from restkeeper.features.jwt import Claims, Tokens, is_token
+from restkeeper.features.jwt.tokens import Claims, Tokens, is_token
 from restkeeper.web.auth import InvalidCredential
 from tests.clock import SetClock
 from tests.issuer import AUDIENCE, GOOD, ISSUER, START, encoded, jwk, key_set, private_key, signed, token

@@ -256,7 +256,7 @@ class SqliteStore(Store):
         try:
             free = self._free_space()
         except FileNotFoundError as error:
-            raise StoreGone("the store's folder is missing") from error
+            raise StoreGone("the store's file is missing") from error
         except OSError as error:
             raise StoreUnavailable(f"the free space of the store's disk cannot be read: {error.strerror}") from error
         if free >= self._min_free_space:

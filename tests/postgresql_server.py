@@ -169,13 +169,28 @@ class PostgresServer(Databases):
 
     def replicate(self) -> None:
         """Make a standby of the present moment, which receives nothing more."""
-        standby = self.folder / "standby"
-        standby.mkdir(mode=0o700)
+        self._copy(self, self.folder / "standby")
+
+    def copy(self, primary: "PostgresServer") -> None:
+        """Take the data of another server, before the start."""
+        shutil.rmtree(self.data)
+        self._copy(primary, self.data)
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"unix_socket_directories = '{self.folder}'\n")
+
+    def _copy(self, primary: "PostgresServer", data: Path) -> None:
+        data.mkdir(mode=0o700)
         if NOBODY:
-            shutil.chown(standby, NOBODY["user"], NOBODY["group"])
-        address = [f"--host={self.folder}", f"--port={self.port}", f"--username={OWNER}"]
-        self._run("pg_basebackup", *address, f"--pgdata={standby}", "--checkpoint=fast", "--wal-method=stream")
-        (standby / "standby.signal").touch()
+            shutil.chown(data, NOBODY["user"], NOBODY["group"])
+        address = [f"--host={primary.folder}", f"--port={primary.port}", f"--username={OWNER}"]
+        self._run("pg_basebackup", *address, f"--pgdata={data}", "--checkpoint=fast", "--wal-method=stream")
+        (data / "standby.signal").touch()
+
+    def follow(self, primary: "PostgresServer") -> None:
+        """Be a standby that receives what its primary commits, from the next start on."""
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"primary_conninfo = 'host={primary.folder} port={primary.port} user={OWNER}'\n")
+        (self.data / "standby.signal").touch()
 
     def fail_over(self) -> None:
         """Let the standby take the place of the server, which is killed."""

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -19,10 +21,11 @@ from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
 from tests.clock import SetClock
+from tests.live import Gunicorn
 from tests.outbox import THINGS as FILTER
 from tests.outbox import all_of, event
 from tests.outbox import record as record_events
-from tests.postgresql_server import Databases, PostgresServer
+from tests.postgresql_server import OWNER, Databases, PostgresServer
 from tests.things import THINGS, ids, insert, open_store, record
 from tests.waiting import until
 
@@ -61,6 +64,40 @@ def test_after_a_switchover_one_change_fails(url: str) -> None:
                 use()
         for _ in range(10):
             change()
+
+
+@pytest.mark.matrix
+def test_writes_work_soon_after_a_switchover(server: PostgresServer, tmp_path: Path) -> None:
+    """A standby takes the place of its primary, which follows it. The address of both changes last.
+
+    Until then new connections, too, lead to a server that only reads.
+    """
+    (address := tmp_path / "address").symlink_to(server.folder)
+    url = server.create_database()
+    url = f"postgresql://{OWNER}@/{url.partition('?')[0].rpartition('/')[2]}?host={address}"
+    with ExitStack() as stack:
+        standby = PostgresServer(durable=True)
+        stack.callback(standby.close)
+        standby.copy(server)
+        standby.follow(server)
+        standby.start()
+        service = stack.enter_context(Gunicorn(tmp_path, DATABASE_URL=url, RATE_LIMIT="off"))
+
+        def created() -> int:
+            return service.post("/products", {"name": "Lamp"}).status
+
+        kept = [created() for _ in range(20)]
+        server.stop()
+        standby.execute("SELECT pg_promote()")
+        server.follow(standby)
+        server.start()
+        until(lambda: service.get("/products").status == 200)
+        assert [created() for _ in range(20)] == [503] * 20
+        (tmp_path / "other").symlink_to(standby.folder)
+        (tmp_path / "other").rename(address)
+        moved = monotonic()
+        until(lambda: [created() for _ in range(20)] == [200] * 20)
+        assert monotonic() - moved < 10 and kept == [200] * 20
 
 
 def test_a_standby_is_not_left_at_every_change(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

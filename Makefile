@@ -11,7 +11,7 @@ SERVICE_TESTS := 708
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
-.PHONY: help run test test-matrix fmt lint pytest compiled bench soak mutants pictures lock clean
+.PHONY: help run test test-matrix fmt lint pytest compiled bench soak pictures lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -58,9 +58,6 @@ bench-large: $(VENV)/.bench ## what 10,000,000 items cost on PostgreSQL (20 GB o
 soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exactly once, linearizable and delivered under faults; attacks
 	@for store in sqlite postgresql; do for proof in soak attacks; do \
 	  $(BIN)/python -m tests.$$proof --store $$store || exit 1; done; done
-
-mutants: $(VENV)/.dev ## the tests' test: small random faults in the code, and whether a test finds each (hours)
-	@$(BIN)/python -m tests.mutate
 
 pictures: $(VENV)/.dev ## make the pictures of the README, with Chromium
 	$(BIN)/python -m tests.pictures

@@ -14,7 +14,8 @@ from tests.proxy import NAME, Caddy, Nginx, Proxy
 from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
 
-pytestmark = [pytest.mark.matrix, pytest.mark.needs("events", "limits")]
+# One process makes what they share.
+pytestmark = [pytest.mark.matrix, pytest.mark.needs("events", "limits"), pytest.mark.xdist_group("proxies")]
 
 PROXIES = {"nginx": Nginx, "caddy": Caddy}
 MAX_BODY = 1024 * 1024

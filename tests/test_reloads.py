@@ -20,7 +20,7 @@ from tests.processes import children, state
 from tests.proxy import NAME, Nginx
 from tests.waiting import SECONDS, join, until
 
-pytestmark = [pytest.mark.matrix, pytest.mark.needs("limits"), pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.matrix, pytest.mark.needs("limits")]
 
 REQUESTS = 10_000  # in each test
 CLIENTS = 16

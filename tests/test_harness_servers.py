@@ -194,7 +194,9 @@ def test_the_command(folder: Path, until_eof: bool) -> None:
     until(lambda: of_session(running.pid) == [])
 
 
-@pytest.mark.parametrize(("in_process", "workers"), [("false", "2"), ("true", "0")])
+@pytest.mark.parametrize(
+    ("in_process", "workers"), [pytest.param("false", "2", marks=pytest.mark.matrix), ("true", "0")]
+)
 def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str) -> None:
     """In any project, in parallel, with the marker; a failed test shows its last requests, and its server's log."""
     (tmp_path / "pyproject.toml").write_text(

@@ -169,7 +169,7 @@ def test_a_batch_replaces_and_merges_singletons() -> None:
     """Their paths have no id, those of collections have one, as by the service. Another singleton breaks no client."""
     more = [restkeeper.Resource(name, name, SingleSchema, singleton=True) for name in ("settings", "profile")]
     documents = [
-        create_app(Config(), (*RESOURCES, *more[:number])).test_client().get("/openapi.json").json
+        create_app(Config(), (*RESOURCES[:2], *more[:number])).test_client().get("/openapi.json").json
         for number in range(len(more) + 1)
     ]
     for before, after in pairwise(documents):

@@ -48,6 +48,10 @@ RUN_ELSEWHERE = {
 }
 
 
+# Of the tests of a page; all others take longer together.
+MARKS = {README: [], "operations.md": [pytest.mark.sqlite, pytest.mark.matrix]}  # the latter has backups of the file
+
+
 class Block(NamedTuple):
     """A fenced block: its language, the note behind that (a file's name), and its text."""
 
@@ -148,7 +152,7 @@ def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.sqlite] if page == "operations.md" else [])  # it has backups of the file
+        pytest.param(page, marks=MARKS.get(page, [pytest.mark.matrix]))
         for page in PAGES
         if blocks(page, "sh", "") or blocks(page, "sh", "stopped")
     ],
@@ -164,7 +168,7 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
         run_block(block.text, service, environ)
 
 
-@pytest.mark.parametrize("page", [README, "testing.md"])
+@pytest.mark.parametrize("page", [README, pytest.param("testing.md", marks=pytest.mark.matrix)])
 def test_the_tests_of_a_page_pass(page: str, tmp_path: Path) -> None:
     service = service_of(page, tmp_path)
     tests = [block.note for block in blocks(page, "python") if block.note.startswith("tests/test_")]

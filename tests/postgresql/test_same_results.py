@@ -127,7 +127,7 @@ def test_all_of_unicode_folds_in_the_same_way(both: list[Store], op: Op) -> None
     records = [record(f"{n}", name=f"<{character}>") for n, character in enumerate(cased)]
     for store in both:
         insert(store, *records)
-    for character in cased[::7]:
+    for character in cased[::29]:
         for given in (f"<{character}>", f"<{character.casefold()}>", f"<{character.upper()}>"):
             asked = Query((Filter("name", op, given),))
             found = [store.page("things", asked).bodies for store in both]

@@ -5,6 +5,7 @@ the store locked, for short times; once for a longer one, if items refer to othe
 """
 
 import hashlib
+import os
 import pickle
 import shutil
 import sys
@@ -35,13 +36,14 @@ from restkeeper.clock import rfc3339
 from restkeeper.errors import BodyTooLarge, InvalidJson, NotConvertible, Problem, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.references import missing, required_by
-from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
+from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.unit import use_ids
 from restkeeper.resources.writes import deadline_of, until_current
 from restkeeper.schemas.fields import Refers
 from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
+from restkeeper.storage.digests import DigestCounts
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, StoreError
 from restkeeper.storage.interface import POSITION, Record
 from restkeeper.web import exactjson
@@ -79,10 +81,11 @@ def import_items(
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
-    and a version is imported with them, so that an export is restored exactly; an item without an id gets one from the
-    content of FILE and its place in it. NDJSON and CSV are read line by line, of any length; a JSON array is read into
-    memory as a whole. The first line of CSV names the fields. Numbers, lists and objects are JSON in their cell. An
-    empty cell means that the field is left out; `null` is null, and `""` an empty text (as a cell, after CSV's quotes).
+    and a version is imported with them, so that an export is restored exactly; an item without an id gets one from its
+    content, so that a FILE that has grown adds only its new lines. NDJSON and CSV are read line by line, of any length;
+    a JSON array is read into memory as a whole. The first line of CSV names the fields. Numbers, lists and objects are
+    JSON in their cell. An empty cell means that the field is left out; `null` is null, and `""` an empty text (as a
+    cell, after CSV's quotes).
 
     The service can read and write meanwhile. After an interruption, run the same command again: an item that exists
     with the same id and content is counted as already there. A unique value that another item has stops the import at
@@ -149,6 +152,7 @@ class _Import:
         self._service, self._shown, self._source, self._skip_bad = service, shown, source, skip_bad
         # Temporary files are on the store's disk, which needs space for the items anyway.
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
+        self._equal_lines = DigestCounts(service.location.folder, stack)
         self._now = rfc3339(service.clock.time())
         self._unit = "line"
         self._listed: list[tuple[int, str]] = []
@@ -167,8 +171,7 @@ class _Import:
 
         What is wrong is said after the `label`.
         """
-        digest = hashlib.file_digest(self._source, "blake2b").digest()  # type: ignore[arg-type]
-        size = self._source.tell()
+        size = self._source.seek(0, os.SEEK_END)
         self._source.seek(0)
         with progress_bar("reading", size) as bar:
             lines = _counted(self._source, bar.update)
@@ -176,28 +179,40 @@ class _Import:
             file_format = file_format or format_of(file, first)
             self._unit = label + ("element" if file_format == "json" else "line")
             try:
-                self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config), digest)
+                self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config))
             except (click.ClickException, InvalidJson) as error:
                 raise click.ClickException(f"{label}{error}") from None
         if self.is_over:
             self.list_bad()
             raise click.ClickException(f"nothing was imported: {self.bad} of {self.good + self.bad} are bad")
 
-    def _validate(self, entries: Entries, digest: bytes) -> None:
+    def _validate(self, entries: Entries) -> None:
         limits = ItemLimits(*self._service.config.item_limits)
         for number, read in entries:
             try:
                 value = read()
                 if not isinstance(value, dict):
                     raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-                id = id_at(digest, number) if self.stored.resource.ids not in INTEGERS else "-1"
-                record = self._shown.restore(value, id=id, now=self._now, limits=limits)
+                record = self._shown.restore(value, id=self._id_for(value), now=self._now, limits=limits)
                 self._last = max(self._last, record.id) if self.stored.resource.ids in INTEGERS else ""
                 made = [name for name in READ_ONLY if name not in value]
                 pickle.dump((number, made, tuple(record)), self._spool)
                 self.good += 1
             except (BodyTooLarge, InvalidJson, ValidationFailed) as problem:
                 self._note(number, problem)
+
+    def _id_for(self, value: JsonObject) -> str:
+        """The id of a line, if it names none; for integers, which no content can give, one that is refused."""
+        if self.stored.resource.ids in INTEGERS:
+            return "-1"
+        if "id" in value:
+            return ""
+        try:
+            content = exactjson.dumps(value, sort=True)
+        except exactjson.EncodeError:  # the line is bad
+            return ""
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        return id_of(digest, self._equal_lines.add(digest))
 
     def insert(self) -> None:
         """Insert the items of the temporary file, but for those that wait; ends at a bad one if none may be.
@@ -281,9 +296,8 @@ class _Import:
 
     def _is_same(self, found: Record, item: Item) -> bool:
         """Whether the store has an item of the file, in the form of the file and but for the fields `made` for it."""
-        is_of_file = "id" in item.made and not self.stored.resource.singleton
-        if is_of_file and found.version > item.record.version:  # its id is of this file: imported, and then changed
-            return True
+        if "id" in item.made and not self.stored.resource.singleton:
+            return True  # it is the item of such a line, also if it has changed since
         try:
             old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
         except NotConvertible:
@@ -408,14 +422,13 @@ def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list
     return order
 
 
-def id_at(digest: bytes, number: int) -> str:
-    """The id of an item without one: a UUIDv8 (RFC 9562, section 5.8) from the file's content and the position in it.
+def id_of(digest: bytes, number: int) -> str:
+    """The id of a line that names none: a UUIDv8 (RFC 9562, section 5.8).
 
-    The ids of one file are in its order; the same file gives the same ids again.
+    It is made of a digest of the line's content, of 16 bytes, and its number among equal lines.
     """
-    bits = int.from_bytes(digest[:16])
-    first, second, last = bits >> 80, bits >> 64 & 0xFFF, bits & (1 << 30) - 1
-    return str(UUID(int=first << 80 | 0x8 << 76 | second << 64 | 0b10 << 62 | (number & 0xFFFFFFFF) << 30 | last))
+    bits = int.from_bytes(hashlib.blake2b(digest + number.to_bytes(8), digest_size=16).digest())
+    return str(UUID(int=bits & ~(0xF << 76 | 0b11 << 62) | 0x8 << 76 | 0b10 << 62))
 
 
 def _opened(file: str, service: Service) -> BinaryIO:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 from flask.testing import FlaskCliRunner
 
+from restkeeper.cli.formats import separator_of
 from restkeeper.cli.running import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
@@ -172,6 +173,24 @@ def test_csv_and_its_faults(app: Application, run: Run, tmp_path: Path) -> None:
         result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
         assert result.stderr.startswith(f"Error: {message}")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_csv_can_have_other_separators(app: Application, run: Run, tmp_path: Path, separator: str) -> None:
+    """The first line shows which; a separator in quotation marks, or another one in a cell, is text."""
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as out:
+        rows = csv.writer(out, delimiter=separator)
+        rows.writerows([["name", "description", "tags"], ["a,b;c\td", "x;y,z", '["1","2"]']])
+    result = run("import", "products", tmp_path / "a.csv")
+    assert first_line(result) == "imported 1 products", result.output
+    item = items(app)[0]
+    assert (item["name"], item["description"], item["tags"]) == ("a,b;c\td", "x;y,z", ["1", "2"])
+
+
+def test_the_separator_is_the_most_frequent_one() -> None:
+    """Outside of quotation marks; a comma, where none is more frequent."""
+    headers = {"name": ",", "a,b": ",", "a;b": ";", "a\tb": "\t", "a;b,c": ",", "a;b;c,d": ";", '"x,y,z";b': ";"}
+    assert {header: separator_of(header) for header in headers} == headers
 
 
 def test_the_depth_limit_applies_to_cells(run: Run, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from restkeeper.web import exactjson
 FILE_FORMATS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
 DEEPEST = 200  # levels of nesting that a service can allow
+SEPARATORS = ",;\t"  # of cells, that of RFC 4180 first; spreadsheets write others where "," is in numbers
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
@@ -61,7 +64,9 @@ def _read_json(lines: Iterable[bytes], _: Representation, config: Config) -> Ent
 
 def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
-    reader = csv.reader(_texts(lines), strict=True)
+    texts = _texts(lines)
+    first = next(texts, "")
+    reader = csv.reader(chain([first], texts), delimiter=separator_of(first), strict=True)
     header: list[str] = []
     begins = 1  # the first line of the next row
     try:
@@ -78,6 +83,11 @@ def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> 
             begins = reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
+
+
+def separator_of(header: str) -> str:
+    """The one of SEPARATORS that the first line of CSV has most often outside of quotation marks; else a comma."""
+    return max(SEPARATORS, key=re.sub('"[^"]*"?', "", header).count)
 
 
 def _texts(lines: Iterable[bytes]) -> Iterator[str]:

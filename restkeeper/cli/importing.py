@@ -83,9 +83,9 @@ def import_items(
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
     and a version is imported with them, so that an export is restored exactly; an item without an id gets one from its
     content, so that a FILE that has grown adds only its new lines. NDJSON and CSV are read line by line, of any length;
-    a JSON array is read into memory as a whole. The first line of CSV names the fields. Numbers, lists and objects are
-    JSON in their cell. An empty cell means that the field is left out; `null` is null, and `""` an empty text (as a
-    cell, after CSV's quotes).
+    a JSON array is read into memory as a whole. The first line of CSV names the fields, between commas, semicolons or
+    tabs. Numbers, lists and objects are JSON in their cell. An empty cell means that the field is left out; `null` is
+    null, and `""` an empty text (as a cell, after CSV's quotes).
 
     The service can read and write meanwhile. After an interruption, run the same command again: an item that exists
     with the same id and content is counted as already there. A unique value that another item has stops the import at

@@ -28,7 +28,15 @@ from tests.waiting import SECONDS, until
 def test_no_store_is_created_by_mistake(tmp_path: Path) -> None:
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     runner = create_app(Config(database_url=url), RESOURCES, serves=False).test_cli_runner()
-    commands = ["export products", "keys list", "keys revoke x", "keys rotate x", "deliver --once", "reap"]
+    commands = [
+        "export products",
+        "import --dry-run users -",
+        "keys list",
+        "keys revoke x",
+        "keys rotate x",
+        "deliver --once",
+        "reap",
+    ]
     for command in [*commands, *["backup copy.db"] * url.startswith("sqlite")]:
         result = runner.invoke(args=command.split())
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)

@@ -20,7 +20,7 @@ import restkeeper
 from restkeeper import Index, ItemSchema, JsonObject, Reference, Remove, Resource, Text, Version, Versions, Whole
 from restkeeper.cli import importing
 from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
-from restkeeper.cli.importing import id_of
+from restkeeper.cli.lines import id_of
 from restkeeper.config import Config
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import StoreUnavailable

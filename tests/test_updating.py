@@ -189,7 +189,7 @@ def test_a_dry_run_shows_what_would_change(
         f'{b}  description  null     "\N{REPLACEMENT CHARACTER}2J\\u001b[0m"',
         "would import 1 products, update 2, 1 already there",
     ]
-    monkeypatch.setattr(importing, "MOST_ROWS", 2)
+    monkeypatch.setattr("restkeeper.cli.lines.MOST_ROWS", 2)
     assert run("--dry-run", file).stdout.splitlines()[3:] == ["and 2 more", result.stdout.splitlines()[-1]]
     assert (items(app), events(app)) == (before, count)
 

@@ -1,0 +1,304 @@
+"""The lines of a file that is imported: read, validated, and compared with the items that are stored."""
+
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple
+from uuid import UUID
+
+import click
+
+from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
+from restkeeper.cli.formats import BOM, READERS, Entries, format_of
+from restkeeper.clock import rfc3339
+from restkeeper.errors import (
+    BodyTooLarge,
+    IllegalTransition,
+    InvalidJson,
+    NotConvertible,
+    Problem,
+    ValidationFailed,
+    shortened,
+)
+from restkeeper.resources.representation import MOVING, ItemLimits, JsonObject, Representation
+from restkeeper.schemas.item import GIVEN_ID, INTEGERS, READ_ONLY
+from restkeeper.schemas.prepared import fields_of
+from restkeeper.service import Service
+from restkeeper.storage.digests import DigestCounts
+from restkeeper.storage.errors import RecordNotFound, StoreError
+from restkeeper.storage.interface import Record
+from restkeeper.web import exactjson
+
+MOST_ROWS = 100  # of the table of changes
+MOST_CHARACTERS = 40  # of a value in it
+_UNUSED = "-"  # a valid id for a line that has one, or is bad
+
+
+class Options(NamedTuple):
+    """The options of the command that are about items; see its help."""
+
+    skip_bad: bool
+    update: bool
+    dry_run: bool
+
+
+class Item(NamedTuple):
+    """An item of a file: its position there, the fields that it did not have, and its record.
+
+    `before` is the stored one that it changes, if it does.
+    """
+
+    number: int
+    made: list[str]
+    record: Record
+    before: Record | None = None
+
+    @property
+    def kind(self) -> str:
+        """That of the `Change`."""
+        return "updated" if self.before else "created"
+
+
+class Lines:
+    """The lines of a file: how many are bad, there already, and `planned` to be written, by `Item.kind`.
+
+    The items to be written are in a temporary file.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        shown: Representation,
+        source: BinaryIO,
+        stack: ExitStack,
+        options: Options,
+    ) -> None:
+        self.stored = service.representations[shown.name]
+        self.options = options
+        self._service, self._shown, self._source = service, shown, source
+        self._limits = ItemLimits(*service.config.item_limits)
+        self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
+        # Temporary files are on the store's disk, which needs space for the items anyway.
+        self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
+        self._equal_lines = DigestCounts(service.location.folder, stack)
+        self.now = rfc3339(service.clock.time())
+        self._unit = "line"
+        self._listed: list[tuple[int, str]] = []
+        self._changes: list[tuple[str, ...]] = []  # the first rows of the table
+        self._changed = 0  # all of them
+        self.last_id = ""  # the greatest one, where ids are integers
+        self.bad = self.existing = 0
+        self.planned = Counter[str]()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an item is bad, and none may be."""
+        return bool(self.bad) and not self.options.skip_bad
+
+    def read(self, file: str, file_format: str | None, label: str) -> None:
+        """Write valid items to a temporary file. Raises ClickException if one is bad, without --skip-bad.
+
+        What is wrong is said after the `label`.
+        """
+        size = self._source.seek(0, os.SEEK_END)
+        self._source.seek(0)
+        with progress_bar("reading", size) as bar:
+            lines = _counted(self._source, bar.update)
+            first = next(lines, b"").removeprefix(BOM)
+            file_format = file_format or format_of(file, first)
+            self._unit = label + ("element" if file_format == "json" else "line")
+            try:
+                self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config))
+            except (click.ClickException, InvalidJson) as error:
+                raise click.ClickException(f"{label}{error}") from None
+        if self.is_over:
+            self.list_bad()
+            raise click.ClickException(
+                f"nothing was imported: {self.bad} of {self.planned.total() + self.existing + self.bad} are bad"
+            )
+
+    def _validate(self, entries: Entries) -> None:
+        for number, read in entries:
+            try:
+                value = read()
+                if not isinstance(value, dict):
+                    raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
+                item = self._item_of(number, value)
+            except (BodyTooLarge, IllegalTransition, InvalidJson, NotConvertible, ValidationFailed) as problem:
+                self.note(number, problem)
+                continue
+            if item is None:
+                self.existing += 1
+                continue
+            self.last_id = max(self.last_id, item.record.id) if self.stored.resource.ids in INTEGERS else ""
+            pickle.dump((number, item.made, tuple(item.record), item.before and tuple(item.before)), self._spool)
+            self.planned[item.kind] += 1
+
+    def _item_of(self, number: int, value: JsonObject) -> Item | None:
+        """The item of a line; None if it is known to be there already. Raises what is wrong with the line."""
+        made, id = [name for name in READ_ONLY if name not in value], self._id_for(value)
+        found = self._find(value.get("id", id)) if self.options.update or self.options.dry_run else None
+        if found and self.options.update and not self._is_of_line(made):
+            return self._update(number, found, value)
+        if not found and self.options.update and "version" in value and "version" in self._read_only:
+            raise refusal_of("version", "there is no such item (any more); a line without a version adds it")
+        item = Item(number, made, self._shown.restore(value, id=id, now=self.now, limits=self._limits))
+        if found:
+            self.require_same(found, item)
+            return None
+        return item
+
+    def _find(self, id: Any) -> Record | None:
+        resource = self.stored.resource
+        key = resource.name if resource.singleton else resource.key(id) if re.fullmatch(GIVEN_ID, str(id)) else ""
+        with suppress(RecordNotFound):
+            return self._service.store.read(resource.name, key)
+        return None
+
+    def _update(self, number: int, before: Record, value: JsonObject) -> Item | None:
+        """The stored item with the values of a line; None if they are its own. Raises as `_item_of`."""
+        shown = exactjson.stored(self._shown.body(before))
+        sent = {name: each for name, each in value.items() if name not in self._read_only}
+        stale = None
+        if "version" in value.keys() & self._read_only:
+            given, now = (exactjson.dumps(each["version"]).decode() for each in (value, shown))
+            if given != now:
+                stale = refusal_of(
+                    "version", f"is {shortened(given)}, and that of the item is {now}: it has changed since"
+                )
+        try:
+            after = self._shown.replace(before, shown | sent, now=self.now, limits=self._limits)
+        except (IllegalTransition, ValidationFailed) as problem:
+            raise stale or problem from None
+        if after is before:  # also for a line that was imported before
+            return None
+        if stale:
+            raise stale
+        if self.options.dry_run:
+            self._add_changes(before, after)
+        return Item(number, [], after, before)
+
+    def _add_changes(self, before: Record, after: Record) -> None:
+        """Add what differs between two versions of an item to the table of changes."""
+        id = str(self.stored.resource.shown(after.id))
+        old, new = (exactjson.cut(self._shown.body(each)) for each in (before, after))
+        for name in dict.fromkeys([*old, *new]):
+            texts = [bytes(members.get(name, b"")) for members in (old, new)]
+            if name not in MOVING & self._read_only and not exactjson.equal(*texts):
+                self._changed += 1
+                if self._changed <= MOST_ROWS:
+                    self._changes.append((id, *(_cell(text.decode()) for text in (name.encode(), *texts))))
+
+    def _id_for(self, value: JsonObject) -> str:
+        """The id of a line, if it names none; for integers, which no content can give, one that is refused."""
+        if self.stored.resource.ids in INTEGERS:
+            return "-1"
+        if "id" in value:
+            return _UNUSED
+        try:
+            content = exactjson.dumps(value, sort=True)
+        except exactjson.EncodeError:  # the line is bad
+            return _UNUSED
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        return id_of(digest, self._equal_lines.add(digest))
+
+    def items(self) -> Iterator[Item]:
+        """The items that are to be written."""
+        self._spool.seek(0)
+        for _ in range(self.planned.total()):
+            number, made, record, before = pickle.load(self._spool)  # noqa: S301 - our own file
+            yield Item(number, made, Record(*record), before and Record(*before))
+
+    def _is_of_line(self, made: Sequence[str]) -> bool:
+        """Whether an item has the id that is made for its line: it is not changed by that line later."""
+        return "id" in made and not self.stored.resource.singleton
+
+    def require_same(self, found: Record, item: Item) -> None:
+        """Raises ValidationFailed if the store has an item of the file with other content.
+
+        They are compared in the form of the file, and without the fields that were `made`.
+        """
+        if self._is_of_line(item.made):
+            return
+        with suppress(NotConvertible):
+            old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
+            for name in item.made:
+                old.pop(name, None)
+                new.pop(name, None)
+            if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
+                return
+        raise refusal_of(
+            "id", f"the item {self.stored.resource.shown(item.record.id)} is there already, with other content"
+        )
+
+    def note(self, number: int, problem: Problem | StoreError) -> None:
+        """Note that a line is bad."""
+        self.bad += 1
+        self._listed = sorted([*self._listed, (number, message_of(problem))])[:MOST_FAILURES]
+
+    def list_bad(self) -> None:
+        """Print the bad lines to stderr, the first of them in full."""
+        for number, text in self._listed:
+            click.echo(f"{self._unit} {number}: {text}", err=True)
+        if self.bad > MOST_FAILURES:
+            click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
+
+    def print_changes(self) -> None:
+        """Print the table of the changes that a dry run has found."""
+        if self._changes:
+            _print_table([("id", "field", "before", "after"), *self._changes])
+        if self._changed > MOST_ROWS:
+            click.echo(f"and {self._changed - MOST_ROWS} more")
+
+
+def id_of(digest: bytes, number: int) -> str:
+    """The id of a line that names none: a UUIDv8 (RFC 9562, section 5.8).
+
+    It is made of a digest of the line's content, of 16 bytes, and its number among equal lines.
+    """
+    bits = int.from_bytes(hashlib.blake2b(digest + number.to_bytes(8), digest_size=16).digest())
+    return str(UUID(int=bits & ~(0xF << 76 | 0b11 << 62) | 0x8 << 76 | 0b10 << 62))
+
+
+def refusal_of(field: str, detail: str) -> ValidationFailed:
+    """What is wrong with a field of a line."""
+    return ValidationFailed(errors=[{"pointer": f"#/{field}", "detail": detail}])
+
+
+def _cell(text: str) -> str:
+    """A value in a table: without what a terminal would obey."""
+    short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in short)
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def opened(file: str, service: Service) -> BinaryIO:
+    """The file; for a pipe, a temporary copy."""
+    source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
+    if file != "-" and source.seekable():
+        return source
+    spool = tempfile.TemporaryFile(dir=service.location.folder)
+    with source:
+        shutil.copyfileobj(source, spool)
+    spool.seek(0)
+    return spool
+
+
+def _counted(lines: Iterable[bytes], count: Callable[[int], None]) -> Iterator[bytes]:
+    for line in lines:
+        yield line
+        count(len(line))

@@ -294,6 +294,14 @@ class TestOtherCollections:
         found = {item["id"]: (item["next"], item["version"]) for item in app.test_client().get("/nodes").json}
         assert found == {"a": ("new", 2), "b": (None, 1), "c": (None, 1), "d": (None, 1), "new": ("a", 1)}
 
+    def test_two_lines_of_an_item_wait(self, app: Application, run: Callable[..., Result]) -> None:
+        """For the same later line: the second one is refused, and the others are stored."""
+        run("nodes", {"id": "a"})
+        first, second = {"id": "a", "next": "new"}, {"id": "a", "next": "new", "name": "second"}
+        result = run("nodes", first, second, {"id": "new"})
+        assert result.stderr.startswith("line 2: #/id: the item has changed since the line was read")
+        assert first_line(result) == "imported 1 nodes, updated 1, skipped 1"
+
     def test_integers(self, app: Application, run: Callable[..., Result]) -> None:
         """They name the items; a text does not, and neither does a line without one."""
         run("posts", {"id": 7, "title": "a"})

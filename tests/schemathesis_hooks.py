@@ -13,6 +13,7 @@ from schemathesis.generation.meta import TestPhase
 from restkeeper.config import Config
 from restkeeper.features.events import LONGEST
 from restkeeper.web.queries import MAX_VALUES
+from tests.documents import unfolded
 from tests.waiting import SECONDS
 
 _keys = count()
@@ -20,6 +21,12 @@ SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 LONGEST_LIST = Config().max_url // 2  # the maximum in the document
 ADDRESS_BYTES = 1_000  # of a query: the Link to the next page repeats it, and has at most 4096
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
+
+
+@schemathesis.hook
+def before_load_schema(context: HookContext, raw_schema: dict[str, Any]) -> None:
+    """Schemathesis knows one server, and one schema of a response."""
+    raw_schema.update(unfolded(raw_schema))
 
 
 @schemathesis.hook

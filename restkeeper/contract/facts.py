@@ -82,10 +82,11 @@ class Facts:
         self.revisions: dict[str, int] = state.get("revisions", {})
         self._note(Key(), {"version": True, "sunset": state.get("sunset")})
         self._note(Key(), {"x-dialects": frozenset(document.get("x-dialects", ()))})
+        everywhere = document.get("servers", [{"url": "/"}])
         for path, item in document.get("paths", {}).items():
             for method, own in item.items():
                 if isinstance(own, dict):
-                    self._operation(Key(f"{method.upper()} {path}"), own, item.get("parameters", []))
+                    self._at_servers(f"{method.upper()} ", path, item.get("servers", everywhere), own, item)
         for name, item in document.get("webhooks", {}).items():
             self._webhook(Key(f"webhook {name}"), item["post"])
         self.fields: dict[str, dict[str, str | None]] = {}  # with their sunsets
@@ -103,6 +104,20 @@ class Facts:
         for row, fact in facts.items():
             if fact is not None and fact is not False:
                 self.facts[Key(*about[:4], row)] = fact
+
+    def _at_servers(self, method: str, path: str, servers: list[Json], own: Json, item: Json) -> None:
+        """Note the facts of an operation at each address that it has."""
+        whole, whole_open = self.facts, self.open
+        self.facts, self.open = {}, set()
+        holders = [f"{method}{each['url'].rstrip('/')}{path}" for each in servers]
+        self._operation(Key(holders[0]), own, item.get("parameters", []))
+        for holder, server in zip(holders, servers, strict=True):
+            self.tags[holder] = self.tags[holders[0]]
+            whole |= {key._replace(holder=holder): fact for key, fact in self.facts.items()}
+            whole_open |= {key._replace(holder=holder) for key in self.open}
+            if "x-deprecated" in server:
+                whole[Key(holder, row="sunset")] = str(server.get("x-sunset", ""))
+        self.facts, self.open = whole, whole_open
 
     def _operation(self, about: Key, own: Json, common: list[Json]) -> None:
         self.tags[about.holder] = next(iter(own.get("tags", ())), "")
@@ -167,6 +182,8 @@ class Facts:
             inner = about._replace(part=f"{about.part} {name}")
             self._note(inner, {"media type": True})
             self._schema(each.get("schema", {}), inner)
+            if part := each.get("x-with", {}).get("fields"):  # what other parameters give, clients must expect anyway
+                self._schema(part, inner._replace(name="|fields"))
 
     def _resolve(self, part: Json) -> Json:
         """What a part or a reference is."""
@@ -201,8 +218,6 @@ class Facts:
             if isinstance(inner := plain.get(keyword), dict):
                 self._schema(inner, about._replace(name=f"{about.name}{end}"))
         for each in (*plain.get("anyOf", ()), *plain.get("oneOf", ())):
-            if "x-only-with" in each:  # a parameter, without which no client gets it
-                continue
             branch = about._replace(name=f"{about.name}|{each.get('$ref', '').rpartition('/')[2] or _text(each)}")
             self._note(branch, {"alternative": True})
             self._schema(each, branch)

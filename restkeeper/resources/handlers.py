@@ -42,6 +42,7 @@ from restkeeper.web.operations import (
     WRITE_PROBLEMS,
     Body,
     Result,
+    SchemaOf,
     load,
     operation_of,
     returned,
@@ -54,13 +55,14 @@ from restkeeper.web.queries import MAX_VALUES
 MOST_TOGETHER = 100  # items that one request creates
 
 # What the handlers take and return.
-SOME = ("{}", "{}Part", "{}Embedded")
+SOME: dict[str, SchemaOf] = {"fields": "{}Part", "embed": "{}Embedded"}
 PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count", "Cache-Control")
 ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
-GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}}) | {"x-only-with": "count"}
-PAGE = Result("The page.", {JSON: (*SOME, GROUP)}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES)
-READ = Result("The item.", {JSON: SOME}, ITEM_HEADERS, name="{}Read")
+GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
+PAGED: dict[str, SchemaOf] = {**SOME, "count": GROUP}
+PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES, with_parameter=PAGED)
+READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, name="{}Read", with_parameter=SOME)
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
 RESULT = Result("What the action returns.", {JSON: {}})
 CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"), name="{}Created")

@@ -6,7 +6,7 @@
     def create_item(self) -> Reply:
 
 A name is of a component of the document; "{}" in it is the kind of the handler's collection: "{}Page" is "ProductPage".
-A schema is such a name, several for any of them, a marshmallow schema, or a JSON Schema. A handler that overrides
+A schema is such a name, a marshmallow schema, or a JSON Schema. A handler that overrides
 another has the other's declaration, unless it has its own.
 
 A service's own views name schemas of marshmallow: `@takes(query=StockQuery)`, `@returns(StockSchema, NotFound)`.
@@ -62,7 +62,7 @@ from restkeeper.web.queries import MAX_VALUES, Reader, value_of
 
 JsonSchema = dict[str, Any]
 AnySchema = type[Schema] | Schema
-SchemaOf = str | tuple[str | JsonSchema, ...] | AnySchema | JsonSchema
+SchemaOf = str | AnySchema | JsonSchema
 View = TypeVar("View", bound=Callable[..., Any])
 
 # Parameters and problems that many operations have in common.
@@ -109,7 +109,9 @@ class Result:
     """A response. With a `name` it is a component, which several operations share.
 
     `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
-    PAGE_LIMIT_MAX where that is more. `links` names operations that take what the response has.
+    PAGE_LIMIT_MAX where that is more. With one of these parameters it has what `with_parameter` says instead: it is in
+    the document as `x-with`, as clients are written for requests without it. `links` names operations that take what
+    the response has.
     """
 
     about: str
@@ -118,6 +120,7 @@ class Result:
     name: str = ""
     status: int = 200
     at_most: int | None = None
+    with_parameter: Mapping[str, SchemaOf] = field(default_factory=dict)
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

@@ -58,7 +58,7 @@ class Collection {
     const parameters = (many ?? one).get.parameters.map((each) => [each.$ref?.split("/").pop() ?? "", resolved(each)]);
     const values = (wanted) => resolved(parameters.find(([, each]) => each.name === wanted)?.[1].schema.items).enum ?? [];
     Object.assign(this, { name, path, read: (many ?? one).get, create, update, remove: one.delete, isSingle: !many, method: one.put ? "PUT" : "PATCH" });
-    this.fields = (returned.anyOf ? resolved(returned.anyOf[0]) : returned).properties ?? {};
+    this.fields = returned.properties ?? {};
     [this.newSchema, this.changedSchema] = [create, update].map((each) => schemaOf(each?.requestBody));
     [this.sortable, this.canSearch] = [values("sort"), parameters.some(([, each]) => each.name === "q")];
     this.limit = Math.min(20, parameters.find(([, each]) => each.name === "limit")?.[1].schema.maximum ?? 20);
@@ -100,7 +100,9 @@ export async function load() {
 }
 
 function readCollections(document) {
-  description = document;
+  const prefixOf = ({ servers = document.servers }) => /\/api\/v\d+$/.exec(servers[0].url)?.[0] ?? "";
+  const paths = Object.entries(document.paths).map(([path, item]) => [prefixOf(item) + path, item]);
+  description = { ...document, paths: Object.fromEntries(paths) };
   const pathOf = (name) => Object.keys(description.paths).find((path) => /^\/api\/v\d+\/[^/{}]+$/.test(path) && path.endsWith(`/${name}`));
   const feed = description.paths[pathOf("events")]?.get;
   for (const name of description.tags.map((tag) => tag.name).filter(pathOf)) {

@@ -54,10 +54,8 @@ class DocumentHandlers:
         self._service = service
 
         @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
-        def made(server: str, sunsets: int) -> bytes:
-            whole = document(app, service, version)
-            whole["servers"][0]["url"] = server
-            return exactjson.dumps(whole)
+        def made(mount: str, sunsets: int) -> bytes:
+            return exactjson.dumps(document(app, service, version, mount))
 
         self._document = made
 
@@ -69,7 +67,7 @@ class DocumentHandlers:
         require_acceptable(JSON)
         now = self._service.clock.time()
         sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
-        return preconditions.document(self._document(address_of("") or "/", sunsets), JSON)
+        return preconditions.document(self._document(address_of(""), sunsets), JSON)
 
 
 @needs(PUBLIC)

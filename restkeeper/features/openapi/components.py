@@ -40,7 +40,6 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         "Owner": items.resource.ownership is not Ownership.NONE,
         "Count": "count" in reserved,
         "Embed": items.relations,
-        "Embedded": items.relations,
     }
     spec.groups |= {f"{kind}{name}": [] for name, is_present in present.items() if not is_present}
     spec.longest_lists[kind] = items.page_limit_max
@@ -69,7 +68,6 @@ def add_relations(spec: Spec, items: Items) -> None:
         about = {"description": spec.common["collection"]["Embedded"], "properties": shown}
         whole = {key: part for key, part in known[kind].items() if key in CLOSED}
         spec.components.schema(f"{kind}Embedded", whole | about, lazy=True)
-        spec.groups[f"{kind}Embedded"] = [spec.schema(f"{kind}Embedded") | {"x-only-with": "embed"}]
     sent, references = known[f"{kind}Input"], dict(references_in(items.representation.schema()))
     sent = sent | {"required": [name for name in sent["required"] if name not in references]}
     spec.components.schema(f"{kind}ReferringInput", sent, lazy=True)

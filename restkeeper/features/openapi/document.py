@@ -14,6 +14,7 @@ from restkeeper.features.openapi import components
 from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
+from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needed_by
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
@@ -31,18 +32,17 @@ from restkeeper.web.operations import (
 _ARGUMENT = re.compile(r"<(?:(\w+)(?:\((.*?)\))?:)?(\w+)>")
 _CONVERTER = {"int": "integer", "float": "number", "min": "minimum", "max": "maximum"}  # of Flask's
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
-_VERSION = re.compile(r"/api/(v\d+)/")
 
 
-def document(app: Flask, service: Service, version: str) -> JsonSchema:
-    """The OpenAPI 3.1 document of a version. Raises ValueError for a declared name that is no component's."""
-    spec = Spec(service.config, service.contributions, version, title=service.name)
-    hides = [each.hides for each in service.contributions]
-    routes = [
-        each
-        for each in _routes(app, service, version)
-        if not any(hide(version, each.path, each.method) for hide in hides)
-    ]
+def document(app: Flask, service: Service, version: str, mount: str = "") -> JsonSchema:
+    """The OpenAPI 3.1 document of a version, whose application is below the path `mount`.
+
+    Each operation is there once: its path is below the first of its servers, `/api/VERSION`, or below `/`, or both.
+    Raises ValueError for a declared name that is no component's.
+    """
+    routes = list(_routes(app, service, version))
+    servers = max((each.servers for each in routes if each.items), key=len, default=("",))
+    spec = Spec(service.config, service.contributions, version, service.name, [_url(mount, each) for each in servers])
     collections = {each.tag: each for each in routes if each.items}
     kinds = [each.items.resource.kind for each in collections.values()]
     spec.taken |= {f"{kind}{part}" for kind in kinds for part in components.PARTS}
@@ -56,6 +56,9 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
     whole: JsonSchema = _Operations(spec).document(routes)
+    for each in routes:
+        if each.servers != servers:
+            whole["paths"][each.path]["servers"] = [{"url": _url(mount, each)} for each in each.servers]
     for section, name in _REFERENCE.findall(exactjson.dumps(whole).decode()):
         if name not in (known := whole["components"].get(section, {})):
             names = sorted({*known, *getattr(spec.components, f"{section}_lazy", ())})
@@ -66,12 +69,18 @@ def document(app: Flask, service: Service, version: str) -> JsonSchema:
     return whole
 
 
-class _Route:
-    """One method of a route, with its handlers. `kind` is the prefix of its collection's components."""
+def _url(mount: str, server: str) -> str:
+    return mount.rstrip("/") + server or "/"
 
-    def __init__(self, rule: str, method: str, view: Callable[..., Any], tag: str) -> None:
-        self.path, self.method = _ARGUMENT.sub(r"{\3}", rule), method
-        self.version = found[1] if (found := _VERSION.match(rule)) else ""
+
+class _Route:
+    """One method of a route, with its handlers. `kind` is the prefix of its collection's components.
+
+    It is at its path below each of its `servers`: the prefix of a version, or nothing, or both.
+    """
+
+    def __init__(self, rule: str, servers: tuple[str, ...], method: str, view: Callable[..., Any], tag: str) -> None:
+        self.path, self.servers, self.method = _ARGUMENT.sub(r"{\3}", rule), servers, method
         self.arguments: dict[str, JsonSchema] = {}
         for converter, options, name in _ARGUMENT.findall(rule):
             bounds = {_CONVERTER[each]: int(value) for each, value in re.findall(r"(min|max)=(\d+)", options)}
@@ -92,26 +101,32 @@ class _Route:
         name = name.replace("parent", self.parents.resource.singular) if self.parents else name
         return name.replace("items", of.name).replace("item", of.singular) if of else name
 
-    def id(self, name: str) -> str:
-        """The operation id of a handler of the same object and version."""
-        return f"{self.words(name)}_{self.version}" if self.version else self.words(name)
-
 
 def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
     """The operations of a version: its own, those of no version, and if it is that of the unversioned paths, theirs.
 
-    They are without HEAD and OPTIONS, paths of several segments, and later routes.
+    They are without HEAD and OPTIONS, paths of several segments, later routes, and what a feature hides.
     """
     known, own_tags = service.guard.needs, {tag for each in service.contributions for tag in each.tags}
+    hides, prefix = [each.hides for each in service.contributions], prefix_of(version)
+    found: dict[tuple[str, str], dict[str, str]] = {}  # the endpoint at each server, by path and method
     for rule in app.url_map.iter_rules():
-        for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
-            if "<path:" not in rule.rule and (rule.endpoint in known or not known):
-                tag = rule.endpoint.partition(".")[0]  # of a blueprint of the service
-                tag = tag if tag in own_tags else "service"
-                route = _Route(rule.rule, method.lower(), app.view_functions[rule.endpoint], tag)
-                own = service.versions.unversioned if route.items else version
-                if version == (route.version or own):
-                    yield route
+        server = prefix if rule.rule.startswith(f"{prefix}/") else ""
+        of_items = hasattr(getattr(app.view_functions[rule.endpoint], "__self__", None), "items")
+        is_other = not server and (
+            rule.rule.startswith("/api/") or (of_items and version != service.versions.unversioned)
+        )
+        if is_other or "<path:" in rule.rule or (known and rule.endpoint not in known):
+            continue
+        path = _ARGUMENT.sub(r"{\3}", rule.rule)
+        for method in sorted(each.lower() for each in (rule.methods or set()) - {"HEAD", "OPTIONS"}):
+            if not any(hide(version, path, method) for hide in hides):
+                found.setdefault((rule.rule.removeprefix(server), method), {})[server] = rule.endpoint
+    for (path, method), endpoints in found.items():
+        servers = tuple(sorted(endpoints, reverse=True))
+        endpoint = endpoints[servers[0]]
+        tag = endpoint.partition(".")[0]  # of a blueprint of the service
+        yield _Route(path, servers, method, app.view_functions[endpoint], tag if tag in own_tags else "service")
 
 
 class _Operations:
@@ -126,7 +141,7 @@ class _Operations:
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
         """The document with the operations of `routes`. apispec has no references to request bodies."""
-        self._ids = {route.id(route.name) for route in routes}
+        self._ids = {route.words(route.name) for route in routes}
         for route in routes:
             in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
             self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)
@@ -144,7 +159,7 @@ class _Operations:
         responses = {str(each.status): self._response(each, route) for each in declared.responses}
         scope = self._scope(route)
         more = filled(self._spec.common["scope"], scope=scope) if scope else self._spec.operations.get(route.name, "")
-        self._names[id := route.id(route.name)] += 1
+        self._names[id := route.words(route.name)] += 1
         return {
             "operationId": id if self._names[id] == 1 else f"{id}_{self._names[id]}",
             "summary": route.words(route.name).replace("_", " ").capitalize(),
@@ -195,8 +210,15 @@ class _Operations:
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema | str:
         content = {of: self._media(schema, route, declared.at_most) for of, schema in declared.content.items()}
-        ids = {to: route.id(to) for to in declared.links if route.id(to) in self._ids}
-        links = {route.words(to): {"operationId": id, "parameters": declared.links[to]} for to, id in ids.items()}
+        with_parameter = {
+            name: self._spec.schema(schema, route.kind)
+            for name, schema in declared.with_parameter.items()
+            if self._spec.groups.get(f"{route.kind}{name.capitalize()}") != []  # else they do not have the parameter
+        }
+        for part in content.values() if with_parameter else ():
+            part["x-with"] = with_parameter
+        ids = {route.words(to): parameters for to, parameters in declared.links.items()}
+        links = {id: {"operationId": id, "parameters": ids[id]} for id in ids if id in self._ids}
         name = declared.name.format(route.kind)
         headers = [*declared.headers, *self._spec.added("headers", *route.declared.parameters)]
         return self._made(name, declared.about, headers, content=content, links=links)
@@ -231,8 +253,8 @@ class _Operations:
 
     def _media(self, schema: SchemaOf, route: _Route, at_most: int | None = None) -> JsonSchema:
         """The media type object of a body: a schema or a list of it, and an example."""
-        part, first = self._spec.schema(schema, route.kind), schema[0] if isinstance(schema, tuple) else schema
-        example = self._spec.examples.get(first.format(route.kind)) if isinstance(first, str) else None
+        part = self._spec.schema(schema, route.kind)
+        example = self._spec.examples.get(schema.format(route.kind)) if isinstance(schema, str) else None
         if at_most is None:
             return media(part, route.words("item"), example)
         most = self._spec.longest_lists.get(route.kind, self._spec.config.page_limit_max)

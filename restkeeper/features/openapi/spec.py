@@ -45,11 +45,13 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
 class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
-    `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters,
-    or of schemas, by its name. `taken` has the names of the components that collections have.
+    `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters
+    by its name. `taken` has the names of the components that collections have.
     """
 
-    def __init__(self, config: Config, contributions: Sequence[Contribution], version: str, title: str) -> None:
+    def __init__(
+        self, config: Config, contributions: Sequence[Contribution], version: str, title: str, servers: list[str]
+    ) -> None:
         self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
@@ -61,11 +63,16 @@ class Spec(APISpec):
         self._patches: dict[str, str] = {}  # the component of patches of one, by their names
         plugin = MarshmallowPlugin(self._name_of)
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
-        servers = [{"url": "/", "description": f"This service, {kind}", "x-internal": kind == "local"}]
+        described = {"description": f"This service, {kind}", "x-internal": kind == "local"}
         info = self.common["info"]
         abouts = (filled(each.about, version=version) for each in contributions if each.about)
         info["description"] = "\n\n".join([info["description"], *abouts])
-        options = {"info": info, "servers": servers, "security": [{}], DIALECTS: []}
+        options = {
+            "info": info,
+            "servers": [{"url": url, **described} for url in servers],
+            "security": [{}],
+            DIALECTS: [],
+        }
         super().__init__(title, __version__, "3.1.0", [plugin], **options)
         self._converter = cast(Any, plugin.converter)  # set by APISpec
         self._converter.add_attribute_function(_called_default)
@@ -96,10 +103,6 @@ class Spec(APISpec):
         match schema:
             case str():
                 return dict(self.components.get_ref("schema", schema.format(kind)))
-            case tuple():
-                names = [each.format(kind) if isinstance(each, str) else each for each in schema]
-                found = chain.from_iterable(self.groups.get(str(each), [each]) for each in names)
-                return {"anyOf": [self.schema(each) for each in found]}
             case dict():
                 return schema
         return dict(self._converter.resolve_nested_schema(schema))

@@ -1,30 +1,14 @@
 // Shows /openapi.json, or with ?version=v2 /api/v2/openapi.json, with Swagger UI; where the version of /openapi.json is
-// deprecated, it shows the newest current one instead. In the complete document every collection has two paths, every
-// filter is a parameter, and every operation has the same errors and headers. To be shorter, the page shows each of
-// these once.
+// deprecated, it shows the newest current one instead. In the complete document every filter is a parameter, and every
+// operation has the same errors and headers. To be shorter, the page shows each of these once.
 
 const FILTER = /^#\/components\/parameters\/\w+(?:\.([\w.-]+)\.(\w+)|Paths-([\w.-]+))$/;
-const VERSION = /^\/api\/v\d+/;
 const CHOSEN = new URLSearchParams(location.search).get("version");
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
 const operationsOf = (item) => METHODS.filter((method) => method in item).map((method) => [method, item[method]]);
 const intersection = (sets) => sets.reduce((one, other) => one.filter((each) => other.includes(each)));
 const code = (texts) => texts.map((text) => `\`${text}\``).join(", ");
-
-// Remove the path without a version if there is one with a version; links to its operations still work.
-function withoutTwins(paths) {
-  for (const [path, item] of Object.entries(paths)) {
-    const plain = path.replace(VERSION, "");
-    if (plain === path || !(plain in paths)) continue;
-    for (const [method, operation] of operationsOf(item)) {
-      operation.operationId = paths[plain][method].operationId;
-      const deprecated = paths[plain][method].deprecated && !operation.deprecated ? " and deprecated" : "";
-      operation.description += `\n\nWithout a version, \`${method.toUpperCase()} ${plain}\` is the same operation${deprecated}.`;
-    }
-    delete paths[plain];
-  }
-}
 
 // Replace the parameters of the filters by one table.
 function withFoldedFilters(operation, components) {
@@ -85,7 +69,6 @@ function offer(versions, shown) {
 }
 
 function shown(document, address) {
-  withoutTwins(document.paths);
   const operations = Object.values(document.paths).flatMap((item) => operationsOf(item).map(([, each]) => each));
   for (const operation of operations) withFoldedFilters(operation, document.components.parameters);
   withCommonResponsesOnce(document, operations);

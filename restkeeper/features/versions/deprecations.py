@@ -217,21 +217,32 @@ def mark_document(service: Service, document: JsonSchema, version: str) -> None:
         for name in part.get("enum", ()):
             if name and (deprecation := service.versions.deprecation_of(name)):
                 part.setdefault("x-deprecated-values", {})[name] = deprecation.about
-    kinds, collections = {each.name: each.kind for each in service.resources}, _unversioned(service, version)
+    kinds, prefix, servers = (
+        {each.name: each.kind for each in service.resources},
+        prefix_of(version),
+        document["servers"],
+    )
     for each in service.versions.deprecations:
         if each.version == version and each.collection in kinds:
             _mark_field(document["components"], each, kinds[each.collection])  # after its sunset, no form has it
-        for path, methods in document["paths"].items():
-            for method, part in methods.items():
-                if isinstance(part, dict) and _is_of(each, version, path, method, collections):
+        for path, item in document["paths"].items():
+            path = prefix + path if item.get("servers", servers)[0]["url"].endswith(prefix) else path
+            for method, part in item.items():
+                if isinstance(part, dict) and _is_of(each, version, path, method, set()):
                     _mark(part, each)
+        for server in servers[1:] if not each.version else ():  # the unversioned paths
+            server |= {"x-deprecated": True, **_marks(each)}
 
 
 def _mark(part: JsonSchema, deprecation: Deprecation) -> None:
     """Mark a part; of several deprecations, that with the earliest sunset is there."""
     if str(deprecation.sunset) < part.get("x-sunset", "9999"):
-        names = {name: f"x-deprecated-{name}" for name in deprecation.about} | {"sunset": "x-sunset"}
-        part |= {"deprecated": True, **{names[name]: text for name, text in deprecation.about.items()}}
+        part |= {"deprecated": True, **_marks(deprecation)}
+
+
+def _marks(deprecation: Deprecation) -> JsonSchema:
+    names = {name: f"x-deprecated-{name}" for name in deprecation.about} | {"sunset": "x-sunset"}
+    return {names[name]: text for name, text in deprecation.about.items()}
 
 
 def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:

@@ -15,13 +15,12 @@ CALLS = """JSON.stringify([...document.querySelectorAll(".opblock-summary")].map
 
 
 def test_the_docs_page_shows_every_operation_once(server: Gunicorn, tab: Tab) -> None:
-    """The page has each operation, folded, also those of webhooks; of two paths it has the one with a version."""
+    """The page has each operation, folded, also those of webhooks."""
     document = server.get("/openapi.json").json()
     paths = document["paths"] | document["webhooks"]
-    calls = {(method, path) for path, item in paths.items() for method in item.keys() - {"parameters"}}
-    once = {(method, path) for method, path in calls if (method, f"/api/v1{path}") not in calls}
+    once = {(method, path) for path, item in paths.items() for method in item.keys() - {"parameters", "servers"}}
     tab.open(f"{server.base}/docs")
-    assert tab.shown(".opblock") == len(once) < len(calls)
+    assert tab.shown(".opblock") == len(once)
     shown = [tuple(call) for call in json.loads(tab.run(CALLS))]
     assert sorted(shown) == sorted(once)
     assert tab.run("document.querySelectorAll('.opblock.is-open').length") == 0
@@ -29,7 +28,7 @@ def test_the_docs_page_shows_every_operation_once(server: Gunicorn, tab: Tab) ->
 
 
 def test_the_docs_page_folds_filters_into_a_table(server: Gunicorn, tab: Tab) -> None:
-    """An opened list has each filter once, its other path, and at most the height of two windows."""
+    """An opened list has each filter once, and at most the height of two windows."""
     tab.call("Emulation.setDeviceMetricsOverride", width=1200, height=1600, deviceScaleFactor=1, mobile=False)
     tab.open(f"{server.base}/docs")
     assert tab.shown(".opblock") and tab.run("document.querySelector('.operation-filter-input') !== null")
@@ -39,7 +38,7 @@ def test_the_docs_page_folds_filters_into_a_table(server: Gunicorn, tab: Tab) ->
     )  # operators, two of them also for lists, and paths
     assert tab.run(f"document.querySelectorAll('{LIST} tr[data-param-name]').length") == 11
     text = tab.run(f"document.querySelector('{LIST}').innerText")
-    assert "field[gte]" in text and "GET /products is the same operation" in " ".join(text.split()).replace(" .", ".")
+    assert "field[gte]" in text
     assert 500 < tab.run(f"document.querySelector('{LIST}').offsetHeight") < 3200
     assert_clean(server, tab)
 
@@ -75,7 +74,7 @@ def test_the_docs_page_has_a_choice_of_version(tmp_path: Path, tab: Tab) -> None
             assert tab.run("document.querySelector('#version select').value") == chosen
             assert bool(tab.run("document.querySelectorAll('.opblock-deprecated').length")) is (chosen == "v1")
         tab.load(lambda: tab.run("s = document.querySelector('#version select'); s.value = 'v2'; s.onchange()"))
-        assert tab.shown("#operations-products-list_products_v2")
+        assert tab.shown("#operations-products-list_products")
         assert_clean(server, tab)
 
 

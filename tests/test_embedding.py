@@ -15,6 +15,7 @@ from restkeeper import Config, Convert, IntegerReference, ItemSchema, Reference,
 from restkeeper.resources import embedding
 from restkeeper.storage.sqlite.connection import SqliteConnection
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.documents import unfolded
 from tests.recorder import next_of
 from tests.shop import create_app as create_shop
 from tests.shop.open import create_app as create_open
@@ -108,7 +109,7 @@ def test_it_is_what_single_reads_show(client: FlaskClient, prefix: str) -> None:
     owners = [key(client, *READ, *WRITE) for _ in range(2)]
     ids = fill(client, owners)
     callers = [ADMIN, *owners, key(client, "orders:read", "people:read"), key(client, *READ[1:])]
-    document = client.get(f"{prefix or '/api/v2'}/openapi.json").json
+    document = unfolded(client.get(f"{prefix or '/api/v2'}/openapi.json").json)
     nexts = 0
     for caller, (of, names) in product(callers, EMBEDDED.items()):
         expected = Expected(client, prefix, caller)
@@ -381,11 +382,9 @@ def test_the_document_says_what_can_be_embedded(client: FlaskClient) -> None:
         OpenAPIV31SpecValidator(document).validate()
         embed = document["components"]["parameters"]["OrderEmbed"]["schema"]
         assert embed["items"]["enum"] == [*names, "gifts", "lines.thing", "orders"]
-        nested = document["paths"][f"/api/{version}/people/{{id}}/orders"]
-        assert {nested[each]["operationId"] for each in ("get", "post")} == {
-            f"list_orders_of_person_{version}",
-            f"create_order_of_person_{version}",
-        }
+        nested = document["paths"]["/people/{id}/orders"]
+        ids = [nested[each]["operationId"] for each in ("get", "post")]
+        assert ids == ["list_orders_of_person", "create_order_of_person"]
         assert nested["post"]["requestBody"]["$ref"].endswith("/OrderReferringInput")
         assert "required" in document["components"]["schemas"]["OrderInput"]
     assert "PersonEmbed" in document["components"]["parameters"]

@@ -41,6 +41,7 @@ from restkeeper.versions import seconds_of
 from restkeeper.web.application import Application
 from tests.callers import ADMIN_KEY, key
 from tests.clock import SetClock
+from tests.documents import unfolded
 from tests.shop import create_app
 from tests.test_pages import walk
 
@@ -402,9 +403,9 @@ class TestDocuments:
             schemas, parameters = document["components"]["schemas"], document["components"]["parameters"]
             assert set(schemas["Product"]["properties"]) == set(seen) | COMMON
             assert set(schemas["ProductInput"]["properties"]) == set(seen) | {"sku", "price", "tags"}
-            paths = {path for path in document["paths"] if path.startswith("/api/")}
-            assert {path.split("/")[2] for path in paths} == {version}
-            assert ("/products" in document["paths"]) == (version == "v2")
+            paths = unfolded(document)["paths"]
+            assert {path.split("/")[2] for path in paths if path.startswith("/api/")} == {version}
+            assert ("/products" in paths) == (version == "v2")
             assert ("Product.stock.gt" in parameters) == (version == "v3")
             assert ("Product.made_by.eq" in parameters) is False
             assert document["info"]["x-version"]["name"] == version

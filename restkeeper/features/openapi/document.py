@@ -123,10 +123,11 @@ def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
             if not any(hide(version, path, method) for hide in hides):
                 found.setdefault((rule.rule.removeprefix(server), method), {})[server] = rule.endpoint
     for (path, method), endpoints in found.items():
-        servers = tuple(sorted(endpoints, reverse=True))
-        endpoint = endpoints[servers[0]]
-        tag = endpoint.partition(".")[0]  # of a blueprint of the service
-        yield _Route(path, servers, method, app.view_functions[endpoint], tag if tag in own_tags else "service")
+        views = {server: app.view_functions[endpoints[server]] for server in sorted(endpoints, reverse=True)}
+        first, view = next(iter(views.items()))
+        servers = tuple(server for server in views if views[server] == view)  # not the /openapi.json of another version
+        tag = endpoints[first].partition(".")[0]  # of a blueprint of the service
+        yield _Route(path, servers, method, view, tag if tag in own_tags else "service")
 
 
 class _Operations:

@@ -51,7 +51,9 @@ def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
     mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
     singletons = [each.name for each in service.representations.values() if each.resource.singleton]
-    service.contributions.append(Contribution(build=partial(_require_item, singletons)))
+    service.contributions.append(
+        Contribution(tags={"batch": "Several requests in one transaction."}, build=partial(_require_item, singletons))
+    )
 
 
 def _require_item(singletons: list[str], description: Description) -> None:

@@ -183,6 +183,35 @@ def test_writes(client: FlaskClient) -> None:
         assert client.get(path).status_code == 404
 
 
+ARRAYS = {
+    "sort=stock,-price": ("sort[]=stock&sort[]=-price", "sort%5B%5D=stock&sort%5b%5d=-price", "sort[]=stock,-price"),
+    "_sort=stock,price&_order=asc,desc": (
+        "_sort=stock&_sort=price&_order=asc&_order=desc",
+        "_sort[]=stock&_sort[]=price&_order[]=asc&_order[]=desc",
+        "_sort[]=stock&_sort[]=-price",
+    ),
+    "fields=name,price": ("fields[]=name&fields[]=price",),
+    "stock[in]=1,2": ("stock[in][]=1&stock[in][]=2", "stock[]=1&stock[]=2", "stock_in[]=1&stock_in[]=2"),
+}
+
+
+def test_arrays_whose_name_has_brackets_or_is_repeated(client: FlaskClient) -> None:
+    """Each such request means what it means with commas, with the order and the pages of that."""
+    fill(client)
+    for expected, others in ARRAYS.items():
+        page = client.get(f"/products?{expected}")
+        assert page.status_code == 200
+        for other in others:
+            found = client.get(f"/products?{other}")
+            assert (other, found.json, found.headers["X-Total-Count"]) == (
+                other,
+                page.json,
+                page.headers["X-Total-Count"],
+            )
+    path = f"/products/{client.get('/products').json[0]['id']}"
+    assert client.get(f"{path}?fields[]=name&fields[]=price").json == {"name": "p00", "price": 0}
+
+
 @pytest.mark.needs("versions", "ownership")
 def test_related_items() -> None:
     """json-server's `_embed` and `_expand`, and `embed` of ra-data, are `embed`: in lists, at an item, and below it."""
@@ -195,6 +224,8 @@ def test_related_items() -> None:
             "_expand=customer&_embed=orders",
             'embed=["customer","orders"]',
             'embed="customer"&_embed=orders',
+            "embed[]=customer&embed[]=orders",
+            "_embed[]=customer&_embed[]=orders",
         ):
             assert client.get(f"{path}?{query}").json == expected and person in str(expected), query
     response = client.get(f"/people/{person}/orders?_sort=id&_order=desc&_start=0&_end=5&_embed=customer")
@@ -215,7 +246,10 @@ MALFORMED = [
     ("_page=999999999&_limit=99", "offset must be a whole number from 0"),
     ("_sort=colour&_order=ASC", "sort cannot be 'colour'; there are: id, name,"),
     ("_sort=id,price&_order=asc,up", "_order cannot be 'up'; there are: asc, desc"),
-    ("_sort=id&sort=price", "sort is given more than once"),
+    ('sort=["id","ASC"]&sort=["price","ASC"]', "sort is given more than once"),
+    ("_sort=price&sort=price", "sort names a field twice"),
+    ("limit[]=1&limit[]=2", "limit is given more than once"),
+    ("colour[]=red", "colour is not a parameter of this list"),
     ("_sort=price,price&_order=asc,desc", "sort names a field twice"),
     ("colour_gte=5", "colour_gte is not a parameter of this list; there are: limit,"),
     ("tags_like=x", "tags[like] is no operator of tags; there are: eq, in"),

@@ -218,6 +218,16 @@ def test_a_list_has_its_own_order_and_page(bills: FlaskClient) -> None:
     assert [each["name"] for each in bills.get("/bills?sort=name&limit=2").json] == ["Ab", "a"]
 
 
+def test_a_repeated_name_is_one_with_commas(bills: FlaskClient) -> None:
+    """As most generated clients write arrays; the pages that follow have the same order."""
+    page, repeated = (bills.get(f"/bills?{query}&limit=2") for query in ("sort=-open,name", "sort=-open&sort=name"))
+    assert repeated.json == page.json
+    following = [bills.get(links_of(each)["next"]).json for each in (page, repeated)]
+    assert following[0] == following[1] != []
+    assert bills.get("/bills?fields=name&fields=open,note&limit=1").json == [{"name": "ab", "note": None, "open": True}]
+    assert bills.get("/bills?sort=name&sort=-name").json["detail"] == "sort names a field twice"
+
+
 @pytest.mark.needs("openapi")
 def test_a_list_can_have_more_than_others() -> None:
     """By its declaration, in items and in bytes; others keep the limits of the configuration."""

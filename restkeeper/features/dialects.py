@@ -14,6 +14,7 @@
     sort=["price","DESC"]                       sort=-price                  ra-data-simple-rest
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
     embed=["orders","customer"]                 embed=orders&embed=customer  ra-data-simple-rest
+    sort[]=price&sort[]=name, _sort=…&_sort=…   sort=price,name              those that repeat an array's name
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
 Range header has the same content and is ignored. The response to `_per_page` is an object around the list, as of
@@ -43,7 +44,8 @@ from restkeeper.web.queries import FILTER, MAX_FILTERS
 # The parameters of json-server and similar clients; all other names are fields.
 _PAGING = ("_start", "_end", "_page", "_limit", "_per_page")
 _RELATIONS = ("_embed", "_expand")
-_UNDERSCORED = (*_PAGING, "_sort", "_order", "_where", *_RELATIONS)
+_ORDER = ("_sort", "_order")  # with commas, or given repeatedly
+_UNDERSCORED = (*_PAGING, *_ORDER, "_where", *_RELATIONS)
 _AFTER_COLON = "eq|ne|gte?|lte?|in|contains|startsWith|endsWith"
 _OPERATOR = re.compile(rf"(\w+?(?:\.[\w-]+?)*)(?:_(ne|gte?|lte?|like|in)|:({_AFTER_COLON}))", re.ASCII)
 _OPERATORS: Mapping[str, str] = {
@@ -56,7 +58,8 @@ _IN_JSON: Mapping[str, tuple[str, ...]] = {"range": ("[",), "sort": ("[",), "fil
 
 # Whether a query may contain any of these: our own queries cost only this one search.
 _DIALECT = re.compile(
-    rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in|(?::|%3[Aa])(?:{_AFTER_COLON}))=|=(?:%5[Bb]|%7[Bb]|%22|[\[{{\"])"
+    rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in|(?::|%3[Aa])(?:{_AFTER_COLON})|\[\]|%5[Bb]%5[Dd])="
+    r"|=(?:%5[Bb]|%7[Bb]|%22|[\[{\"])"
 )
 
 PAGE = 10  # items, json-server's default
@@ -113,19 +116,21 @@ def _nothing(representation: Representation) -> tuple[str, str]:
 
 
 def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:
-    """The parameters that stay, and those to translate."""
+    """The parameters that stay, and those to translate; `[]` after the name of an array says nothing."""
     ours: Pairs = []
     theirs: dict[str, str] = {}
-    for name, value in pairs:
+    for name, value in ((name.removesuffix("[]"), value) for name, value in pairs):
         underscored = name in _UNDERSCORED and name not in representation.names
         if name in _RELATIONS and underscored:
             ours.append(("embed", value))
         elif not underscored and not value.startswith(_IN_JSON.get(name, ())):
             ours.append((name, value))
-        elif name in theirs:
-            raise _fault(name, "is given more than once")
-        else:
+        elif name not in theirs:
             theirs[name] = value
+        elif name in _ORDER:
+            theirs[name] += f",{value}"
+        else:
+            raise _fault(name, "is given more than once")
     return ours, theirs
 
 

@@ -103,7 +103,8 @@ def parse(
     filters = _filters(reader, queryable)
     limit = next((len(each.value) for each in filters if each.field == "id" and isinstance(each.value, tuple)), limit)
     is_count = "count" in args and "count" in queryable.reserved
-    sort = reader.one("count" if is_count else "sort", lambda text: _sort(text, queryable, is_count=is_count), ())
+    read_sort = partial(_sort, queryable=queryable, is_count=is_count)
+    sort = reader.one("count", read_sort, ()) if is_count else reader.joined("sort", read_sort, ())
     if is_count:
         for name in ("limit", "offset", "cursor", "sort", "fields", "embed"):
             if name in args:
@@ -117,7 +118,7 @@ def parse(
             offset=reader.one("offset", _OFFSET, 0),
         ),
         size,
-        reader.one("fields", lambda text: _names(text, queryable), None),
+        reader.joined("fields", partial(_names, queryable=queryable), None),
         _embed(reader, queryable, related),
         reader.one("cursor", str, None),
         by_offset="offset" in args,
@@ -134,7 +135,7 @@ def parse_item(
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
-    fields: tuple[str, ...] | None = reader.one("fields", lambda text: _names(text, queryable), None)
+    fields: tuple[str, ...] | None = reader.joined("fields", partial(_names, queryable=queryable), None)
     embed = _embed(reader, queryable, related)
     reader.only(("fields", "embed"), "an item")
     reader.finish()
@@ -157,6 +158,11 @@ class Reader:
         if len(values) != 1:
             return default
         return self.value(name, read, values[0], default)
+
+    def joined(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
+        """The value of a parameter that has commas, or is given repeatedly: `sort=a&sort=b` is `sort=a,b`."""
+        values = self.args.getlist(name)
+        return self.value(name, read, ",".join(values), default) if values else default
 
     def several(self, name: str, read: Callable[[str], Any], most: int) -> tuple[Any, ...]:
         """The values of a parameter that may be given repeatedly, and each time with commas; each value once."""

@@ -234,3 +234,12 @@ def catalogue(*more: type[Problem]) -> dict[str, type[Problem]]:
     for kind in known:
         known += kind.__subclasses__()
     return {kind.name: kind for kind in sorted((*known, *more), key=lambda kind: kind.status)}
+
+
+BY_STATUS = {each.status: each for each in reversed(catalogue().values())}  # the general type of each
+
+
+def code_of(status: int, title: str) -> str:
+    """The code of an error that has no address of a type: as of the general type, or the title of the status."""
+    kind = BY_STATUS.get(status)
+    return kind.name if kind else re.sub(r"\W+", "-", title.lower())

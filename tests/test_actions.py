@@ -162,7 +162,7 @@ def test_functions_before_a_write_change_or_refuse_it(client: FlaskClient) -> No
     assert replaced.json["paid_with"] == "none"
     assert client.post(f"{order}/pay", json=CARD).json["paid_with"] == "card"
     for response in (client.patch(order, json={"note": "x"}), client.delete(order)):
-        assert (response.status_code, response.json["type"]) == (409, "http://localhost/problems/order-is-paid")
+        assert (response.status_code, response.json["type"]) == (409, "/problems/order-is-paid")
     assert client.get(order).json["note"] == ""
 
 

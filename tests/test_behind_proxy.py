@@ -112,7 +112,7 @@ def test_a_body_has_the_bound_of_the_service(proxy: Proxy, kind: str) -> None:
     assert at.status == 400 and "x-request-id" in at.headers
     over = proxy.request("POST", "/products", b" " * (MAX_BODY + 1), JSON)
     assert (over.status, over.headers["content-type"]) == (413, "application/problem+json")
-    assert over.json()["status"] == 413
+    assert (over.json()["status"], over.json()["code"]) == (413, "body-too-large")
     assert kind == "caddy" or "x-request-id" not in over.headers
 
 

@@ -59,18 +59,36 @@ ERRORS: list[tuple[str, str, dict[str, str], int, str]] = [
 
 @pytest.mark.needs("metrics")
 def test_every_error_has_one_form(client: FlaskClient) -> None:
-    """An error is problem details: type, title, status, detail, instance and the request's id (RFC 9457)."""
+    """An error is problem details (RFC 9457): the same in each set-up, with a code and a message beside them."""
     for method, path, headers, status, name in ERRORS:
         response = client.open(path, method=method, headers={"X-Request-Id": "mine", **headers})
         assert response.status_code == status, (method, path)
         assert response.content_type == "application/problem+json"
         assert response.headers["Cache-Control"] == "no-store"
         problem = response.json
-        assert problem["type"].endswith(f"/problems/{name}")
+        assert (problem["type"], problem["code"]) == (f"/problems/{name}", name)
         assert (problem["status"], problem["title"]) == (status, KINDS[name].title)
-        assert problem["detail"]
+        assert problem["detail"] == problem["message"]
         assert problem["request_id"] == response.headers["X-Request-Id"] == "mine"
         assert problem["instance"].startswith("/")
+
+
+@pytest.mark.needs("openapi", "batch")
+def test_the_document_has_every_member_of_a_problem(client: FlaskClient) -> None:
+    known = client.get("/openapi.json").json["components"]["schemas"]["Problem"]
+    post = {"method": "POST", "path": "/products", "body": {"name": "a", "status": "none"}}
+    lamp = client.post("/products", json={"name": "Lamp", "sku": "L", "status": "archived"}).json["id"]
+    problems = [
+        client.get("/products?colour=red").json,
+        client.post("/products", json={"sku": "L"}).json,
+        client.post("/api/v1/batch", json={"operations": [post]}).json,
+        client.patch(f"/products/{lamp}", json={"status": "draft"}).json,
+    ]
+    shown = [set(problem) for problem in problems]
+    assert {"operation", "errors", "from", "to", "allowed"} <= set().union(*shown) <= known["properties"].keys()
+    assert all(set(known["required"]) <= names for names in shown)
+    elsewhere = {"limit", "location", "resume", "sunset", "successor", "violated-policies"}
+    assert elsewhere <= known["properties"].keys()
 
 
 @pytest.mark.needs("pages")
@@ -138,6 +156,7 @@ def test_a_500_reveals_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     with caplog.at_level(logging.ERROR, "restkeeper"):
         response = client.get("/products/x", headers={"X-Request-Id": "find-me"})
     assert (response.status_code, response.json["request_id"]) == (500, "find-me")
+    assert response.json["message"] == "Internal error" and "detail" not in response.json
     assert not [word for word in ("secret", "ZeroDivision", "Traceback", ".py") if word in response.text]
     (record,) = caplog.records
     assert record.exc_info and "the secret cause" in str(record.exc_info[1])
@@ -165,7 +184,7 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
         for response in (client.post("/products", json={"name": "x"}), client.get("/products/x")):
             assert (response.status_code, response.headers.get("Retry-After")) == (status, retry)
             assert response.json["type"].endswith(f"/problems/{name}")
-        standard = ("type", "title", "status", "instance", "request_id")
+        standard = ("type", "code", "title", "status", "message", "instance", "request_id")
         assert {key: value for key, value in response.json.items() if key not in standard} == members
         is_logged = status >= 500 and not getattr(error, "reason", "")
         assert caplog.messages == [f"requests get {status}: {members['detail']}"] * is_logged

@@ -98,7 +98,7 @@ def run_block(script: str, service: Path, environ: dict[str, str], expected: str
         pattern = re.escape(expected.replace("\n", "")).replace("…", ".*")
         assert re.fullmatch(pattern, output.replace("\n", "")), f"{script}\n{output}"
     else:
-        assert f"{BASE}/problems/" not in output, f"{script}\n{output}"
+        assert '"type":"/problems/' not in output, f"{script}\n{output}"
 
 
 def run_steps(page: str, folder: Path) -> Path:

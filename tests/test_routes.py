@@ -18,7 +18,7 @@ from tests.live import Gunicorn
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.reports import StockIsLocked, create_app
 
-PROBLEMS = "http://localhost/problems/"
+PROBLEMS = "/problems/"
 
 
 @pytest.fixture
@@ -111,6 +111,7 @@ def test_a_view_can_abort() -> None:
         response = client.get(f"/routes/{status}")
         assert (response.status_code, response.json["detail"]) == (status, "for a reason")
         assert response.json["type"].endswith(name)
+        assert response.json["code"] == ("i-m-a-teapot" if status == 418 else name)
 
 
 @pytest.mark.needs("pages")

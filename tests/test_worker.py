@@ -224,7 +224,8 @@ def test_refused(port: int) -> None:
             client.send_pieces(request + SMUGGLED, 1 if is_split else 2**20)
             response = client.read_response()
             problem, media_type = response.json(), response.headers["content-type"]
-            assert problem["title"] and problem["detail"] and parsedate_to_datetime(response.headers["date"]).tzinfo
+            assert problem["title"] and problem["code"] and problem["message"] == problem["detail"]
+            assert parsedate_to_datetime(response.headers["date"]).tzinfo
             found = (response.status, problem["status"], problem["type"], media_type, response.headers["connection"])
             if found != (status, status, "about:blank", "application/problem+json", "close") or not client.ended():
                 wrong.append((name, is_split, found))

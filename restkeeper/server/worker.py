@@ -26,6 +26,7 @@ from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import YIELD_SECONDS
+from restkeeper.errors import code_of
 from restkeeper.features.events import IS_CANCELLED
 from restkeeper.features.metrics import continue_files
 from restkeeper.server.connection import Client, ClientConnections, Incomplete
@@ -225,7 +226,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
         if not client.lost:
             self.log.log(ERROR if status == 500 else INFO, "%d: %s", status, detail, exc_info=status == 500)
         title = HTTPStatus(status).phrase
-        body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
+        problem = {"type": "about:blank", "code": code_of(status, title), "title": title, "status": status}
+        body = json.dumps({**problem, "message": detail, "detail": detail})
         head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
         head += f"Date: {util.http_date()}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
         with suppress(OSError):

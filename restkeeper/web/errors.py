@@ -37,7 +37,7 @@ from restkeeper.web.observe import request_id
 
 LOG_SECONDS = 60.0  # between two lines of a process about the same cause of 503s
 PROBLEM_JSON = "application/problem+json"
-PAGES = "/problems/"  # each type's URI is its page under here, relative while any client can name any host
+PAGES = "/problems/"  # each type's URI is its page under here, relative: no client names its host
 
 _log = logging.getLogger("restkeeper")
 _MOST_LOGGED = 100  # causes that are remembered
@@ -47,8 +47,6 @@ _NUMBER = re.compile(r"\d+")  # in a text that differs from request to request, 
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 # Causes of 503s that need no traceback.
 _KNOWN = (StoreGone, StoreUnopened, StoreFull, StoreBusy, StoreContended, StoreUnreachable, OSError)
-
-_BY_STATUS = {each.status: each for each in reversed(errors.catalogue().values())}  # the general type of each
 
 # What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired and
 # ResponseStored have none: the feed handles the one, and a request that is repeated the other.
@@ -81,7 +79,8 @@ def render(problem: Problem) -> Response:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
-        problem.uri or known_base() + address_of(PAGES + problem.name),
+        problem.uri or address_of(PAGES + problem.name),
+        problem.name,
         problem.title,
         problem.detail,
         dict(problem.headers),
@@ -111,12 +110,6 @@ def problem_of(error: StoreError) -> Problem:
     return problem
 
 
-def known_base() -> str:
-    """Scheme and host of the request, empty when the host is refused or is whatever the client says."""
-    app: Application = current_app  # type: ignore[assignment]
-    return request.host_url.rstrip("/") if request.host and not app.trusts_any_host else ""
-
-
 def _render_http(error: HTTPException) -> Response:
     if isinstance(error, InternalServerError) and isinstance(error.original_exception, Exception):
         return _render_unforeseen(error.original_exception)
@@ -129,9 +122,10 @@ def _render_http(error: HTTPException) -> Response:
         detail = f"{request.method} is not one of {', '.join(allowed)}"
     elif detail == NotFound.description:
         detail = f"nothing is at {shortened(request.root_path + request.path)}"
-    if kind := _BY_STATUS.get(status):
+    if kind := errors.BY_STATUS.get(status):
         return render(kind(detail, headers=headers))
-    return _answer(status, "about:blank", HTTP_STATUS_CODES.get(status, "Error"), detail, headers, {})
+    title = HTTP_STATUS_CODES.get(status, "Error")
+    return _answer(status, "about:blank", errors.code_of(status, title), title, detail, headers, {})
 
 
 def _render_unforeseen(error: Exception) -> Response:
@@ -144,9 +138,9 @@ def _render_unforeseen(error: Exception) -> Response:
 
 
 def _answer(
-    status: int, type_uri: str, title: str, detail: str, headers: dict[str, str], members: dict[str, Any]
+    status: int, type_uri: str, code: str, title: str, detail: str, headers: dict[str, str], members: dict[str, Any]
 ) -> Response:
-    body = {"type": type_uri, "title": title, "status": status}
+    body = {"type": type_uri, "code": code, "title": title, "status": status, "message": detail or title}
     if detail:
         body["detail"] = detail
     body |= {"instance": address_of(request.path), "request_id": request_id()} | members

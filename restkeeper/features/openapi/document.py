@@ -235,8 +235,9 @@ class _Operations:
         for status, same in groupby(ordered, key=lambda kind: kind.status):
             kinds, examples = list(same), {}
             for kind in kinds:
-                value = {"type": kind.uri or f"{PAGES}{kind.name}", "title": kind.title, "status": status}
-                examples[kind.name] = {"summary": kind.title, "value": value | self._spec.common["problem_example"]}
+                value = {"type": kind.uri or f"{PAGES}{kind.name}", "code": kind.name, "title": kind.title}
+                value |= {"status": status, "message": kind.title} | self._spec.common["problem_example"]
+                examples[kind.name] = {"summary": kind.title, "value": value}
             about = " ".join(f"{kind.title} (`{kind.name}`)." for kind in kinds)
             content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
             headers = ("Cache-Control", *self._spec.common["response_headers"].get(str(status), ()))

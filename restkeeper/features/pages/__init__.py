@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from flask import Blueprint, Response, render_template
+from flask import Blueprint, Response, render_template, request
 
 from restkeeper import errors
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
@@ -16,7 +16,6 @@ from restkeeper.service import Service
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
-from restkeeper.web.errors import known_base
 from restkeeper.web.exactjson import HTML, JSON, quality, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.preconditions import document, page
@@ -79,7 +78,8 @@ class PageHandlers:
         links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
         links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
-        calls, base = first_calls(service, collections, readable), known_base() or "https://HOST"
+        base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")
+        calls = first_calls(service, collections, readable)
         return _negotiated("index.html", value, calls=calls, base=base, of=service)
 
     @needs(PUBLIC)

@@ -166,7 +166,7 @@ class Config:
         secret=True,
     )
     page_limit: int = _setting(20, _whole(1, 10_000), "items on a page without `limit`")
-    page_limit_max: int = _setting(100, _whole(1, 10_000), "the most items on a page that a client may ask for")
+    page_limit_max: int = _setting(1000, _whole(1, 10_000), "the most items on a page that a client may ask for")
     page_bytes: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of the items on a page, which has at least one")
     max_body: int = _setting(1024 * 1024, _whole(1, 2**31), "bytes of a request body")
     max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")

@@ -29,7 +29,7 @@ def test_defaults_are_those_of_tests_and_of_serving() -> None:
 MESSAGES: list[tuple[dict[str, str], str]] = [
     ({"PAGE_LIMIT": "many"}, "PAGE_LIMIT='many': must be a whole number from 1 to 10000"),
     ({"PAGE_LIMIT_MAX": "0"}, "PAGE_LIMIT_MAX='0'"),
-    ({"PAGE_LIMIT": "200"}, "PAGE_LIMIT=200: must be at most PAGE_LIMIT_MAX, which is 100"),
+    ({"PAGE_LIMIT": "2000"}, "PAGE_LIMIT=2000: must be at most PAGE_LIMIT_MAX, which is 1000"),
     ({"MAX_BODY": "-1"}, "MAX_BODY='-1'"),
     ({"REQUIRE_IF_MATCH": "maybe"}, "REQUIRE_IF_MATCH='maybe': must be 1 or 0"),
     ({"LOG_FORMAT": "xml"}, "LOG_FORMAT='xml': must be json or text"),

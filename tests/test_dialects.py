@@ -17,6 +17,7 @@ from restkeeper.features import dialects
 from restkeeper.resources import items as resource_items
 from tests.shop import RESOURCES, create_app
 from tests.shop.related import create_app as create_related
+from tests.test_queries import BILLS, SAMPLE
 
 pytestmark = pytest.mark.needs("dialects")
 
@@ -114,6 +115,8 @@ SIMPLE_REST = [
     ),
     ("filter=%7B%22name%22%3A%22none%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [], "*/0"),
     ('filter={"stock":[]}&range=[0,9]', [], "*/0"),
+    ('filter={"price":{"gte":2,"lt":5},"stock":{"ne":0}}&range=[0,9]', [2, 4], "0-1/2"),
+    ('filter={"id":{"lt":""}}&range=[0,9]', [], "*/0"),
 ]
 
 
@@ -212,6 +215,49 @@ def test_arrays_whose_name_has_brackets_or_is_repeated(client: FlaskClient) -> N
     assert client.get(f"{path}?fields[]=name&fields[]=price").json == {"name": "p00", "price": 0}
 
 
+THEIRS = ("_sort=id", "_sort=id&_order=asc", "price_gte=0", "price:gte=0", "filter={}", 'sort=["id","ASC"]', "_start=0")
+OURS = ("sort=id", "sort[]=id", "price[gte]=0", "status=active", "_sort=id&limit=3", "_sort=id&offset=1&limit=3")
+
+
+def test_a_list_in_their_words_has_all_items(client: FlaskClient) -> None:
+    """Up to PAGE_LIMIT_MAX, with a next page after that; in our own words it has a page."""
+    short = create_app(Config(page_limit=3, page_limit_max=5)).test_client()
+    fill(short, 7)
+    for query in THEIRS:
+        page = short.get(f"/products?{query}")
+        following = short.get(page.headers["Link"].partition('>; rel="next"')[0].rpartition("<")[2])
+        assert (query, len(page.json), len(following.json)) == (query, 5, 2)
+        assert page.headers["X-Total-Count"] == "7"
+    assert [len(short.get(f"/products?{query}").json) for query in OURS] == [3] * len(OURS)
+    ids = [item["id"] for item in short.get("/products?_sort=id").json]
+    assert len(short.get("/products?_sort=id&" + urlencode([("id", id) for id in ids + ids[:1]])).json) == 5
+    assert short.get(f"/products/{ids[0]}?_embed=nothing").json["errors"][0]["parameter"] == "embed"
+    fill(client, 40)
+    assert len(client.get("/products?_start=0&_end=302").json) == len(client.get("/products?_sort=id").json) == 40
+
+
+INSIDE = {
+    '{"note":null}': "a ab q",
+    '{"note":{"ne":null},"paid_at":null}': "b,c",
+    '{"note":[null,""]}': "a ab b,c q",
+    '{"total":null}': "Ab b,c",
+    '{"attributes":{"colour":"red"}}': "ab b,c",
+    '{"attributes":{"colour":["blue","green"]},"open":false}': "b,c",
+    '{"lines":{"sku":{"startsWith":"LAMP"},"data":{}}}': "a ab",
+    '{"lines":{"parts":{"serial":"7"}}}': "q",
+    '{"total":{"gte":5,"lt":7},"name":{"in":["a","ab"]}}': "a",
+}
+
+
+def test_a_filter_of_simple_rest_has_null_and_objects() -> None:
+    client = create_app(Config(), [*RESOURCES, BILLS]).test_client()
+    for bill in SAMPLE:
+        client.post("/bills", json=bill)
+    found = {text: client.get("/bills", query_string={"filter": text}) for text in INSIDE}
+    names = {text: sorted(bill["name"].removesuffix('"') for bill in page.json) for text, page in found.items()}
+    assert {text: " ".join(each) for text, each in names.items()} == INSIDE
+
+
 @pytest.mark.needs("versions", "ownership")
 def test_related_items() -> None:
     """json-server's `_embed` and `_expand`, and `embed` of ra-data, are `embed`: in lists, at an item, and below it."""
@@ -274,9 +320,12 @@ MALFORMED = [
     ("filter={", "filter must be JSON"),
     ("filter=[]", "filter is not a parameter of this list"),
     ('filter={"colour":"red"}', "colour is not a parameter of this list"),
-    ('filter={"price":null}', "filter has for 'price' neither a text, number or boolean nor a list of these"),
-    ('filter={"price":{"gte":5}}', "filter has for 'price'"),
-    ('filter={"id":[["x"]]}', "filter has for 'id'"),
+    ('filter={"name":null}', "name[is] is no operator of name; there are: eq,"),
+    ('filter={"price":{"colour":5}}', "price.colour is not a parameter of this list"),
+    ('filter={"price":{"gte":"much"}}', "price[gte] must be a number"),
+    ('filter={"id":[["x"]]}', "filter has for 'id' no comparison of a field with a text, number, boolean or null"),
+    ('filter={"a b":1}', "filter has for 'a b' no comparison of a field"),
+    (f'filter={{{"%22a%22:{" * 8}"a":1{"}" * 9}', "filter has more than 8 objects inside each other"),
     ('filter={"price":true}', "price must be a number"),
     ('filter={"stock":1.5}', "stock must be a whole number"),
 ]

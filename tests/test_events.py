@@ -198,7 +198,7 @@ class TestFollowing:
         assert types("collection=products,users&type=user.*") == ["user.created"]
         for query in (
             *("after=x", "after=evt_1_1", "after=", "type=product", "type=*.created", "type=", "collection=orders"),
-            *("collection=keys", "limit=0", "limit=101", "wait=31", "wait=1.5", "wait=-1", "wait=1&wait=2", "since=1"),
+            *("collection=keys", "limit=0", "limit=1001", "wait=31", "wait=1.5", "wait=-1", "wait=1&wait=2", "since=1"),
         ):
             response = client.get(f"{FEED}?{query}")
             assert (response.status_code, response.json["type"].split("/")[-1]) == (400, "invalid-query"), query

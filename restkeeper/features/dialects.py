@@ -13,12 +13,14 @@
     range=[20,29]                               offset=20&limit=10           ra-data-simple-rest
     sort=["price","DESC"]                       sort=-price                  ra-data-simple-rest
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
+    filter={"sku":null,"size":{"width":5}}      sku[is]=null&size.width=5    ra-data-simple-rest
     embed=["orders","customer"]                 embed=orders&embed=customer  ra-data-simple-rest
     sort[]=price&sort[]=name, _sort=…&_sort=…   sort=price,name              those that repeat an array's name
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
 Range header has the same content and is ignored. The response to `_per_page` is an object around the list, as of
-json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item.
+json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item. `is_whole` in `translate` is where
+a list of theirs without a limit is known: it has one of their parameters, or a name with one of their operators.
 """
 
 import re
@@ -66,6 +68,8 @@ PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 MOST_NESTED = 8  # conditions inside others in `_where`
 
+_STRETCHES = {"limit", "offset", "cursor", "count", "id", "id[eq]", "id[in]"}  # a list with one has its own length
+
 Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
 Clause = tuple[tuple[str, str], ...]  # filters of which one is enough
@@ -79,22 +83,30 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
 
-def translate(representation: Representation) -> None:
+def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
+
+    It is for a list of at `most` so many, or with 0 for one item. A list in their words, without a limit and without
+    ids, has all items up to that number, as json-server has: our own words have the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
     if not (query := request.environ.get("QUERY_STRING")) or not _DIALECT.search(query):
         return
-    ours, theirs = _split(request.args.items(multi=True), representation)
-    filters = _filters(theirs, nothing := _nothing(representation))
-    ours = [(_with_operator(name, representation), value) for name, value in [*ours, *filters]]
+    pairs = [(name.removesuffix("[]"), value) for name, value in request.args.items(multi=True)]
+    ours, theirs = _split(pairs, representation)
+    ours = [(_with_operator(name, representation), value) for name, value in ours]
+    is_whole = most and (theirs or any(pair not in pairs for pair in ours))
+    nothing = _nothing(representation)
+    ours += _filters(_json(theirs, "filter") if "filter" in theirs else {}, representation, nothing)
     if "_where" in theirs:
         if "or" not in representation.queryable.reserved:
             raise _fault("_where", "cannot be used here: this list has a field called or")
         ours += _conditions(_clauses(_json(theirs, "_where")), nothing, {name for name, _ in ours})
-    stretch = dict(_stretch(theirs))
-    if stretch:
+    is_paged = bool(stretch := dict(_stretch(theirs)))
+    if is_whole and "limit" not in stretch and _STRETCHES.isdisjoint(name for name, _ in ours):
+        stretch["limit"] = most
+    if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
         name = representation.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
@@ -116,10 +128,10 @@ def _nothing(representation: Representation) -> tuple[str, str]:
 
 
 def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:
-    """The parameters that stay, and those to translate; `[]` after the name of an array says nothing."""
+    """The parameters that stay, and those to translate."""
     ours: Pairs = []
     theirs: dict[str, str] = {}
-    for name, value in ((name.removesuffix("[]"), value) for name, value in pairs):
+    for name, value in pairs:
         underscored = name in _UNDERSCORED and name not in representation.names
         if name in _RELATIONS and underscored:
             ours.append(("embed", value))
@@ -227,16 +239,29 @@ def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
         yield "embed", name
 
 
-def _filters(theirs: Given, nothing: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    """A list of values matches items with any of them; an empty list matches none."""
-    filters = _json(theirs, "filter") if "filter" in theirs else {}
+def _filters(
+    filters: Mapping[str, Any],
+    known: Representation,
+    nothing: tuple[str, str],
+    path: str = "",
+    depth: int = MOST_NESTED,
+) -> Iterator[tuple[str, str]]:
+    """A list of values matches items with any of them, an empty one none; an object has what is inside a field."""
+    if not depth:
+        raise _fault("filter", f"has more than {MOST_NESTED} objects inside each other")
     for name, value in filters.items():
-        if value == []:
-            yield nothing
-        for each in value if isinstance(value, list) else [value]:
-            if each is None or isinstance(each, (dict, list)):
-                raise _fault("filter", f"has for {name!r:.100} neither a text, number or boolean nor a list of these")
-            yield name, each if isinstance(each, str) else orjson.dumps(each).decode()
+        if isinstance(value, dict):
+            yield from _filters(value, known, nothing, f"{path}{name}.", depth - 1)
+            continue
+        is_operator = path and name in _OPERATORS
+        field = f"{path[:-1]}[{_OPERATORS[name]}]" if is_operator else _with_operator(f"{path}{name}", known)
+        terms = [_term("filter", field, each) for each in (value if isinstance(value, list) else [value])]
+        if len(terms) > 1 and None in value:
+            if "or" not in known.queryable.reserved:
+                raise _fault("filter", "cannot have null beside others here: this list has a field called or")
+            yield from _conditions([tuple(terms)], nothing, set())
+        else:
+            yield from terms or [nothing]
 
 
 def _clauses(where: Any, path: str = "", depth: int = MOST_NESTED) -> list[Clause]:
@@ -258,19 +283,20 @@ def _clauses(where: Any, path: str = "", depth: int = MOST_NESTED) -> list[Claus
         else:
             field, op = (path[:-1], name) if path and name in _OPERATORS else (f"{path}{name}", "eq")
             values = value if name == "in" and isinstance(value, list) else [value]
-            found.append(tuple(_term(field, _OPERATORS[op], each) for each in values))
+            found.append(tuple(_term("_where", f"{field}[{_OPERATORS[op]}]", each) for each in values))
         if sum(map(len, found)) > MAX_FILTERS:
             raise _fault("_where", f"has more than {MAX_FILTERS} conditions")
     return found
 
 
-def _term(field: str, op: str, value: Any) -> tuple[str, str]:
-    """A filter of our own language."""
-    if not FILTER.fullmatch(field) or "[" in field or isinstance(value, (dict, list)):
-        raise _fault("_where", f"has for {field!r:.100} no comparison of a field with a text, number, boolean or null")
-    if value is None and op in ("eq", "ne"):
-        return f"{field}[is]", "null" if op == "eq" else "not_null"
-    return f"{field}[{op}]", value if isinstance(value, str) else orjson.dumps(value).decode()
+def _term(parameter: str, name: str, value: Any) -> tuple[str, str]:
+    """A filter of our own language, from a condition in a parameter of theirs."""
+    if not (parts := FILTER.fullmatch(name)) or isinstance(value, (dict, list)):
+        field = name.rpartition("[")[0] or name
+        raise _fault(parameter, f"has for {field!r:.100} no comparison of a field with a text, number, boolean or null")
+    if value is None and parts[2] in (None, "eq", "ne"):
+        return f"{parts[1]}[is]", "not_null" if parts[2] == "ne" else "null"
+    return name, value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _conditions(clauses: Iterable[Clause], nothing: tuple[str, str], used: set[str]) -> Iterator[tuple[str, str]]:

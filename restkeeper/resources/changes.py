@@ -94,7 +94,7 @@ class Hooks:
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()
-    before_read: list[Callable[[Representation], None]] = field(default_factory=list)
+    before_read: list[Callable[[Representation, int], None]] = field(default_factory=list)
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
     unit: Callable[[Transaction], Any] = lambda transaction: None
     dependents: Callable[[], Collection[str]] = lambda: ()

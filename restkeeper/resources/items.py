@@ -82,7 +82,7 @@ class Items:
 
     def page(self, *also: Filter) -> Reply:
         """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
-        self._before_read()
+        self._before_read(self.page_limit_max)
         owner, conditional = self.access.visible_owner(), is_conditional()
         path = request.root_path + request.path
         address = (owner, self.representation.fingerprint, path, request.query_string)  # what it depends on
@@ -108,10 +108,10 @@ class Items:
             return unchanged
         return Reply([page.body], headers=Headers(page.headers))
 
-    def _before_read(self) -> None:
+    def _before_read(self, most: int = 0) -> None:
         require_acceptable(JSON)
         for before in self.hooks.before_read:
-            before(self.representation)
+            before(self.representation, most)
 
     def read(self, id: str) -> Reply:
         """One item, or some of its fields, with what is embedded; 304 if the client has it. Raises NotFound."""

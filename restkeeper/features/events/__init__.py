@@ -83,7 +83,7 @@ FEED_PARAMETERS = (
     ),
     Parameter(
         "limit",
-        lambda events: {"type": "integer", "minimum": 1, "maximum": events._limit_max, "default": events._limit_max},
+        lambda events: {"type": "integer", "minimum": 1, "maximum": events._limit_max, "default": events._limit},
         "Events per page.",
     ),
     Parameter(
@@ -92,6 +92,7 @@ FEED_PARAMETERS = (
         "Seconds, at most, to wait for an event if there is none yet.",
     ),
 )
+PAGE_LIMIT = 100  # events of a page without `limit`
 FEED_HEADERS = ("ETag", "Link", "Cache-Control")
 PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, name="EventPage", at_most=0)
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
@@ -211,6 +212,7 @@ class EventHandlers:
         self._types = known_types(resources, of_service=of_service)
         self._store = service.store
         self._limit_max = service.config.page_limit_max
+        self._limit = min(PAGE_LIMIT, self._limit_max)
         self._clock = service.clock
         self._guard = service.guard
         self._waiters = Waiters(service.config.waits_per_caller)
@@ -294,7 +296,7 @@ class EventHandlers:
             reader.several("type", one_of(self._types), len(self._types)) or ("*",),
             reader.several("collection", one_of(self._known), len(self._known)),
             reader.one("item", _item_id, None),
-            reader.one("limit", whole(1, self._limit_max), self._limit_max),
+            reader.one("limit", whole(1, self._limit_max), self._limit),
             reader.one("wait", whole(0, LONGEST), 0),
         )
         reader.finish()

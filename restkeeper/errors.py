@@ -115,6 +115,15 @@ class Duplicate(Problem):
     about = "Another item of the collection already has this value in a unique field. `errors` points to the field."
 
 
+class EditConflict(Problem):
+    status, name, title = 409, "edit-conflict", "The item has changed since it was read"
+    about = (
+        "The `version` or `updated_at` in the body is older than that of the item: somebody else has changed the item "
+        "since it was read, and this change would undo that. The detail gives the present version. Read the item "
+        "again, make the change to its present state, and send that, best with its `ETag` as `If-Match`."
+    )
+
+
 class IllegalTransition(Problem):
     status, name, title = 409, "illegal-transition", "The state cannot change that way"
     about = (

@@ -135,6 +135,8 @@ def test_what_was_read_can_be_sent_back(client: FlaskClient, order: Any) -> None
         found = client.put(where(order), json=changed).json
         assert (found["count"], found["label"], found["copy"], found["version"]) == (3, "A-2 × 3", "A-2", 2)
     assert client.patch(where(order), json={"orderNumber": "A-3"}).json["label"] == "A-3 × 3"
+    for send in (client.put, client.patch):  # a whole record of the past, with another change
+        assert send(where(order), json={**order, "orderNumber": "A-4"}).json["code"] == "edit-conflict"
 
 
 @pytest.mark.parametrize("name", READ_ONLY)

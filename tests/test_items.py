@@ -77,7 +77,7 @@ def test_put_of_the_same_values_changes_nothing(client: FlaskClient) -> None:
     changed = {**made.json, "name": "Lamp 2"}
     first, second = client.put(where, json=changed), client.put(where, json=changed)
     assert (first.status_code, second.status_code, second.data) == (200, 200, first.data)
-    assert client.put(where, json={**changed, "name": "Lamp 3"}).status_code == 422
+    assert client.put(where, json={**changed, "name": "Lamp 3"}).status_code == 409
     where = client.post("/products", json={"name": "x", "attributes": {"on": 1}}).headers["Location"]
     assert client.patch(where, json={"attributes": {"on": True}}).json["attributes"] == {"on": True}
     assert b'"on":true' in client.get(where).data

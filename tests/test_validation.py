@@ -108,6 +108,31 @@ def test_invalid_text(client: FlaskClient) -> None:
         assert [fault["detail"][:13] for fault in response.json["errors"]] == ["is read-only;"]
 
 
+def test_a_stale_record_is_a_conflict(client: FlaskClient) -> None:
+    """Of two people who edit an item, the second learns that it has changed; what changes nothing is no conflict."""
+    read = client.post("/products", json={"name": "Lamp"}).json
+    path = f"/products/{read['id']}"
+    now = client.patch(path, json={"name": "Lamp 2"}).json
+    stale = {name: read[name] for name in ("version", "updated_at")}
+    for name in (*stale, None):
+        older = stale if name is None else {name: stale[name]}
+        for response in (
+            client.put(path, json={"name": "Lamp 3", **older}),
+            client.patch(path, json={"stock": 5, **older}),
+            client.patch(path, json={"stock": -1, **older}),
+        ):
+            assert (response.status_code, response.json["code"]) == (409, "edit-conflict")
+            assert response.json["detail"] == "the item has changed since it was read: its version is 2 now"
+        assert client.put(path, json={"name": "Lamp 2", **older}).json == now
+    other = client.put(path, json={"name": "Lamp 3", **stale, "id": "other"})
+    assert (other.status_code, len(other.json["errors"])) == (422, 3)
+    assert client.get(path).json == now
+    for name, value in (("version", 3), ("version", "1"), ("version", True), ("created_at", "2020-01-01T00:00:00Z")):
+        response = client.put(path, json={"name": "Lamp 3", name: value})
+        assert (response.status_code, response.json["errors"][0]["pointer"]) == (422, f"#/{name}")
+    assert client.put(path, json={**now, "name": "Lamp 3"}).json["version"] == 3
+
+
 def test_invalid_text_is_listed_with_other_faults(client: FlaskClient) -> None:
     """Faults of text and of the schema are in one response, also if a name is invalid text."""
     response = post(client, r'{"name": "a\u0000b", "price": -1, "\ud800": 1, "id": "\udfff", "tags": ["", "\u0000"]}')

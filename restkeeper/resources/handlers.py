@@ -14,6 +14,7 @@ from flask import Blueprint, current_app, request
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
     Conflict,
+    EditConflict,
     IllegalTransition,
     InvalidQuery,
     NotConvertible,
@@ -77,7 +78,7 @@ OWNER = "{}Owner"
 
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
-CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, IllegalTransition, NotConvertible)
+CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition, NotConvertible)
 
 
 def require_owner_used() -> None:

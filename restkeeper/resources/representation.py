@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from marshmallow import ValidationError
 
 from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, IllegalTransition, NotConvertible, ValidationFailed
+from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition, NotConvertible, ValidationFailed
 from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
@@ -231,6 +231,7 @@ class StoredRepresentation(Representation):
             and not (is_open and current.keys() - members.keys() - of_server)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
+        _require_fresh(differing, sent, own)
         require_none([*differing.values(), *more])
         self._require_transition(current, members)
         return self._next(present, current, text, now=now, limits=limits)
@@ -250,8 +251,11 @@ class StoredRepresentation(Representation):
         own, is_open = self.revision.definitions.keys() - self.revision.read_only, self.revision.is_open
         shown = exactjson.cut(self.body(record))
         own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
-        read_only = {name: exactjson.stored(shown[name]) for name in self.revision.read_only if name in patch}
-        require_none([*_differing(patch, read_only).values()])
+        read_only = {name: exactjson.stored(shown[name]) for name in self._read_only if name in shown}
+        differing = _differing(patch, read_only)
+        if faults := [part for name, part in differing.items() if name not in READ_ONLY]:
+            _require_fresh(differing, patch, read_only)
+            require_none(faults)
         current = {name: text for name, text in shown.items() if name in own or (is_open and name == "id")}
         refused = {name: None for name in patch if patch[name] is None and name not in own}
         try:
@@ -424,6 +428,13 @@ def _differing(sent: JsonObject, own: JsonObject) -> dict[str, JsonObject]:
         for name, value in own.items()
         if name in sent and (isinstance(sent[name], bool) is not isinstance(value, bool) or sent[name] != value)
     }
+
+
+def _require_fresh(differing: Iterable[str], sent: JsonObject, own: JsonObject) -> None:
+    """Raises EditConflict for a record that was read before the item last changed: all that differs is of the past."""
+    if (stale := MOVING.intersection(differing)) and all(_is_past(name, sent, own) for name in differing):
+        now = "version" if "version" in own else min(stale)
+        raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
 
 
 def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:

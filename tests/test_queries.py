@@ -127,6 +127,38 @@ FOUND = {
     "or=(tags=x,tags=y)&or=(note=,note=null)&name[starts]=b": "b,c",
     "or=(lines.sku=S,attributes.colour=red)": "ab b,c q",
     "or=(name=,name=a)": "a",
+    "or=(name=a)": "a",
+    "or=(and(total=7,status=new),name=a)": "a ab",
+    "or=(and(total=7,or(status=sent,note=x)),and(name[ends]=,name[starts]=A))": "Ab q",
+    'or=(and(name="b,c",tags=x),not(total=7,total=null))': "a b,c",
+    "or=(name=a),name=ab)": "ab",
+    "not=(status=sent)": "Ab a ab b,c",
+    "not=(total[gt]=5)": "Ab a b,c",
+    "not=(total=7,tags=x)": "a",
+    "not=(and(total=7,status=sent))": "Ab a ab b,c",
+    "not=(not(total=7))": "ab q",
+    "not=(total=7)&not=(tags=y)": "Ab a",
+    "not=(lines.price[gt]=50)": "Ab ab b,c q",
+    "not=(name[like]=A,attributes.on=true)": "q",
+    "not=(paid_at=null)": "Ab",
+    "not=(note[is]=null)": "Ab b,c",
+    "not=(note[ne]=null)": "Ab",
+    'not=(name[nin]="a,ab")': "a ab",
+    "total[nin]=5,8": "Ab ab b,c q",
+    "tags[nin]=y,z": "Ab a ab q",
+    "lines.sku[nin]=DESK,S": "Ab ab b,c",
+    "attributes.size[nin]=5,6": "a b,c q",
+    "name[nin]=a&name[nin]=ab,Ab": "b,c q",
+    "status[nin]=sent": "Ab a ab b,c",
+    f"or=({'not(' * 7}name=a{')' * 7})": "Ab ab b,c q",
+    "name[ends]=b": "Ab ab",
+    "name[ends]=Ab": "Ab",
+    "name[ends]=": "Ab a ab b,c q",
+    "name[ends]=xab": "",
+    "note[ends]=ll": "Ab",
+    "lines.sku[ends]=-1": "a",
+    **dict.fromkeys((f"lines.sku[ends]={sign}" for sign in r".$(\["), ""),
+    "lines.parts.serial[ends]=7": "q",
 }
 
 
@@ -143,21 +175,44 @@ def test_filters(bills: FlaskClient) -> None:
 FAULTS = {
     "status=lost": "must be one of: new, sent",
     "status[in]=new,lost,gone": "must be one of: new, sent",
-    "lines.sku[like]=a": "is no operator of lines.sku; there are: eq, ne, gt, gte, lt, lte, in, starts, is",
-    "attributes.size[gt]=5": "is no operator of attributes.size; there are: eq, ne, in, is",
+    "lines.sku[like]=a": "is no operator of lines.sku; there are: eq, ne, gt, gte, lt, lte, in, nin, starts, ends, is",
+    "attributes.size[gt]=5": "is no operator of attributes.size; there are: eq, ne, in, nin, is",
     "lines.price=ten": "must be a number",
     "note[is]=nothing": "must be null or not_null",
-    "name[is]=null": "is no operator of name; there are: eq, ne, gt, gte, lt, lte, in, like, starts",
+    "name[is]=null": "is no operator of name; there are: eq, ne, gt, gte, lt, lte, in, nin, like, starts, ends",
     "parts=null": "must be a whole number from -9223372036854775808 to 9223372036854775807",
     "attributes.a.b.c.d.e=1": "is no path of at most 5 names and 100 characters",
     f"attributes.{'x' * 100}=1": "is no path of at most 5 names and 100 characters",
     "or=(status=lost,total=1)": "has status, which must be one of: new, sent",
-    "or=(name=a)": "must be filters like (status=open,total[gte]=100), a value with a comma in double quotes",
-    "or=(name=a,)": "must be filters like (status=open,total[gte]=100), a value with a comma in double quotes",
+    **{
+        f"or={text}": "must be filters like (status=open,total[gte]=100), a value with a comma or parenthesis in double"
+        for text in (
+            "(name=a,)",
+            "()",
+            "(",
+            "name=a",
+            '(name="a"b)',
+            "(and(name=a)",
+            "(and(name=a)b)",
+            "(and())",
+            "(x(a=b))",
+        )
+    },
+    "not=(status=lost)": "has status, which must be one of: new, sent",
+    f"or=({'not(' * 8}name=a{')' * 8})": "has more than 8 groups inside each other",
+    f"or=({','.join(['and(name=a,name=b)'] * 7)})": "has too many alternatives: their combinations are more than 100",
+    f"or=({','.join(['and(name=a,name=b)'] * 6)},name=c)": "is one filter too many: a list takes 100",
     "or=(limit=1,name=a)": "has limit, which is not a parameter of this list; there are: ",
     "count=note2": "cannot be 'note2'; there are: id, name, note, paid_at, total, ",
     "count=status&limit=1": "does not go with count, which has no pages",
 }
+
+
+def test_a_list_is_no_longer_than_a_page_for_ids_that_it_excludes(bills: FlaskClient) -> None:
+    ids = [bill["id"] for bill in bills.get("/bills?limit=5").json]
+    excluded = {bill["id"] for bill in bills.get(f"/bills?id[nin]={ids[0]}").json}
+    assert len(excluded) == 3 and ids[0] not in excluded
+    assert len(bills.get("/bills", query_string={"or": f'(id[in]="{ids[0]}",name[starts]=)'}).json) == 3
 
 
 def test_faults(bills: FlaskClient) -> None:
@@ -168,10 +223,13 @@ def test_faults(bills: FlaskClient) -> None:
     for name in ("attributes", "attributes.", "attributes..a", "attributes.a'b", "attributes.é", "lines", "lines.none"):
         response = bills.get("/bills", query_string={name: "1"})
         assert response.json["errors"][0]["detail"].startswith("is not a parameter of this list"), name
-    terms = ",".join(["name=a"] * (queries.MAX_FILTERS + 1))
+    terms = ",".join(f"name={n}" for n in range(queries.MAX_FILTERS + 1))
     assert "one filter too many" in bills.get(f"/bills?or=({terms})").json["detail"]
     values = ",".join(["a"] * queries.MAX_VALUES)
     assert "one value too many" in bills.get(f'/bills?or=(name=a,name[in]="{values}")').json["detail"]
+    many = ",".join(map(str, range(150)))
+    wide = f'(name[in]="{many}",and(total=1,total=2,total=3))'
+    assert "has more than 200 values when" in bills.get(f"/bills?or={wide}").json["detail"]
 
 
 def test_counts(bills: FlaskClient) -> None:

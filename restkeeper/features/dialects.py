@@ -25,8 +25,7 @@ a list of theirs without a limit is known: it has one of their parameters, or a 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, product, zip_longest
-from math import prod
+from itertools import chain, zip_longest
 from typing import Any
 
 import orjson
@@ -41,7 +40,7 @@ from restkeeper.service import Service
 from restkeeper.storage.interface import Kind, root_of
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
-from restkeeper.web.queries import FILTER, MAX_FILTERS
+from restkeeper.web.queries import FILTER, MAX_FILTERS, MOST_NESTED, combined
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PAGING = ("_start", "_end", "_page", "_limit", "_per_page")
@@ -51,8 +50,13 @@ _UNDERSCORED = (*_PAGING, *_ORDER, "_where", *_RELATIONS)
 _AFTER_COLON = "eq|ne|gte?|lte?|in|contains|startsWith|endsWith"
 _OPERATOR = re.compile(rf"(\w+?(?:\.[\w-]+?)*)(?:_(ne|gte?|lte?|like|in)|:({_AFTER_COLON}))", re.ASCII)
 _OPERATORS: Mapping[str, str] = {
-    **{name: name for name in ("eq", "ne", "gt", "gte", "lt", "lte", "endsWith")},
-    **{"in": "eq", "contains": "like", "startsWith": "starts"},  # in `_where`, whose `in` has a list
+    **{name: name for name in ("eq", "ne", "gt", "gte", "lt", "lte")},
+    **{
+        "in": "eq",
+        "contains": "like",
+        "startsWith": "starts",
+        "endsWith": "ends",
+    },  # in `_where`, whose `in` has a list
 }
 
 # The parameters of ra-data-simple-rest, in JSON, with the first characters of their values.
@@ -66,7 +70,6 @@ _DIALECT = re.compile(
 
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
-MOST_NESTED = 8  # conditions inside others in `_where`
 
 _STRETCHES = {"limit", "offset", "cursor", "count", "id", "id[eq]", "id[in]"}  # a list with one has its own length
 
@@ -272,12 +275,10 @@ def _clauses(where: Any, path: str = "", depth: int = MOST_NESTED) -> list[Claus
     for name, value in where.items():
         if name in ("and", "or") and isinstance(value, list):
             parts = [_clauses(each, path, depth - 1) for each in value]
-            if name == "and":
-                found += chain.from_iterable(parts)
-            elif prod(map(len, parts)) <= MAX_FILTERS:
-                found += [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*parts)]
-            else:
-                raise _fault("_where", f"has too many alternatives: their combinations are more than {MAX_FILTERS}")
+            try:
+                found += combined(parts) if name == "or" else chain.from_iterable(parts)
+            except ValueError as error:
+                raise _fault("_where", str(error)) from None
         elif isinstance(value, dict):
             found += _clauses(value, f"{path}{name}.", depth - 1)
         else:
@@ -307,7 +308,7 @@ def _conditions(clauses: Iterable[Clause], nothing: tuple[str, str], used: set[s
             yield clause[0]
         elif clause:
             escaped = [(name, re.sub(r'(["\\])', r"\\\1", value)) for name, value in clause]
-            texts = [f'{name}="{value}"' for name, value in (escaped if len(escaped) > 1 else escaped * 2)]
+            texts = [f'{name}="{value}"' for name, value in escaped]
             yield "or", f"({','.join(texts)})"
         else:
             yield nothing

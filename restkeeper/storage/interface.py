@@ -159,7 +159,10 @@ def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
 
 
 class Op(StrEnum):
-    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only, and IS."""
+    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only, and IS.
+
+    NIN is for callers: a filter has IN, and is negated.
+    """
 
     EQ = "eq"
     NE = "ne"
@@ -168,8 +171,10 @@ class Op(StrEnum):
     LT = "lt"
     LTE = "lte"
     IN = "in"
+    NIN = "nin"
     LIKE = "like"
     STARTS = "starts"
+    ENDS = "ends"
     IS = "is"
 
 
@@ -177,13 +182,15 @@ class Filter(NamedTuple):
     """A comparison. `value` has the field's type; for IN it is a tuple of such values, for IS whether it is null.
 
     If the field can have several values, it can be a tuple for NE, too: none of them equals one of it.
-    Of the filters with the same `group`, which is not 0, one is enough.
+    Of the filters with the same `group`, which is not 0, one is enough. What is `negated` is satisfied by all other
+    items, also those in which the value is null.
     """
 
     field: str
     op: Op
     value: Scalar | tuple[Scalar, ...]
     group: int = 0
+    negated: bool = False
 
 
 class Sort(NamedTuple):

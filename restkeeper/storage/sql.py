@@ -184,7 +184,8 @@ def is_sorted(collection: Collection, query: Query) -> bool:
     """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
     order = query.sort[0].field if query.sort else "id"
     return any(
-        (each.op is not Op.EQ or collection.field(each.field).is_many) and each.field != order for each in query.filters
+        (each.op is not Op.EQ or each.negated or collection.field(each.field).is_many) and each.field != order
+        for each in query.filters
     )
 
 
@@ -193,11 +194,16 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
 
     If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
     """
-    operators = {Op.NE if each[1:3] == (Op.IS, False) else each.op for each in query.filters}
-    if query.search or query.offset > SKIPPED or Op.LIKE in operators or any(each.group for each in query.filters):
+    operators = {Op.NE if each.negated or each[1:3] == (Op.IS, False) else each.op for each in query.filters}
+    if (
+        query.search
+        or query.offset > SKIPPED
+        or {Op.LIKE, Op.ENDS} & operators
+        or any(each.group for each in query.filters)
+    ):
         return True
     unique = {index.field for index in collection.indexes if index.unique} | {"id"}
-    if any(each.op in (Op.EQ, Op.IN) and each.field in unique for each in query.filters):
+    if any(each.op in (Op.EQ, Op.IN) and not each.negated and each.field in unique for each in query.filters):
         return False  # one item for each value
     if reads_all:
         return True
@@ -362,6 +368,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
     groups: dict[int, list[str]] = {}
     for n, each in enumerate(query.filters):
         condition = kind.of(collection, each.field).condition(each, kind.parameter.format(f"f{n}"))
+        condition = f"({condition}) IS NOT TRUE" if each.negated else condition
         groups.setdefault(each.group or -n - 1, []).append(condition)
     found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:

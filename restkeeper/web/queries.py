@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from itertools import chain
-from typing import Any
+from itertools import chain, product
+from math import prod
+from typing import Any, TypeVar
 
 from werkzeug.datastructures import MultiDict
 
@@ -14,27 +15,30 @@ from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
 from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of, serial
 
-RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "count", "embed")
-NEWER = ("or", "count", "embed")  # of these, those that a field may be called
+RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "not", "count", "embed")
+NEWER = ("or", "not", "count", "embed")  # of these, those that a field may be called
 
 OPERATORS = {
-    Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.LIKE, Op.STARTS),
+    Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN, Op.LIKE, Op.STARTS, Op.ENDS),
     Kind.TIME: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE),
-    Kind.SERIAL: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
-    Kind.INTEGER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
-    Kind.NUMBER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN),
+    Kind.SERIAL: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN),
+    Kind.INTEGER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN),
+    Kind.NUMBER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN),
     Kind.BOOLEAN: (Op.EQ, Op.NE),
-    Kind.LIST: (Op.EQ, Op.IN),
-    Kind.JSON: (Op.EQ, Op.NE, Op.IN),
+    Kind.LIST: (Op.EQ, Op.IN, Op.NIN),
+    Kind.JSON: (Op.EQ, Op.NE, Op.IN, Op.NIN),
 }
 
-PARTS = {Op.LIKE, Op.STARTS}  # take a part of a text
+PARTS = {Op.LIKE, Op.STARTS, Op.ENDS}  # take a part of a text
+SEVERAL = {Op.IN, Op.NIN}  # take values with commas
+GROUPS = ("or", "not")  # parameters with filters in parentheses
 RANGES = {Op.GT, Op.GTE, Op.LT, Op.LTE}
 
 MAX_OFFSET = 2**31 - 1
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
 MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 KiB has room for
 
+MOST_NESTED = 8  # groups inside each other
 MOST_NAMES = 5  # on a path
 MOST_CHARACTERS = 100  # of a path
 MOST_EMBEDDED = 10  # names in `embed`
@@ -46,7 +50,13 @@ TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the tex
 _OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**63 - 1)
 FILTER = re.compile(r"(\w+(?:\.[\w-]+)*)(?:\[(\w+)\])?", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
-_TERM = re.compile(r"""([^=,"]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)(?:,|$)""", re.DOTALL)
+_GROUP = re.compile(r"(and|or|not)\(")
+_TERM = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)""", re.DOTALL)
+_INNER = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",)][^,)]*|)""", re.DOTALL)  # inside another group
+_NO_GROUP = "must be filters like (status=open,total[gte]=100), a value with a comma or parenthesis in double quotes"
+
+T = TypeVar("T")
+Parts = list[tuple[str, Any]]  # of a group: the name of a filter and its value, or the name of a group and its parts
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,8 @@ def parse(
         return ListRequest(Query(limit=limit), limit)
     reader = Reader(args)
     filters = _filters(reader, queryable)
-    limit = next((len(each.value) for each in filters if each.field == "id" and isinstance(each.value, tuple)), limit)
+    ids = (each for each in filters if each.field == "id" and not (each.group or each.negated))
+    limit = next((len(each.value) for each in ids if isinstance(each.value, tuple)), limit)
     is_count = "count" in args and "count" in queryable.reserved
     read_sort = partial(_sort, queryable=queryable, is_count=is_count)
     sort = reader.one("count", read_sort, ()) if is_count else reader.joined("sort", read_sort, ())
@@ -207,11 +218,11 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     found: list[Filter] = []
     values = 0
     reserved = queryable.reserved
-    names = [name for name in reader.args if name == "or" or name not in reserved]
+    names = [name for name in reader.args if name in GROUPS or name not in reserved]
     for count, name in enumerate(names, start=1):
         texts = reader.args.getlist(name)
-        is_group = name == "or" and name in reserved
-        is_several = is_group or name.endswith("[in]")
+        is_group = name in GROUPS and name in reserved
+        is_several = is_group or name.endswith(("[in]", "[nin]"))
         values += sum(text.count(",") + 1 for text in texts) if is_several else len(texts)
         if count > MAX_FILTERS or values > MAX_VALUES:
             what = f"one filter too many: a list takes {MAX_FILTERS}"
@@ -222,32 +233,88 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
         if not is_group:
             found += _filter(reader, name, texts, queryable, group=len(found) + 1)
         for text in texts if is_group else ():
-            found += [each._replace(group=len(found) + 1) for each in _any_of(reader, text, queryable)]
+            for clause in _clauses_of(reader, name, text, queryable):
+                found += [each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause]
         if len(found) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
     return tuple(found)
 
 
-def _any_of(reader: Reader, text: str, queryable: Queryable) -> list[Filter]:
-    """The filters of which one is enough: (status=open,total[gte]=100). A value with a comma is in double quotes."""
-    terms, end = [], 1
-    while text.startswith("(") and (term := _TERM.match(text[:-1], end)):
-        terms.append((term[1], re.sub(r"\\(.)", r"\1", term[2][1:-1]) if term[2].startswith('"') else term[2]))
-        end = term.end()
-    if len(terms) < 2 or text[end:] != ")" or text[end - 1] == ",":
-        reader.fault("or", "must be filters like (status=open,total[gte]=100), a value with a comma in double quotes")
+def _clauses_of(reader: Reader, name: str, text: str, queryable: Queryable) -> list[tuple[Filter, ...]]:
+    """What a group asks for, such as (status=open,and(total[gte]=100,not(paid=true))), as clauses that all hold."""
+    inner = Reader(MultiDict())
+
+    def filters(name: str, value: str) -> list[Filter]:
+        return _filter(inner, name, [value], queryable)
+
+    try:
+        if not text.startswith("(") or not text.endswith(")"):
+            raise ValueError(_NO_GROUP)
+        clauses = _clauses(name, _parts(text[1:-1], 0, 1)[0], filters)
+        values = sum(len(each.value) if isinstance(each.value, tuple) else 1 for each in chain.from_iterable(clauses))
+        if values > 2 * MAX_VALUES:  # in an object, a value can be two: a text, and the number that is written so
+            raise ValueError(f"has more than {MAX_VALUES} values when its alternatives are combined")
+    except ValueError as error:
+        reader.fault(name, str(error))
         return []
-    inner, found = Reader(MultiDict()), list[Filter]()
-    for name, value in terms:
-        found += _filter(inner, name, [value], queryable)
     for fault in inner.faults:
-        reader.fault("or", f"has {fault['parameter']}, which {fault['detail']}")
-    return found
+        reader.fault(name, f"has {fault['parameter']}, which {fault['detail']}")
+    return clauses
+
+
+def _parts(text: str, at: int, depth: int) -> tuple[Parts, int]:
+    """The parts of a group that begins at a place of a text, and the place of its end. Raises ValueError."""
+    found: Parts = []
+    while True:
+        if group := _GROUP.match(text, at):
+            if depth == MOST_NESTED:
+                raise ValueError(f"has more than {MOST_NESTED} groups inside each other")
+            parts, at = _parts(text, group.end(), depth + 1)
+            found.append((group[1], parts))
+            at += 1
+        elif term := (_INNER if depth > 1 else _TERM).match(text, at):
+            value = re.sub(r"\\(.)", r"\1", term[2][1:-1]) if term[2].startswith('"') else term[2]
+            found.append((term[1], value))
+            at = term.end()
+        else:
+            raise ValueError(_NO_GROUP)
+        if text[at : at + 1] != ",":
+            break
+        at += 1
+    if text[at : at + 1] != (")" if depth > 1 else ""):
+        raise ValueError(_NO_GROUP)
+    return found, at
+
+
+def _clauses(
+    group: str, parts: Parts, filters: Callable[[str, str], list[Filter]], *, negated: bool = False
+) -> list[tuple[Filter, ...]]:
+    """What a group asks for, or where it is `negated` what it excludes, as clauses that all hold.
+
+    `or` asks for one of its parts, `and` for all, `not` for none. Raises ValueError for too many clauses.
+    """
+    negated = negated is not (group == "not")
+    found: list[list[tuple[Filter, ...]]] = []
+    for name, part in parts:
+        if isinstance(part, str):
+            found.append([(each._replace(negated=each.negated is not negated),) for each in filters(name, part)])
+        else:
+            found.append(_clauses(name, part, filters, negated=negated))
+    return list(chain.from_iterable(found)) if (group == "and") is not negated else combined(found)
+
+
+def combined(alternatives: Sequence[Sequence[tuple[T, ...]]]) -> list[tuple[T, ...]]:
+    """Clauses that all hold if all those of one of some alternatives do. Raises ValueError for too many."""
+    if prod(map(len, alternatives)) > MAX_FILTERS:
+        raise ValueError(f"has too many alternatives: their combinations are more than {MAX_FILTERS}")
+    return [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*alternatives)]
 
 
 def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *, group: int = 0) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others.
+
+    Of nin, that is none of the values.
 
     `group` is a number that no other filters have.
     """
@@ -267,15 +334,15 @@ def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *
         reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
         return []
     op = Op(parts[2] or "eq")
-    if op is Op.IN:
+    if op in SEVERAL:
         texts = [text for given in texts for text in given.split(",")]
     found = [reader.value(name, partial(_condition, op=op, field=field), text) for text in texts]
     found = [each for each in found if each]
     if op is Op.EQ and len(found) > 1 and any(each.op is Op.IS for each in found):
         return [each._replace(group=group) for each in found]
-    if op is Op.IN or (op is Op.EQ and (len(found) > 1 or field.kind is Kind.JSON)):
+    if op in SEVERAL or (op is Op.EQ and (len(found) > 1 or field.kind is Kind.JSON)):
         values = (each.value if isinstance(each.value, tuple) else (each.value,) for each in found)
-        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(values)))]
+        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(values)), negated=op is Op.NIN)]
     return found
 
 
@@ -305,7 +372,7 @@ def _condition(text: str, op: Op, field: Field) -> Filter:
             if is_null:  # it is no text of this field
                 return Filter(field.name, Op.IS, op is Op.EQ)
             raise
-    if field.choices and op in (Op.EQ, Op.NE, Op.IN) and value not in field.choices:
+    if field.choices and op in (Op.EQ, Op.NE, *SEVERAL) and value not in field.choices:
         more = ", …" if len(field.choices) > MOST_CHOICES else ""
         raise ValueError(f"must be one of: {', '.join(map(str, field.choices[:MOST_CHOICES]))}{more}")
     return Filter(field.name, op, value)

@@ -79,13 +79,13 @@ def query(chance: random.Random, items: list[dict[str, Any]]) -> Query:
     filters = []
     for name in chance.sample(sorted(FIELDS), chance.choice([0, 1, 1, 2])):
         kind = FIELDS[name].kind
-        ops = [Op.EQ, Op.NE, Op.IN] if kind in (Kind.LIST, Kind.BOOLEAN) else [*Op]
-        ops = [op for op in ops if op not in (Op.LIKE, Op.STARTS) or kind is Kind.TEXT]
+        ops = [Op.EQ, Op.NE, Op.IN] if kind in (Kind.LIST, Kind.BOOLEAN) else [op for op in Op if op is not Op.NIN]
+        ops = [op for op in ops if op not in (Op.LIKE, Op.STARTS, Op.ENDS) or kind is Kind.TEXT]
         ops = [op for op in ops if not (kind is Kind.LIST and op is Op.NE)]
         op = chance.choice(ops)
         given = tuple(value(chance, items, name) for _ in range(3)) if op is Op.IN else value(chance, items, name)
         given = chance.random() < 0.5 if op is Op.IS else given
-        filters.append(Filter(name, op, given, chance.choice([0, 1])))
+        filters.append(Filter(name, op, given, chance.choice([0, 1]), chance.random() < 0.2))
     sortable = [name for name in sorted(FIELDS) if FIELDS[name].kind is not Kind.LIST]
     sort = tuple(Sort(name, chance.random() < 0.5) for name in chance.sample(sortable, chance.randint(0, 2)))
     search = text(chance, 2) if chance.random() < 0.2 else ""

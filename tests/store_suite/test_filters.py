@@ -197,12 +197,12 @@ WRITTEN = TEXTS | NUMBERS.map(str) | st.sampled_from(["true", "false"])
 EQUALITY = [Op.EQ, Op.NE, Op.IN]
 ORDERED = [*EQUALITY, Op.GT, Op.GTE, Op.LT, Op.LTE]
 OPERATORS_OF = {
-    "note": [*ORDERED, Op.STARTS],
+    "note": [*ORDERED, Op.STARTS, Op.ENDS],
     "total": ORDERED,
     "paid_at": ORDERED,
     "tags": [Op.EQ, Op.IN],
-    "lines.sku": [*ORDERED, Op.STARTS],
-    "lines.parts.sku": [*ORDERED, Op.STARTS],
+    "lines.sku": [*ORDERED, Op.STARTS, Op.ENDS],
+    "lines.parts.sku": [*ORDERED, Op.STARTS, Op.ENDS],
     "lines.price": ORDERED,
     "lines.count": ORDERED,
     "lines.gift": [Op.EQ, Op.NE],
@@ -214,19 +214,19 @@ VALUES = {Kind.TEXT: TEXTS, Kind.LIST: TEXTS, Kind.NUMBER: NUMBERS, Kind.TIME: T
 
 @st.composite
 def filters(draw: st.DrawFn) -> Filter:
-    """A filter of any field by any of its operators, perhaps one of a group."""
+    """A filter of any field by any of its operators, perhaps one of a group, perhaps negated."""
     name = draw(st.sampled_from(list(OPERATORS_OF)))
     kind = INDEXED.field(name).kind
-    group = draw(st.sampled_from([0, 0, 1, 2]))
+    more = (draw(st.sampled_from([0, 0, 1, 2])), draw(st.booleans()))
     if draw(st.integers(0, 4)) == 0:
-        return Filter(name, Op.IS, draw(st.booleans()), group)
+        return Filter(name, Op.IS, draw(st.booleans()), *more)
     op = draw(st.sampled_from(OPERATORS_OF[name]))
     if kind is Kind.JSON:  # as a request has it: all that is written so
-        return Filter(name, Op.IN if op is Op.EQ else op, value_of(draw(WRITTEN), INDEXED.field(name)), group)
+        return Filter(name, Op.IN if op is Op.EQ else op, value_of(draw(WRITTEN), INDEXED.field(name)), *more)
     values = {Kind.INTEGER: st.integers(-3, 3), **VALUES}[kind]
     if op is Op.IN:
-        return Filter(name, op, tuple(draw(st.lists(values, min_size=1, max_size=3))), group)
-    return Filter(name, op, draw(values), group)
+        return Filter(name, op, tuple(draw(st.lists(values, min_size=1, max_size=3))), *more)
+    return Filter(name, op, draw(values), *more)
 
 
 def values_at(item: Any, path: str) -> list[Any]:
@@ -244,6 +244,8 @@ def is_equal(one: Any, other: Any) -> bool:
 
 def satisfies(item: Any, filter: Filter) -> bool:
     """Whether an item satisfies a filter, in Python."""
+    if filter.negated:
+        return not satisfies(item, filter._replace(negated=False))
     found, given = values_at(item, filter.field), filter.value
     values = given if isinstance(given, tuple) else (given,)
     if filter.op is Op.IS:
@@ -253,6 +255,8 @@ def satisfies(item: Any, filter: Filter) -> bool:
         return not has if filter.op is Op.NE else has
     if filter.op is Op.STARTS:
         return any(isinstance(value, str) and value.startswith(str(given)) for value in found)
+    if filter.op is Op.ENDS:
+        return any(isinstance(value, str) and value.endswith(str(given)) for value in found)
     return any(OPERATORS[filter.op](value, given) for value in found if value is not None)
 
 

@@ -2,7 +2,7 @@
 import { collections, differing, holds, isLong, isObject, key, kindOf, links, load, may, own, patch, resolved, same, scheme, send, signIn,
   text, title } from "./api.js";
 import { group, h, words } from "./form.js";
-const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", like: "contains", starts: "begins with" };
+const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", nin: "is none of", like: "contains", starts: "begins with", ends: "ends with" };
 const NO_FILTERS = ["limit", "offset", "cursor", "sort", "q", "fields", "embed", "count"];
 const [MOST_COLUMNS, MOST_PAGES] = [7, 10]; // of a table; of events that are read at once
 let [view, notice] = [{}, ""]; // what is shown, and what the next view says

@@ -16,7 +16,7 @@ from restkeeper.schemas.prepared import fields_of, is_optional
 from restkeeper.storage.interface import Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
-from restkeeper.web.queries import MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, operators_of
+from restkeeper.web.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, SEVERAL, operators_of
 
 # The ends of the names of components that a collection has.
 PARTS = ("", *"Part Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
@@ -34,7 +34,10 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
     for name, part in (*_parameters(spec, items, kind), *filters.items()):
         spec.components.parameter(name, part["in"], part, lazy=True)
     reserved = representation.queryable.reserved
-    spec.groups |= {f"{kind}Filters": list(filters), f"{kind}Or": ["Or"] if "or" in reserved else []}
+    spec.groups |= {
+        f"{kind}Filters": list(filters),
+        f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
+    }
     present = {
         "Search": items.resource.search,
         "Owner": items.resource.ownership is not Ownership.NONE,
@@ -173,16 +176,16 @@ def _filters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSch
         name = field.name if op is Op.EQ else f"{field.name}[{op}]"
         meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]
         one: JsonSchema = spec.common["filter_schemas"]["is" if op is Op.IS else field.kind.value]
-        if field.choices and op in (Op.EQ, Op.NE, Op.IN):
+        if field.choices and op in (Op.EQ, Op.NE, *SEVERAL):
             one = one | {"enum": list(field.choices), "x-extensible": True}
-        schema = several(one, maxItems=MAX_VALUES) if op is Op.IN else one
+        schema = several(one, maxItems=MAX_VALUES) if op in SEVERAL else one
         if op is Op.EQ and field.name in folded:
             schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
         yield f"{kind}.{field.name}.{op}", parameter(name, schema, f"Items whose {field.name} {meaning}.")
     for root in (name.removesuffix(".*") for name in queryable.fields if "*" in name):  # parameters of any such name
         kinds, most = spec.common["filter_schemas"], MOST_NAMES - 1 - root.count(".")
         path = rf"^{re.escape(root)}(\.[A-Za-z0-9_-]{{1,20}}){{1,{most}}}"
-        parts = {rf"{path}(\[(ne|in)\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
+        parts = {rf"{path}(\[(ne|in|nin)\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
         schema = CLOSED | {"patternProperties": parts}
         about = spec.common["collection"]["Paths"]
         yield f"{kind}Paths-{root}", parameter(root, schema, about) | {"style": "form", "explode": True}

@@ -5,6 +5,7 @@ these. Indexes are partial: their condition is the name of the collection, which
 are literals, too: a statement is planned once, and the plan for a page is good only if its length is known.
 """
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -41,6 +42,7 @@ SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, ow
 FROM unnest({values}::text[]) AS each(value)
 CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY {order} LIMIT {most}) AS found"""
 
+_SIGN, _ESCAPED = re.compile(r"([!-/:-@\[-`{-~])"), r"\\\1"
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
 _COMPARISON = {Op.EQ: "=", Op.NE: "<>", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
@@ -113,6 +115,8 @@ class PostgresColumn(Column):
         left, right = self._sides(filter, value)
         if filter.op is Op.STARTS:
             term = f"{left[0]} >= {right[0]} AND {left[0]} < {right[0]} || {LAST}"
+        elif filter.op is Op.ENDS:
+            term = f"right({left[0]}, length({right[0]})) = {right[0]}"
         elif filter.op is not Op.IN:
             term = f"{in_row(left)} {_COMPARISON[filter.op]} {in_row(right)}"
         elif right == [value]:
@@ -134,7 +138,7 @@ class PostgresColumn(Column):
             value = f'lower({value} COLLATE "C")'
         if self.is_text and self.is_unique and filter.op in (Op.EQ, Op.IN):
             return [self.unique], [unique_text(value)]
-        if self.is_text and self.is_indexed and filter.op is not Op.NE:
+        if self.is_text and self.is_indexed and filter.op not in (Op.NE, Op.ENDS):
             if is_long(filter) and filter.op is not Op.STARTS:
                 return [self.order, self.key], [beginning(value), value]
             return [self.order], [value]
@@ -192,6 +196,8 @@ def _json_path(filter: Filter) -> str:
     values = [str(each) if isinstance(each, Decimal) else orjson.dumps(each).decode() for each in given]
     if filter.op is Op.IS:
         test = "@ != null"
+    elif filter.op is Op.ENDS:  # by a regular expression in which every sign stands for itself
+        test = f"@ like_regex {orjson.dumps(_SIGN.sub(_ESCAPED, str(filter.value)) + '$').decode()}"
     elif filter.op in _TESTS:
         test = f"@ {_TESTS[filter.op]} {values[0]}"
     else:

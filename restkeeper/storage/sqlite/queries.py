@@ -102,6 +102,8 @@ class SqliteColumn(Column):
                 term = f"{value} IN (SELECT value FROM json_each({given}))"  # noqa: S608 - declared names only
             case Op.STARTS:
                 term = f"{value} >= {given} AND {value} < {given} || {LAST}"
+            case Op.ENDS:
+                term = ends(value, given)
             case op:
                 term = f"{value} {_COMPARISON[op]} {given}"
         is_not = "NOT " if filter.op is Op.NE else ""
@@ -125,6 +127,8 @@ class SqliteColumn(Column):
         match filter.op:
             case Op.STARTS:
                 term = f"{key} >= {value} AND {key} < {value} || {LAST}"
+            case Op.ENDS:
+                term = ends(key, value)
             case Op.IN:
                 term = f"{key} IN (SELECT {'lower(value)' if self.folds else 'value'} FROM json_each({given}))"  # noqa: S608
             case Op.LIKE:
@@ -243,7 +247,7 @@ def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
         elif each.op in (Op.EQ, Op.IN):
             yield each._replace(op=Op.IN, value=tuple(numbers))
         elif each.op is Op.NE:  # which every item satisfies
-            yield Filter("id", Op.NE, "", each.group)
+            yield each._replace(field="id", value="")
         else:
             number = Decimal(str(each.value))
             nearest = _nearest(number)
@@ -259,6 +263,11 @@ def _nearest(number: Decimal) -> Decimal:
     if -(2**63) <= number < 2**63 and number == number.to_integral_value():
         return number
     return Decimal(repr(float(number)))
+
+
+def ends(text: str, end: str) -> str:
+    """The condition that a text ends with another one, which can be longer or empty."""
+    return f"substr({text}, length({text}) - length({end}) + 1) = {end}"
 
 
 def fold(text: str | None) -> str | None:

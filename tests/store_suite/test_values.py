@@ -127,7 +127,7 @@ VALUES = {
 JSON = (fields.Number, fields.TimeDelta, fields.Boolean)  # fields whose values are no texts in bodies
 COMPARISONS = {
     **{Op.EQ: operator.eq, Op.NE: operator.ne, Op.GT: operator.gt, Op.GTE: operator.ge},
-    **{Op.LT: operator.lt, Op.LTE: operator.le, Op.IN: operator.eq},
+    **{Op.LT: operator.lt, Op.LTE: operator.le, Op.IN: operator.eq, Op.NIN: operator.ne},
 }
 LINE = Schema.from_dict({"clock": VALUES["lines.clock"].field}, name="Line")
 SCHEMA: Any = ItemSchema.from_dict(

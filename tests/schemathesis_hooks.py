@@ -79,7 +79,8 @@ def _mend_query(query: dict[str, Any]) -> None:
         query.get("cursor"), int
     ):  # a cursor that is no number has a checksum: only the service can create it
         query.pop("cursor", None)
-    query.pop("or", None)  # filters as text
+    for name in ("or", "not"):  # filters as text
+        query.pop(name, None)
     for name in ("limit", "offset", "sort", "fields", "embed") if "count" in query else ():  # which has no pages
         query.pop(name, None)
     if "sort" in query:  # each field once, in either direction

@@ -1,0 +1,138 @@
+"""docs/clients.md: its modules do what the page says, against a space of the test harness with faults."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from restkeeper import LiveServer
+from restkeeper.testing.space import Space
+from tests.live import ROOT
+from tests.proxy import require
+from tests.test_readme import BASE, blocks
+from tests.waiting import SECONDS
+
+TESTS = ROOT / "tests" / "clients_page"
+PACKAGES = (
+    "ra-data-json-server@5.15.3",
+    "ra-data-simple-rest@5.15.3",
+    "@refinedev/simple-rest@6.0.1",
+    "@tanstack/query-core@5.108.0",
+    "react@19",
+    "react-dom@19",
+)
+MODULES = [block for block in blocks("clients.md") if block.note]
+INSTALL_SECONDS = 300
+
+pytestmark = pytest.mark.matrix
+
+
+@pytest.fixture
+def space() -> Iterator[Space]:
+    with LiveServer(ROOT) as server, server.space() as space:
+        yield space
+
+
+@pytest.fixture
+def folder(tmp_path: Path, space: Space) -> Path:
+    """The modules of the page, for this space."""
+    for block in MODULES:
+        (tmp_path / block.note).write_text(block.text.replace(BASE, space.url), encoding="utf-8")
+    return tmp_path
+
+
+def run(seconds: float, folder: Path, *command: str, **environ: str) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environ, capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_node(folder: Path, name: str, space: Space) -> None:
+    shutil.copy(TESTS / name, folder)
+    control = f"{space.url.partition('/__spaces__')[0]}/__harness__/spaces/{space.id}"
+    output = run(SECONDS, folder, require("node"), "--test", "--test-reporter=tap", name, CONTROL=control)
+    assert "\n# fail 0\n" in output and "\n# pass 0\n" not in output, output
+
+
+def test_the_modules_that_need_no_packages(folder: Path, space: Space) -> None:
+    run_node(folder, "client.test.mjs", space)
+
+
+def test_the_modules_for_front_ends(folder: Path, space: Space) -> None:
+    options = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+    run(INSTALL_SECONDS, folder, require("npm"), "install", *options, *PACKAGES)
+    run_node(folder, "front_ends.test.mjs", space)
+
+
+@pytest.fixture
+def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleType]]:
+    """The page's modules `client` and `mirror`."""
+    monkeypatch.syspath_prepend(folder)
+    names = ("client", "mirror")
+    yield importlib.import_module("client"), importlib.import_module("mirror")
+    sys.modules["client"].session.close()
+    for name in names:
+        del sys.modules[name]
+
+
+def test_a_post_in_python_is_done_once(modules: tuple[ModuleType, ModuleType], space: Space) -> None:
+    client, _ = modules
+    space.faults.close("POST", "*", times=1)
+    space.faults.drop_response("POST", "*", times=1)
+    space.faults.respond("POST", "*", 503, retry_after=0, times=1)
+    assert client.send("POST", f"{client.API}/products", json={"name": "Lamp"}).json()["name"] == "Lamp"
+    assert len(space.requests(method="POST")) == 4
+    assert [item["name"] for item in client.items(f"{client.API}/products")] == ["Lamp"]
+    with pytest.raises(client.requests.HTTPError):
+        client.send("POST", f"{client.API}/products", json={})
+
+
+def test_a_copy_follows_all_changes(modules: tuple[ModuleType, ModuleType], space: Space) -> None:
+    """Also those beside the reading of the list; if events are deleted, it is read again."""
+    client, mirror = modules
+    url = f"{client.API}/products"
+
+    def stored() -> dict[str, object]:
+        return {item["id"]: item for item in client.items(f"{url}?limit=1")}
+
+    def write(name: str) -> str:
+        return str(client.send("POST", url, json={"name": name}).json()["id"])
+
+    lamp, desk = write("Lamp"), write("Desk")
+    products = mirror.Products()
+    products.load()
+    assert products == stored() and len(products) == 2
+    client.send("DELETE", f"{url}/{lamp}")
+    client.send("PATCH", f"{url}/{desk}", json={"stock": 5})
+    write("Shelf")
+    products.follow()
+    assert products == stored() and [item["stock"] for item in products.values()] == [5, 0]
+
+    items = mirror.items
+
+    def late(address: str) -> Iterator[object]:
+        """The list, which is read between two changes."""
+        client.send("DELETE", f"{url}/{desk}")
+        found = [*items(address)]
+        write("Stool")
+        return iter(found)
+
+    mirror.items = late
+    products.load()
+    mirror.items = items
+    assert len(products) == len(stored()) - 1
+    products.follow()
+    assert products == stored()
+
+    client.send("DELETE", f"{url}/{next(iter(products))}")
+    space.faults.respond("GET", "*/events", 410, times=1)
+    products.follow()
+    assert products == stored()

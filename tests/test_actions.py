@@ -189,14 +189,14 @@ def test_the_functions_of_a_transaction_have_one_bound(client: FlaskClient) -> N
 
 def test_actions_are_documented(client: FlaskClient) -> None:
     document = client.get("/openapi.json").json
-    operation = document["paths"]["/api/v1/orders/{id}/pay"]["post"]
-    assert (operation["operationId"], operation["summary"]) == ("pay_order_v1", "Pay order")
+    operation = document["paths"]["/orders/{id}/pay"]["post"]
+    assert (operation["operationId"], operation["summary"]) == ("pay_order", "Pay order")
     assert operation["description"].startswith("Pay an open order.")
     assert operation["requestBody"] == {"$ref": "#/components/requestBodies/Payment"}
     assert operation["responses"]["200"] == {"$ref": "#/components/responses/OrderKept"}
     assert {"200", "404", "409", "412", "422"} <= set(operation["responses"])
     assert "OrderIsPaid" in operation["responses"]["409"]["$ref"]
-    assert document["paths"]["/api/v1/orders/close-day"]["post"]["operationId"] == "close_day_orders_v1"
+    assert document["paths"]["/orders/close-day"]["post"]["operationId"] == "close_day_orders"
 
 
 @pytest.mark.needs("pages")

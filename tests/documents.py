@@ -11,22 +11,19 @@ def unfolded(document: JsonSchema) -> Any:
     for path, item in document["paths"].items():
         for server in item.get("servers", document["servers"]):
             at = server["url"].rstrip("/")
-            paths[at + path] = {name: part for name, part in item.items() if name != "servers"}
-    responses = {name: _with_variants(each) for name, each in document["components"]["responses"].items()}
-    return {
-        **document,
-        "servers": [{"url": "/"}],
-        "paths": paths,
-        "components": {**document["components"], "responses": responses},
+            paths[at + path] = {name: _with_variants(part) for name, part in item.items() if name != "servers"}
+    return {**document, "servers": [{"url": "/"}], "paths": paths}
+
+
+def _with_variants(operation: Any) -> Any:
+    if "responses" not in operation:  # the parameters of a path
+        return operation
+    responses = {
+        status: {**each, "content": {of: _media(part) for of, part in each["content"].items()}}
+        for status, each in operation["responses"].items()
+        if "content" in each  # else it is a reference, or has no body
     }
-
-
-def _with_variants(response: JsonSchema) -> JsonSchema:
-    return (
-        {**response, "content": {of: _media(part) for of, part in response["content"].items()}}
-        if "content" in response
-        else response
-    )
+    return {**operation, "responses": operation["responses"] | responses}
 
 
 def _media(part: JsonSchema) -> JsonSchema:

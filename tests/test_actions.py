@@ -192,8 +192,9 @@ def test_actions_are_documented(client: FlaskClient) -> None:
     operation = document["paths"]["/orders/{id}/pay"]["post"]
     assert (operation["operationId"], operation["summary"]) == ("pay_order", "Pay order")
     assert operation["description"].startswith("Pay an open order.")
-    assert operation["requestBody"] == {"$ref": "#/components/requestBodies/Payment"}
-    assert operation["responses"]["200"] == {"$ref": "#/components/responses/OrderKept"}
+    sent, kept = operation["requestBody"], operation["responses"]["200"]
+    assert sent["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Payment"}
+    assert kept["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Order"}
     assert {"200", "404", "409", "412", "422"} <= set(operation["responses"])
     assert "OrderIsPaid" in operation["responses"]["409"]["$ref"]
     assert document["paths"]["/orders/close-day"]["post"]["operationId"] == "close_day_orders"

@@ -162,7 +162,8 @@ def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, p
     assert "id" not in schemas["TagInput"]["required"] and "id" not in schemas["TagPatch"]["properties"]
     assert schemas["Tag"]["properties"]["id"]["description"].startswith("Given by the caller")
     put = paths["/tags/{id}"]["put"]
-    assert put["requestBody"] == {"$ref": "#/components/requestBodies/TagReplacement"}
+    sent = put["requestBody"]["content"]["application/json"]["schema"]
+    assert sent == {"$ref": "#/components/schemas/TagReplacement"}
     assert list(schemas["TagReplacement"]["properties"]) == ["label", "code"]
     assert "404" not in put["responses"] and "create" in put["description"]
     assert "404" in paths["/tags/{id}"]["patch"]["responses"]

@@ -34,7 +34,7 @@ from restkeeper.web.operations import Body, Contribution, Result, returns, takes
 from tests import shop
 from tests.documents import unfolded
 from tests.live import Gunicorn
-from tests.shop import create_app
+from tests.shop import clients, create_app
 from tests.test_schemas import ORDERS
 
 pytestmark = pytest.mark.needs("openapi")
@@ -259,9 +259,10 @@ def test_every_example_is_valid_and_can_be_sent(document: Any, client: FlaskClie
     assert found <= known and len(found) > 10
     known = document["components"]
     for name in ("Product", "User"):
-        (returned,) = known["responses"][f"{name}Kept"]["content"]["application/json"]["examples"].values()
+        create = document["paths"][f"/{name.lower()}s"]["post"]
+        (returned,) = create["responses"]["200"]["content"]["application/json"]["examples"].values()
         assert list(returned["value"]) == list(known["schemas"][name]["properties"])
-        (sent,) = known["requestBodies"][f"{name}Input"]["content"]["application/json"]["examples"].values()
+        (sent,) = create["requestBody"]["content"]["application/json"]["examples"].values()
         made = client.post(f"/{name.lower()}s", json=sent["value"])
         assert made.status_code == 200 and made.json.items() >= sent["value"].items()
 
@@ -348,7 +349,8 @@ def test_the_feed_and_its_parameters_match_the_document(document: Any, app: Flas
     for name, body in BODIES.items():
         client.delete(client.post(f"/{name}", json=body).headers["Location"])
     events = client.get("/api/v1/events").json
-    fits(document, document["components"]["responses"]["EventPage"]["content"]["application/json"]["schema"], events)
+    page = document["paths"]["/events"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    fits(document, page, events)
     mapping = document["components"]["schemas"]["Event"]["discriminator"]["mapping"]
     assert len(events) == 2 * len(BODIES)
     for event in events:
@@ -484,6 +486,73 @@ def test_a_nullable_field_has_null_once() -> None:
         "nullable": {"type": ["string", "null"]},
         "choice": {"type": ["string", "null"], "enum": ["a", None]},
     }
+
+
+def test_fixed_values_have_nothing_beside_them() -> None:
+    """They have a type and no bounds; null stands beside them once, and is no value of a filter."""
+    assert bounded({"enum": [1, 2], "minimum": 1, "format": "int32", "x-extensible": True}, 1, Config()) == {
+        **{"type": "integer", "enum": [1, 2], "x-extensible": True}
+    }
+    for schema in ({"enum": ["a", None], "default": None}, {"type": ["string", "null"], "enum": ["a"], "pattern": "a"}):
+        has_null = None in schema["enum"]
+        plain = {"type": "string", "enum": ["a"]}
+        found = bounded(schema, 1, Config())
+        assert found == ({"default": None, "anyOf": [plain, {"type": "null"}]} if has_null else plain)
+        for value in ("a", "b", None):
+            assert is_valid(found, value) == is_valid(schema, value)
+    assert bounded({"const": True}, 1, Config()) == {"type": "boolean", "const": True}
+    document = clients.create_app(Config()).test_client().get("/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    fixed = [each for each in everything(document) if isinstance(each.get("enum"), list) or "const" in each]
+    assert len(fixed) > 50 and not [each for each in fixed if "type" not in each or None in each.get("enum", ())]
+    extra = {key for each in fixed for key in each if key not in ("type", "enum", "const", "default", "description")}
+    assert {key for key in extra if not key.startswith("x-")} == set()
+    shown = document["components"]["schemas"]["Result"]["properties"]
+    assert shown["letter"] == shown["shade"] | {"anyOf": [{"type": "string", "enum": ["s", "l"]}, {"type": "null"}]}
+    assert document["components"]["parameters"]["Result.shade.eq"]["schema"]["enum"] == ["dark"]
+
+
+def is_valid(schema: Any, value: Any) -> bool:
+    return Draft202012Validator(schema).is_valid(value)
+
+
+def test_a_tuple_has_the_schemas_of_its_fields() -> None:
+    app = clients.create_app(Config())
+    document = app.test_client().get("/openapi.json").json
+    shown = document["components"]["schemas"]["Result"]["properties"]
+    sizes = {"minItems": 2, "maxItems": 2}
+    text = {"type": "string", "minLength": 1, "maxLength": 5}
+    assert shown["pair"] == {"type": "array", "prefixItems": [{"type": "number"}, text], **sizes}
+    assert shown["maybe"]["type"] == ["array", "null"]
+    assert shown["pairs"]["items"]["prefixItems"][1] == {"$ref": "#/components/schemas/Floor"}
+    for pair, ok in (([1.5, "a"], True), ([1.5, ""], False), ([1.5], False), ([1.5, "a", "b"], False), (None, False)):
+        assert is_valid(shown["pair"], pair) is ok
+        assert app.test_client().post("/results", json={"pair": pair}).status_code == (200 if ok else 422)
+
+
+def test_what_is_read_has_no_default(document: Any) -> None:
+    """An item has each field; a generated type would make one with a default optional, or up to the client."""
+    schemas = document["components"]["schemas"]
+    shown = [name for name in schemas if f"{name}Part" in schemas or name.endswith("Part")]
+    assert len(shown) >= 8
+    assert [name for name in shown for each in schemas[name]["properties"].values() if "default" in each] == []
+    assert schemas["ProductInput"]["properties"]["stock"]["default"] == 0
+
+
+def test_the_orders_of_a_list_have_names(document: Any) -> None:
+    """Of constants in generated clients: without them they are counted, so that a new field changes what they mean."""
+    key = document["components"]["schemas"]["ProductSortKey"]
+    names = dict(zip(key["enum"], key["x-enum-varnames"], strict=True))
+    assert (names["price"], names["-price"]) == ("price", "price_descending")
+    assert len(set(names.values())) == len(names)
+
+
+def test_bodies_stand_where_they_are_sent(document: Any) -> None:
+    """swagger-typescript-api neither sends nor reads JSON if the body is in a component; so are problems alone."""
+    for path, method, operation in operations(document):
+        assert "$ref" not in operation.get("requestBody", {}), (method, path)
+        assert not [status for status, each in operation["responses"].items() if status < "3" and "$ref" in each]
+        assert "\n   " not in operation["description"]  # the indentation of the docstring
 
 
 PARTS = {  # the parts of the document that a feature adds, with those that depend on it

@@ -62,16 +62,14 @@ ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
 GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
 PAGED: dict[str, SchemaOf] = {**SOME, "count": GROUP}
-PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, name="{}Page", at_most=MAX_VALUES, with_parameter=PAGED)
-READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, name="{}Read", with_parameter=SOME)
-KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS, name="{}Kept")
+PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MAX_VALUES, with_parameter=PAGED)
+READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=SOME)
+KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
 RESULT = Result("What the action returns.", {JSON: {}})
-CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"), name="{}Created")
-DELETED = Result("The item as it last was.", {JSON: "{}"}, (), name="{}Deleted")
-ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"), name="{}Rotated")
-CREATED_WITH_SECRET = replace(
-    ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"), name="{}Created"
-)
+CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"))
+DELETED = Result("The item as it last was.", {JSON: "{}"}, ())
+ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"))
+CREATED_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 OWNER = "{}Owner"

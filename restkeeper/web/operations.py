@@ -98,7 +98,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Body:
-    """A request body. One whose schema is a component is a component of the same name."""
+    """A request body."""
 
     schema: SchemaOf
     media_types: tuple[str, ...] = (JSON,)
@@ -106,7 +106,8 @@ class Body:
 
 @dataclass(frozen=True)
 class Result:
-    """A response. With a `name` it is a component, which several operations share.
+    """A response. With a `name` it is a component, which several operations share: no success, as some generators of
+    clients do not read the body of a success elsewhere.
 
     `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
     PAGE_LIMIT_MAX where that is more. With one of these parameters it has what `with_parameter` says instead: it is in

@@ -94,7 +94,7 @@ FEED_PARAMETERS = (
 )
 PAGE_LIMIT = 100  # events of a page without `limit`
 FEED_HEADERS = ("ETag", "Link", "Cache-Control")
-PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, name="EventPage", at_most=0)
+PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, at_most=0)
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 

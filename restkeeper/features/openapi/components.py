@@ -120,7 +120,8 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     if instance.others is not None:
         others, odd = {"additionalProperties": False}, {name: {} for name in sorted(instance.others)}
     sent = {"type": "object"} | others
-    shown = {name: _without(part, "readOnly") for name, part in properties.items()}  # also the data of webhooks
+    # What is read, also in webhooks, has no default.
+    shown = {name: _without(part, "readOnly", "default") for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name in shown if name not in optional]
     patch = {name: with_nulls["properties"][name] for name in own if name != "id"}
@@ -134,7 +135,11 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
         "Replacement": sent | {"properties": _without(own, "id") | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
         "Field": {"type": "string", "enum": list(properties)},
-        "SortKey": {"type": "string", "enum": [way + name for name in sortable for way in ("", "-")]},
+        "SortKey": {
+            "type": "string",
+            "enum": [way + name for name in sortable for way in ("", "-")],
+            "x-enum-varnames": [name + way for name in sortable for way in ("", "_descending")],
+        },
     }
 
 
@@ -213,5 +218,5 @@ def example_of(representation: Representation, *, whole: bool = False) -> JsonSc
     return {name: made[name] for name in representation.names if name in made and (whole or name not in READ_ONLY)}
 
 
-def _without(part: JsonSchema, keyword: str) -> JsonSchema:
-    return {key: value for key, value in part.items() if key != keyword}
+def _without(part: JsonSchema, *keywords: str) -> JsonSchema:
+    return {key: value for key, value in part.items() if key not in keywords}

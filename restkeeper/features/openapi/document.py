@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import getdoc
 from itertools import groupby
 from typing import Any
 
@@ -85,7 +86,7 @@ class _Route:
         for converter, options, name in _ARGUMENT.findall(rule):
             bounds = {_CONVERTER[each]: int(value) for each, value in re.findall(r"(min|max)=(\d+)", options)}
             self.arguments[name] = {"type": _CONVERTER.get(converter, "string"), **bounds}
-        self.name, self.about = view.__name__, view.__doc__ or view.__name__
+        self.name, self.about = view.__name__, getdoc(view) or view.__name__
         self.needs = needed_by(view) or PUBLIC
         self.declared = operation_of(view)
         self.handlers = getattr(view, "__self__", None)
@@ -141,19 +142,12 @@ class _Operations:
         self._headers = [*spec.common["response_headers"]["all"], *spec.added("headers", "")]
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
-        """The document with the operations of `routes`. apispec has no references to request bodies."""
+        """The document with the operations of `routes`."""
         self._ids = {route.words(route.name) for route in routes}
         for route in routes:
             in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
             self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)
-        taken = [(route, body, self._media(body.schema, route)) for route in routes if (body := route.declared.body)]
-        whole: JsonSchema = self._spec.to_dict()
-        bodies = whole["components"]["requestBodies"] = {}
-        for route, body, part in taken:
-            name = part["schema"]["$ref"].rpartition("/")[2]
-            bodies[name] = {"required": True, "content": {media_type: part for media_type in body.media_types}}
-            whole["paths"][route.path][route.method]["requestBody"] = {"$ref": f"#/components/requestBodies/{name}"}
-        return whole
+        return self._spec.to_dict()
 
     def _operation(self, route: _Route) -> JsonSchema:
         declared = route.declared
@@ -167,9 +161,16 @@ class _Operations:
             "description": route.about + more,
             "tags": [route.tag],
             "parameters": [part for each in declared.parameters for part in self._parameters(each, route)],
+            **self._body(route),
             "responses": responses | self._problems(route),
             **self._security(route),
         }
+
+    def _body(self, route: _Route) -> JsonSchema:
+        if not (body := route.declared.body):
+            return {}
+        part = self._media(body.schema, route)
+        return {"requestBody": {"required": True, "content": {media_type: part for media_type in body.media_types}}}
 
     def _scope(self, route: _Route) -> str:
         """The scope that an operation requires, or nothing."""

@@ -21,6 +21,10 @@ FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request
 
 _COMMON = Path(__file__).with_name("common.toml")
 _VALUES = ("const", "default", "enum", "example", "examples")  # values that are never schemas
+_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+_BOUNDS = {"format", "pattern", "multipleOf"} | {
+    f"{which}{what}" for which in ("min", "max", "exclusiveMin", "exclusiveMax") for what in ("imum", "Length")
+}
 
 
 def _called_default(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
@@ -40,6 +44,15 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
         about = f"Only callers with the scope `{scope}` can change it."
         return {"description": " ".join([*ret.get("description", "").split(" "), about]).strip()}
     return {"const": field.constant} if isinstance(field, fields.Constant) else {}
+
+
+def _in_tuples(converter: Any, field: fields.Field[Any], **options: Any) -> JsonSchema:
+    """The elements of a tuple, which apispec does not know."""
+    if not isinstance(field, fields.Tuple):
+        return {}
+    inner = [converter.field2property(each) for each in field.tuple_fields]
+    kind = ["array", "null"] if field.allow_none else "array"
+    return {"type": kind, "prefixItems": inner, "minItems": len(inner), "maxItems": len(inner)}
 
 
 class Spec(APISpec):
@@ -77,6 +90,7 @@ class Spec(APISpec):
         self._converter = cast(Any, plugin.converter)  # set by APISpec
         self._converter.add_attribute_function(_called_default)
         self._converter.add_attribute_function(_in_items)
+        self._converter.add_attribute_function(_in_tuples)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}
         self.operations = {name: text for each in contributions for name, text in each.operations.items()}
@@ -179,7 +193,7 @@ def _or_null(part: JsonSchema) -> JsonSchema:
 
 
 def bounded(part: Any, most: int, config: Config) -> Any:
-    """A part of the document in which every schema has bounds, and every integer its format.
+    """A part of the document in which every schema has bounds, and every integer its format; fixed values have a type.
 
     `most` is the default `maxLength` of a string. A parameter is limited by the URL or the header field that it is sent
     in. An array has half as many items: each takes a character and a comma. An object allows other members, unless its
@@ -194,10 +208,12 @@ def bounded(part: Any, most: int, config: Config) -> Any:
     inner = {name: value if name in _VALUES else bounded(value, most, config) for name, value in part.items()}
     if isinstance(members := part.get("properties"), dict):
         inner["properties"] = {name: bounded(member, most, config) for name, member in members.items()}
+    if isinstance(part.get("enum"), list) or ("const" in part and not isinstance(part["const"], dict)):
+        return _fixed(inner)
     kinds = part.get("type")
     if kinds is None or isinstance(kinds, dict):  # no schema, or the properties of one, of which one is the "type"
         return inner
-    if "string" in kinds and "enum" not in inner and "const" not in inner:
+    if "string" in kinds:
         inner.setdefault("maxLength", most)
     if "integer" in kinds:
         low, high = inner.setdefault("minimum", -(2**63)), inner.setdefault("maximum", 2**63 - 1)
@@ -207,3 +223,20 @@ def bounded(part: Any, most: int, config: Config) -> Any:
     if "object" in kinds:
         inner.setdefault("additionalProperties", True)
     return inner
+
+
+def _fixed(part: JsonSchema) -> JsonSchema:
+    """A schema of fixed values: of their type, without bounds, which say nothing more; null is one beside the others.
+
+    Generators of clients treat values without a type as any value, and some of them forget a null among the values.
+    """
+    values, named = part["enum"] if "enum" in part else [part["const"]], part.get("type")
+    kinds = [named] if isinstance(named, str) else named or dict.fromkeys(_TYPES.get(type(each)) for each in values)
+    kinds = [each for each in kinds if each and each != "null"]
+    fixed: JsonSchema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
+    if "enum" in part and kinds:
+        fixed["enum"] = [each for each in values if each is not None]
+    rest = {key: value for key, value in part.items() if key not in (*_BOUNDS, *fixed)}
+    if kinds and None in values and (named is None or "null" in named):
+        return rest | {"anyOf": [fixed, {"type": "null"}]}
+    return rest | fixed

@@ -123,8 +123,8 @@ DELIVERIES = (
     ),
 )
 ONE = {JSON: "WebhookDelivery"}
-DELIVERIES_FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), name="WebhookDeliveries", at_most=0)
-DELIVERED = Result("The delivery.", ONE, name="WebhookDelivery")
+DELIVERIES_FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), at_most=0)
+DELIVERED = Result("The delivery.", ONE)
 OF_DELIVERY = {"id": "$request.path.id", "delivery": "$response.body#/id"}
 QUEUED = Result(
     "The delivery, to be sent once.",

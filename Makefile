@@ -33,7 +33,7 @@ pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of al
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-append --cov-report=term:skip-covered \
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
-test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, all on PostgreSQL, each feature closed once
+test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, generated clients, all on PostgreSQL, each feature closed once
 	$(BIN)/pytest -m matrix -n 4 --dist loadgroup
 	$(BIN)/pytest -m matrix --store postgresql tests/test_readme.py -k tutorial
 	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal
@@ -62,12 +62,15 @@ soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exact
 pictures: $(VENV)/.dev ## make the pictures of the README, with Chromium
 	$(BIN)/python -m tests.pictures
 
-lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml
+lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and those of the generated clients
 	$(BIN)/pip install -q uv
 	for set in "" postgresql dev bench; do \
 	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-strip-extras --no-emit-index-url --no-header $(UPGRADE) \
 	    $${set:+--extra $$set} $$(test "$$set" = bench && echo --extra dev) \
 	    -o requirements$${set:+-$$set}.txt pyproject.toml; done
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
+	  --no-header $(UPGRADE) -o tests/clients/requirements.txt tests/clients/requirements.in
+	cd tests/clients && npm install --package-lock-only --ignore-scripts --no-audit --no-fund
 
 clean: ## remove the virtual environment and caches (never the data)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

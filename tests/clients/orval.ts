@@ -1,0 +1,30 @@
+import { ProductSortKey, createProduct, listEvents, listProducts, readProduct } from "./generated/orval";
+
+// Its functions return any status; their types tell by it what the data is.
+function must<Response extends { status: number }>(response: Response) {
+  if (response.status !== 200) throw new Error(`the status is ${response.status}`);
+  return response as Extract<Response, { status: 200 }>;
+}
+
+export async function run(baseUrl: string) {
+  const { data: listed } = must(await listProducts());
+  const first: string | undefined = listed[0]?.name;
+  // @ts-expect-error: a product has no such field
+  listed[0]?.nmae;
+  const { data: one } = must(await readProduct(listed[0]?.id ?? ""));
+  const { data: created } = must(await createProduct({ name: "Shelf", price: 5 }));
+  const sort = [ProductSortKey.price_descending, ProductSortKey.name];
+  const { data: found } = must(await listProducts({ "price[gte]": 20, sort }));
+  const refused = await createProduct({ name: "" });
+  const error = refused.status === 422 ? refused.data : undefined;
+  const { data: events } = must(await listEvents());
+  const event = events[0];
+  return {
+    first,
+    price: one.price,
+    created: [created.name, created.status],
+    found: found.map((each) => each.name),
+    problem: [error?.status, error?.title, error?.errors?.[0]?.pointer],
+    event: event?.type === "product.created" && event.data.name,
+  };
+}

@@ -1,0 +1,42 @@
+"""What a program does with the client that openapi-python-client generates."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from restkeeper_client import AuthenticatedClient
+from restkeeper_client.api.events import list_events
+from restkeeper_client.api.products import create_product, list_products, read_product
+from restkeeper_client.models import Problem, Product, ProductEvent, ProductInput, ProductSortKey
+
+
+def run(base_url: str, key: str) -> dict[str, object]:
+    client = AuthenticatedClient(base_url, token=key)
+    listed = list_products.sync(client=client)
+    assert isinstance(listed, list)
+    first: str = listed[0].name
+    if TYPE_CHECKING:
+        listed[0].nmae  # type: ignore[union-attr]  # noqa: B018 - a product has no such field, and mypy knows it
+    one = read_product.sync(listed[0].id, client=client)
+    assert isinstance(one, Product)
+    created = create_product.sync(client=client, body=ProductInput(name="Shelf", price=5))
+    assert isinstance(created, Product)
+    sort = [ProductSortKey.PRICE_DESCENDING, ProductSortKey.NAME]
+    found = list_products.sync(client=client, pricegte=20, sort=sort)
+    assert isinstance(found, list)
+    error = create_product.sync(client=client, body=ProductInput(name=""))
+    assert isinstance(error, Problem) and error.errors
+    events = list_events.sync(client=client)
+    assert isinstance(events, list)
+    event = events[0]
+    return {
+        "first": first,
+        "price": one.price,
+        "created": [created.name, created.status],
+        "found": [each.name for each in found],
+        "problem": [error.status, error.title, error.errors[0].pointer],
+        "event": isinstance(event, ProductEvent) and event.type_ == "product.created" and event.data.name,
+    }
+
+
+print(json.dumps(run(*sys.argv[1:])))

@@ -1,0 +1,25 @@
+import { Api, HttpResponse, Problem, ProductSortKey } from "./generated/swagger_typescript_api/Api";
+
+export async function run(baseUrl: string) {
+  const api = new Api({ baseUrl });
+  const { data: listed } = await api.products.listProducts();
+  const first: string | undefined = listed[0]?.name;
+  // @ts-expect-error: a product has no such field
+  listed[0]?.nmae;
+  const { data: one } = await api.products.readProduct(listed[0]?.id ?? "");
+  const { data: created } = await api.products.createProduct({ name: "Shelf", price: 5 });
+  const sort = [ProductSortKey.PriceDescending, ProductSortKey.Name];
+  const { data: found } = await api.products.listProducts({ "price[gte]": 20, sort });
+  const refused = await api.products.createProduct({ name: "" }).catch((error: HttpResponse<null, Problem>) => error);
+  const { error } = refused;
+  const { data: events } = await api.events.listEvents();
+  const event = events[0];
+  return {
+    first,
+    price: one.price,
+    created: [created.name, created.status],
+    found: found.map((each) => each.name),
+    problem: [error.status, error.title, error.errors?.[0]?.pointer],
+    event: event?.type === "product.created" && event.data.name,
+  };
+}

@@ -75,7 +75,7 @@ def create_client(folder: Path, version: str) -> FlaskClient:
     """The service of db.json."""
     file = folder / "db.json"
     file.write_text(json.dumps(data(version)))
-    return application_of(create_app, file, FileOptions(), config=Config(page_limit_max=1000)).test_client()
+    return application_of(create_app, file, FileOptions(), config=Config()).test_client()
 
 
 def shown(body: Any) -> Any:

@@ -182,7 +182,7 @@ class Facts:
             inner = about._replace(part=f"{about.part} {name}")
             self._note(inner, {"media type": True})
             self._schema(each.get("schema", {}), inner)
-            if part := each.get("x-with", {}).get("fields"):  # what other parameters give, clients must expect anyway
+            if part := each.get("x-with", {}).get("fields"):  # only who sends `embed` or `count` gets what these give
                 self._schema(part, inner._replace(name="|fields"))
 
     def _resolve(self, part: Json) -> Json:

@@ -51,12 +51,8 @@ _AFTER_COLON = "eq|ne|gte?|lte?|in|contains|startsWith|endsWith"
 _OPERATOR = re.compile(rf"(\w+?(?:\.[\w-]+?)*)(?:_(ne|gte?|lte?|like|in)|:({_AFTER_COLON}))", re.ASCII)
 _OPERATORS: Mapping[str, str] = {
     **{name: name for name in ("eq", "ne", "gt", "gte", "lt", "lte")},
-    **{
-        "in": "eq",
-        "contains": "like",
-        "startsWith": "starts",
-        "endsWith": "ends",
-    },  # in `_where`, whose `in` has a list
+    **{"contains": "like", "startsWith": "starts", "endsWith": "ends"},
+    "in": "eq",  # in `_where` and `filter`, whose `in` has a list
 }
 
 # The parameters of ra-data-simple-rest, in JSON, with the first characters of their values.
@@ -71,7 +67,7 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-_STRETCHES = {"limit", "offset", "cursor", "count", "id", "id[eq]", "id[in]"}  # a list with one has its own length
+_STRETCHES = {"limit", "offset", "cursor", "count", "id", "id[eq]", "id[in]"}  # a list with one of these has a length
 
 Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
@@ -89,8 +85,8 @@ def install(app: Application, service: Service) -> None:
 def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
 
-    It is for a list of at `most` so many, or with 0 for one item. A list in their words, without a limit and without
-    ids, has all items up to that number, as json-server has: our own words have the usual page.
+    `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, without a
+    limit and without ids, has all items up to that number, as in json-server; one in our own words has the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """

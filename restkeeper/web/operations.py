@@ -6,8 +6,8 @@
     def create_item(self) -> Reply:
 
 A name is of a component of the document; "{}" in it is the kind of the handler's collection: "{}Page" is "ProductPage".
-A schema is such a name, a marshmallow schema, or a JSON Schema. A handler that overrides
-another has the other's declaration, unless it has its own.
+A schema is such a name, a marshmallow schema, or a JSON Schema. A handler that overrides another has the other's
+declaration, unless it has its own.
 
 A service's own views name schemas of marshmallow: `@takes(query=StockQuery)`, `@returns(StockSchema, NotFound)`.
 
@@ -110,9 +110,9 @@ class Result:
     clients do not read the body of a success elsewhere.
 
     `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
-    PAGE_LIMIT_MAX where that is more. With one of these parameters it has what `with_parameter` says instead: it is in
-    the document as `x-with`, as clients are written for requests without it. `links` names operations that take what
-    the response has.
+    PAGE_LIMIT_MAX where that is more. `with_parameter` has the schemas of the response to a request with one of these
+    parameters: `x-with` in the document, as generated clients have one type for a response. `links` names operations
+    that take what the response has.
     """
 
     about: str

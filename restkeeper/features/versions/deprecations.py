@@ -217,11 +217,8 @@ def mark_document(service: Service, document: JsonSchema, version: str) -> None:
         for name in part.get("enum", ()):
             if name and (deprecation := service.versions.deprecation_of(name)):
                 part.setdefault("x-deprecated-values", {})[name] = deprecation.about
-    kinds, prefix, servers = (
-        {each.name: each.kind for each in service.resources},
-        prefix_of(version),
-        document["servers"],
-    )
+    kinds = {each.name: each.kind for each in service.resources}
+    prefix, servers = prefix_of(version), document["servers"]
     for each in service.versions.deprecations:
         if each.version == version and each.collection in kinds:
             _mark_field(document["components"], each, kinds[each.collection])  # after its sunset, no form has it

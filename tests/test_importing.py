@@ -93,7 +93,7 @@ def test_a_changed_item_is_not_imported_again(app: Application, run: Run, tmp_pa
         client.patch(f"/products/{item['id']}", json={"stock": 7})
     result = run("--skip-bad", file)
     assert first_line(result) == "imported 0 products, 1 already there, skipped 1"
-    assert result.stderr == "line 2: #/id: the item b is there already, with other content\n"
+    assert result.stderr == "line 2: #/id: the item b is there already, with other content: --update changes it\n"
 
 
 @pytest.mark.parametrize("given", [{"id": "a"}, {}])
@@ -114,7 +114,7 @@ def test_other_content_is_never_already_there(tmp_path: Path, given: dict[str, s
     assert imported("--version", "v1") == ["imported 0 products, 1 already there"]
     id = app.test_client().get("/api/v1/products").json[0]["id"]
     lines(file, {"name": "Lamp", "colour": "red", "id": id})
-    message = f"line 1: #/id: the item {id} is there already, with other content"
+    message = f"line 1: #/id: the item {id} is there already, with other content: --update changes it"
     assert imported("--version", "v1", "--skip-bad") == [message, "imported 0 products, skipped 1"]
     lines(file, {"name": "Lamp", "colour": "", "id": id})
     assert imported("--version", "v1") == ["imported 0 products, 1 already there"]
@@ -175,7 +175,7 @@ def test_a_duplicate_stops_the_import(app: Application, run: Run, tmp_path: Path
     for other, done, message in (
         ({"sku": "A"}, 1, "#/sku: is taken by another item"),
         ({"sku": "0"}, 0, "#/sku: is taken by another item"),
-        ({"id": "a"}, 0, "#/id: the item a is there already, with other content"),
+        ({"id": "a"}, 0, "#/id: the item a is there already, with other content: --update changes it"),
     ):
         file = lines(tmp_path / "a.ndjson", {"name": "a", "sku": "A", "id": "a"}, {"name": "b", **other}, {"name": "c"})
         result = run(file)

@@ -207,7 +207,7 @@ def test_a_dry_run_of_an_import(app: Application, tmp_path: Path) -> None:
     app.test_client().patch("/products/b", json={"stock": 1})
     result = run("--dry-run", "--skip-bad")
     assert result.stdout == "would import 0 products, 2 already there, skipped 1\n"
-    assert result.stderr == "line 2: #/id: the item b is there already, with other content\n"
+    assert result.stderr == "line 2: #/id: the item b is there already, with other content: --update changes it\n"
 
 
 @pytest.mark.needs("versions")

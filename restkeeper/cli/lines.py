@@ -237,7 +237,7 @@ class Lines:
             if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
                 return
         raise refusal_of(
-            "id", f"the item {self.stored.resource.shown(item.record.id)} is there already, with other content"
+            "id", f"the item {self.stored.resource.shown(item.record.id)} is there already, with other content: --update changes it"
         )
 
     def note(self, number: int, problem: Problem | StoreError) -> None:

@@ -33,8 +33,9 @@ pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of al
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-append --cov-report=term:skip-covered \
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
-test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, the rest of schemathesis, generated clients, all on PostgreSQL, each feature closed once
-	$(BIN)/pytest -m matrix -n 4 --dist loadgroup
+test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, clients, all on PostgreSQL, each feature closed once
+	$(BIN)/pytest -m matrix -n 4 --dist loadscope --ignore tests/test_schemathesis.py
+	$(BIN)/pytest -m matrix -n 4 --dist worksteal tests/test_schemathesis.py
 	$(BIN)/pytest -m matrix --store postgresql tests/test_readme.py -k tutorial
 	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal
 	@sets=$$($(BIN)/python -c 'import restkeeper; print(*(",".join(sorted(restkeeper.FEATURES)[each::4]) for each in range(4)))') && \

@@ -14,8 +14,7 @@ from tests.proxy import NAME, Caddy, Nginx, Proxy
 from tests.shop import WINDOW
 from tests.waiting import SECONDS, until
 
-# One process makes what they share.
-pytestmark = [pytest.mark.matrix, pytest.mark.needs("events", "limits"), pytest.mark.xdist_group("proxies")]
+pytestmark = [pytest.mark.matrix, pytest.mark.needs("events", "limits")]
 
 PROXIES = {"nginx": Nginx, "caddy": Caddy}
 MAX_BODY = 1024 * 1024

@@ -25,7 +25,7 @@ CONNECTIONS = 4
 
 ADMIN = "rk_cooperation_0123456789abcdef0123456789abcdef"
 
-pytestmark = [pytest.mark.matrix, pytest.mark.xdist_group("cooperation")]  # one process makes what they share
+pytestmark = [pytest.mark.matrix]
 
 
 @pytest.fixture(scope="module")

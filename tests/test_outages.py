@@ -25,7 +25,7 @@ AT_ONCE = limits.LOCK_SECONDS - 0.5  # less than any wait of the service for the
 LONGEST = 2 * limits.LOCK_SECONDS - 0.5  # until any response: one such wait, and not two
 RECOVERY = 10.0
 
-pytestmark = [pytest.mark.matrix, pytest.mark.xdist_group("outages")]  # one process makes what they share
+pytestmark = [pytest.mark.matrix]
 
 
 @pytest.fixture(scope="module")

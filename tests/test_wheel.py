@@ -13,7 +13,7 @@ import pytest
 from tests.live import ROOT
 from tests.waiting import SECONDS
 
-pytestmark = [pytest.mark.matrix, pytest.mark.xdist_group("wheel")]  # one process makes what they share
+pytestmark = [pytest.mark.matrix]
 
 IN_PROCESS = """
 import config, errors  # the project's own

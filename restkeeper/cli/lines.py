@@ -236,9 +236,8 @@ class Lines:
                 new.pop(name, None)
             if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
                 return
-        raise refusal_of(
-            "id", f"the item {self.stored.resource.shown(item.record.id)} is there already, with other content: --update changes it"
-        )
+        shown = self.stored.resource.shown(item.record.id)
+        raise refusal_of("id", f"the item {shown} is there already, with other content: --update changes it")
 
     def note(self, number: int, problem: Problem | StoreError) -> None:
         """Note that a line is bad."""

@@ -1,5 +1,6 @@
 """`restkeeper import`: it can be repeated, reads all input before it writes, and locks the store for short times."""
 
+import hashlib
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.lines import id_of
 from restkeeper.config import Config
 from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.digests import DigestCounts
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import POSITION
 from restkeeper.web.application import Application
@@ -48,6 +51,15 @@ def store(app: Application) -> Store:
 def run(app: Application) -> Run:
     runner = app.test_cli_runner()
     return lambda *arguments: runner.invoke(args=["import", "products", *map(str, arguments)])
+
+
+def test_a_count_of_digests_leaves_no_file(tmp_path: Path) -> None:
+    """Its file has no name while it is written: a process that is killed leaves nothing beside the store."""
+    with ExitStack() as stack:
+        counts = DigestCounts(str(tmp_path), stack)
+        found = [counts.add(hashlib.sha256(bytes([n % 250])).digest() * 10) for n in range(20_000)]
+        assert (found[249], found[250], found[-1]) == (1, 2, 80)
+        assert [*tmp_path.iterdir()] == []
 
 
 def names(app: Application) -> list[str]:

@@ -12,10 +12,10 @@ class DigestCounts:
     """How often each digest was added: in a temporary file in a folder, by default the system's, until `stack` ends."""
 
     def __init__(self, folder: str | None, stack: ExitStack) -> None:
-        file = stack.enter_context(tempfile.NamedTemporaryFile(dir=folder))
-        self._database = stack.enter_context(closing(sqlite3.connect(file.name, isolation_level=None)))
-        for statement in ("PRAGMA journal_mode = OFF", _CREATE, "BEGIN"):  # of which nothing is ever committed
-            self._database.execute(statement)
+        with tempfile.NamedTemporaryFile(dir=folder) as file:  # then without a name: one killed leaves none
+            self._database = stack.enter_context(closing(sqlite3.connect(file.name, isolation_level=None)))
+            for statement in ("PRAGMA journal_mode = OFF", _CREATE, "BEGIN"):  # of which nothing is ever committed
+                self._database.execute(statement)
 
     def add(self, digest: bytes) -> int:
         """Return how often it was added, with this time. Raises OSError if the disk is full."""

@@ -12,6 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from restkeeper import ItemSchema, Resource, Text
 from restkeeper.config import Config
 from restkeeper.features import dialects
 from restkeeper.resources import items as resource_items
@@ -256,6 +257,22 @@ def test_a_filter_of_simple_rest_has_null_and_objects() -> None:
     found = {text: client.get("/bills", query_string={"filter": text}) for text in INSIDE}
     names = {text: sorted(bill["name"].removesuffix('"') for bill in page.json) for text, page in found.items()}
     assert {text: " ".join(each) for text, each in names.items()} == INSIDE
+
+
+def test_a_filter_of_simple_rest_is_by_a_field_also_if_a_parameter_has_its_name() -> None:
+    names = ("limit", "sort", "fields", "q")
+    schema = ItemSchema.from_dict({name: Text(0, 20, load_default="", allow_none=True) for name in names})
+    client = create_app(Config(), [Resource("cards", "card", schema)]).test_client()
+    for limit, sort in (("5", "a"), ("7", "b"), (None, "q")):
+        client.post("/cards", json={"limit": limit, "sort": sort})
+    for text, found in {
+        '{"limit":"7"}': ["b"],
+        '{"limit":["5","7"],"sort":"a"}': ["a"],
+        '{"limit":null}': ["q"],
+        '{"fields":"","sort":"b"}': ["b"],
+    }.items():
+        page = client.get("/cards", query_string={"filter": text})
+        assert [item["sort"] for item in page.json] == found, text
 
 
 @pytest.mark.needs("versions", "ownership")

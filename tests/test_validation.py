@@ -124,6 +124,11 @@ def test_a_stale_record_is_a_conflict(client: FlaskClient) -> None:
             assert (response.status_code, response.json["code"]) == (409, "edit-conflict")
             assert response.json["detail"] == "the item has changed since it was read: its version is 2 now"
         assert client.put(path, json={"name": "Lamp 2", **older}).json == now
+    same = {"version": now["version"], "updated_at": now["updated_at"].replace("Z", "+00:00")}  # of the present version
+    for send in (client.put, client.patch):
+        assert send(path, json={"name": "Lamp 2", **same}).json == now
+        refused = send(path, json={"name": "Lamp 3", **same})
+        assert [fault["pointer"] for fault in refused.json["errors"]] == ["#/updated_at"]
     other = client.put(path, json={"name": "Lamp 3", **stale, "id": "other"})
     assert (other.status_code, len(other.json["errors"])) == (422, 3)
     assert client.get(path).json == now

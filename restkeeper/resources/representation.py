@@ -432,7 +432,9 @@ def _differing(sent: JsonObject, own: JsonObject) -> dict[str, JsonObject]:
 
 def _require_fresh(differing: Iterable[str], sent: JsonObject, own: JsonObject) -> None:
     """Raises EditConflict for a record that was read before the item last changed: all that differs is of the past."""
-    if (stale := MOVING.intersection(differing)) and all(_is_past(name, sent, own) for name in differing):
+    is_fresh = "version" in sent and "version" in own and "version" not in differing  # with a time in another form
+    stale = MOVING.intersection(differing)
+    if stale and not is_fresh and all(_is_past(name, sent, own) for name in differing):
         now = "version" if "version" in own else min(stale)
         raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
 

@@ -229,7 +229,7 @@ def test_a_list_in_their_words_has_all_items(client: FlaskClient) -> None:
         following = short.get(page.headers["Link"].partition('>; rel="next"')[0].rpartition("<")[2])
         assert (query, len(page.json), len(following.json)) == (query, 5, 2)
         assert page.headers["X-Total-Count"] == "7"
-    assert [len(short.get(f"/products?{query}").json) for query in OURS] == [3] * len(OURS)
+    assert [len(short.get(f"/products?{query}").json) for query in (*OURS, "_start=1")] == [3] * 7
     ids = [item["id"] for item in short.get("/products?_sort=id").json]
     assert len(short.get("/products?_sort=id&" + urlencode([("id", id) for id in ids + ids[:1]])).json) == 5
     assert short.get(f"/products/{ids[0]}?_embed=nothing").json["errors"][0]["parameter"] == "embed"
@@ -278,7 +278,7 @@ def test_a_filter_of_simple_rest_is_by_a_field_also_if_a_parameter_has_its_name(
 @pytest.mark.needs("versions", "ownership")
 def test_related_items() -> None:
     """json-server's `_embed` and `_expand`, and `embed` of ra-data, are `embed`: in lists, at an item, and below it."""
-    client = create_related(Config()).test_client()
+    client = create_related(Config(page_limit=2)).test_client()
     person = client.post("/people", json={"name": "Ann"}).json["id"]
     order = client.post("/orders", json={"customer": person}).json["id"]
     for path in (f"/orders/{order}", "/orders", f"/people/{person}/orders"):
@@ -293,6 +293,10 @@ def test_related_items() -> None:
             assert client.get(f"{path}?{query}").json == expected and person in str(expected), query
     response = client.get(f"/people/{person}/orders?_sort=id&_order=desc&_start=0&_end=5&_embed=customer")
     assert (response.json[0]["customer"]["name"], response.headers["X-Total-Count"]) == ("Ann", "1")
+    for _ in range(2):
+        client.post("/people", json={"name": "Eve"})
+    lengths = [len(client.get(f"/people?_sort=id{more}").json) for more in ("", "&_embed=orders")]
+    assert lengths == [3, 2]  # all, where nothing is embedded, whose length is limited
     assert fault(client.get(f"/orders/{order}?_expand=user")).startswith(
         "embed cannot be 'user'; there are: orders, customer"
     )

@@ -67,7 +67,8 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-_STRETCHES = {"limit", "offset", "cursor", "count", "id", "id[eq]", "id[in]"}  # a list with one of these has a length
+# A list with one of these has a length of its own, or of its page: more that is embedded would be an error.
+_STRETCHES = {"limit", "offset", "cursor", "count", "embed", "id", "id[eq]", "id[in]"}
 
 Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
@@ -86,7 +87,8 @@ def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
 
     `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, without a
-    limit and without ids, has all items up to that number, as in json-server; one in our own words has the usual page.
+    limit, an offset, ids, and anything embedded has all items up to that number, as in json-server; others have the
+    usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
@@ -103,7 +105,9 @@ def translate(representation: Representation, most: int) -> None:
             raise _fault("_where", "cannot be used here: this list has a field called or")
         ours += _conditions(_clauses(_json(theirs, "_where")), nothing, {name for name, _ in ours})
     is_paged = bool(stretch := dict(_stretch(theirs)))
-    if is_whole and "limit" not in stretch and _STRETCHES.isdisjoint(name for name, _ in ours):
+    embedded = list(_embed(theirs))
+    is_long = "limit" not in stretch and not stretch.get("offset")
+    if is_whole and is_long and _STRETCHES.isdisjoint(name for name, _ in (*ours, *embedded)):
         stretch["limit"] = most
     if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
@@ -112,7 +116,7 @@ def translate(representation: Representation, most: int) -> None:
         if "_per_page" in theirs:
             after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
     numbers = ((name, str(number)) for name, number in stretch.items())
-    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
+    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *embedded, *numbers])
 
 
 def _dependents() -> list[str]:

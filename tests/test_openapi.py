@@ -232,6 +232,11 @@ def test_every_operation_has_its_name_and_responses(document: Any) -> None:
     assert {tag for operation in found for tag in operation["tags"]} == {tag["name"] for tag in document["tags"]}
     for path, method, operation in operations(document):
         assert ("507" in operation["responses"]) == (method in ("post", "put", "patch")), (method, path)
+
+
+@pytest.mark.needs("events", "health")
+def test_a_path_is_below_its_servers(document: Any) -> None:
+    """Those of the document, or those of its own."""
     assert [each["url"] for each in document["servers"]] == ["/api/v1", "/"]
     servers = {path: item.get("servers") for path, item in document["paths"].items()}
     assert servers["/products"] is None and servers["/orders/{id}"] is None
@@ -534,7 +539,7 @@ def test_what_is_read_has_no_default(document: Any) -> None:
     """An item has each field; a generated type would make one with a default optional, or up to the client."""
     schemas = document["components"]["schemas"]
     shown = [name for name in schemas if f"{name}Part" in schemas or name.endswith("Part")]
-    assert len(shown) >= 8
+    assert {"Product", "ProductPart", "Order"} <= set(shown)
     assert [name for name in shown for each in schemas[name]["properties"].values() if "default" in each] == []
     assert schemas["ProductInput"]["properties"]["stock"]["default"] == 0
 

@@ -26,6 +26,7 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.config import Config, ConfigError
+from restkeeper.contract.facts import Facts, Key
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.documents import unfolded
@@ -463,6 +464,19 @@ class TestDocument:
                 assert ("deprecated" in methods[method]) is path.startswith("/api/v1/"), path
         other = client.get("/api/v3/openapi.json").json
         assert '"deprecated": true' not in json.dumps(other) and "x-sunset" not in json.dumps(other)
+
+    def test_the_unversioned_paths_are_marked(self, make: Make) -> None:
+        """At their server; the contract check knows that of each operation there, with the earliest sunset."""
+        document = make(of("")).get("/openapi.json").json
+        validate(document)
+        versioned, unversioned = document["servers"]
+        assert "x-deprecated" not in versioned and "deprecated" not in document["paths"]["/lamps"]["get"]
+        assert (unversioned["x-deprecated"], unversioned["x-sunset"]) == (True, "2027-06-01")
+        document["paths"]["/others"]["get"] |= {"deprecated": True, "x-sunset": "2027-05-01"}
+        facts = Facts(document).facts
+        prefix = versioned["url"]
+        for path, sunset in (("/lamps", "2027-06-01"), (f"{prefix}/lamps", None), ("/others", "2027-05-01")):
+            assert facts.get(Key(f"GET {path}", row="sunset")) == sunset, path
 
     def test_after_the_sunset_the_document_has_it_no_more(self, make: Make, clock: SetClock) -> None:
         client = make(*(each for each in ALL if each.part))

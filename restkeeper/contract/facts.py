@@ -115,8 +115,9 @@ class Facts:
             self.tags[holder] = self.tags[holders[0]]
             whole |= {key._replace(holder=holder): fact for key, fact in self.facts.items()}
             whole_open |= {key._replace(holder=holder) for key in self.open}
-            if "x-deprecated" in server:
-                whole[Key(holder, row="sunset")] = str(server.get("x-sunset", ""))
+            if "x-deprecated" in server:  # of several deprecations, that with the earliest sunset counts
+                key, sunset = Key(holder, row="sunset"), str(server.get("x-sunset", ""))
+                whole[key] = min(sunset, whole.get(key) or sunset)
         self.facts, self.open = whole, whole_open
 
     def _operation(self, about: Key, own: Json, common: list[Json]) -> None:

@@ -67,7 +67,7 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-# A list with one of these has a length of its own, or of its page: more that is embedded would be an error.
+# With one of these a list is not lengthened: they set its length, or what they add to each item has a bound (`embed`).
 _STRETCHES = {"limit", "offset", "cursor", "count", "embed", "id", "id[eq]", "id[in]"}
 
 Pairs = list[tuple[str, str]]
@@ -86,9 +86,9 @@ def install(app: Application, service: Service) -> None:
 def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
 
-    `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, without a
-    limit, an offset, ids, and anything embedded has all items up to that number, as in json-server; others have the
-    usual page.
+    `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words has
+    all items up to that number, as in json-server, unless it has a limit, an offset, ids, or embedded items. All other
+    lists have the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """

@@ -349,6 +349,8 @@ MALFORMED = [
     (f'filter={{{"%22a%22:{" * 8}"a":1{"}" * 9}', "filter has more than 8 objects inside each other"),
     ('filter={"price":true}', "price must be a number"),
     ('filter={"stock":1.5}', "stock must be a whole number"),
+    ('filter={"limit":1}', "limit[eq] is not a parameter"),
+    ('filter={"or":"(name=p00)"}', "or[eq] is not a parameter"),
 ]
 
 

@@ -258,7 +258,7 @@ def _filters(
             continue
         is_operator = path and name in _OPERATORS
         field = f"{path[:-1]}[{_OPERATORS[name]}]" if is_operator else _with_operator(f"{path}{name}", known)
-        if not path and name in known.queryable.fields and name in known.queryable.reserved and name != "q":
+        if not path and name in known.queryable.reserved and name != "q":
             field = f"{name}[eq]"  # of a field that is called limit, and not that parameter; q is the search there
         terms = [_term("filter", field, each) for each in (value if isinstance(value, list) else [value])]
         if len(terms) > 1 and None in value:

@@ -389,6 +389,27 @@ def test_a_stop_ends_also_with_a_busy_store(shop: Shop, monkeypatch: pytest.Monk
     assert [entry["state"] for entry in shop.log(webhook)] == ["delivered"]
 
 
+def test_a_stop_finishes_what_runs_and_starts_no_other(shop: Shop) -> None:
+    webhook = shop.subscribe()
+    shop.make("first")
+    has_stopped = threading.Event()
+
+    def answer(content: dict[str, Any]) -> DeliveryResult:
+        assert has_stopped.wait(SECONDS)
+        return OK
+
+    def is_stopping() -> bool:
+        if shop.endpoints.got:
+            shop.make("second")
+            has_stopped.set()
+        return has_stopped.is_set()
+
+    shop.endpoints.responses["https://a.example/"] = answer
+    shop.worker.run(is_stopping)
+    assert shop.endpoints.names() == ["first"]
+    assert [entry["state"] for entry in shop.log(webhook)] == ["delivered"]
+
+
 def test_a_worker_exits_if_its_store_was_replaced(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute with another file it exits with the reason, so that it is started with that file."""
 

@@ -11,7 +11,7 @@ SERVICE_TESTS := 708
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
-.PHONY: help run test test-matrix fmt lint pytest compiled bench soak pictures lock clean
+.PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest compiled bench soak pictures lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -34,9 +34,16 @@ pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of al
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
 test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, clients, all on PostgreSQL, each feature closed once
+	@$(MAKE) --no-print-directory -j2 --output-sync=target matrix-schemathesis matrix-tests matrix-service
+
+matrix-schemathesis: $(VENV)/.dev
+	$(BIN)/pytest -m matrix -n 2 --dist worksteal tests/test_schemathesis.py
+
+matrix-tests: $(VENV)/.dev
 	$(BIN)/pytest -m matrix -n 4 --dist loadscope --ignore tests/test_schemathesis.py
-	$(BIN)/pytest -m matrix -n 4 --dist worksteal tests/test_schemathesis.py
 	$(BIN)/pytest -m matrix --store postgresql tests/test_readme.py -k tutorial
+
+matrix-service: $(VENV)/.dev
 	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal
 	@sets=$$($(BIN)/python -c 'import restkeeper; print(*(",".join(sorted(restkeeper.FEATURES)[each::4]) for each in range(4)))') && \
 	printf "%s\n" $$sets | xargs -P 2 -I NAMES sh -c \

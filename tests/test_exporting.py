@@ -216,6 +216,7 @@ def sent(*more: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"needed": TEXTS}, optional={name: values(name) for name in names})
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("shown", "file_format", "sent"),
     [

@@ -51,6 +51,7 @@ def test_snapshots_and_faults_are_limited(api: Space) -> None:
     assert api.client.get("/products").status_code == 200
 
 
+@pytest.mark.no_cover
 def test_a_seed_is_limited(api: Space) -> None:
     """In bytes and values; both may be more than a service accepts."""
     large = {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(harness.MOST_BODY + 1)}

@@ -193,6 +193,7 @@ def test_texts_are_found_without_regard_to_case_and_without_nul(client: FlaskCli
         assert refused.json["errors"] == [{"parameter": query.partition("=")[0], "detail": "must not hold NUL"}]
 
 
+@pytest.mark.no_cover
 def test_the_cache_of_lists_is_limited(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many lists are requested, the cache stays within its bytes, and each response is right."""
     cache_sizes: list[int] = []

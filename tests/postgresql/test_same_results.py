@@ -120,6 +120,7 @@ def test_random_queries_have_the_same_pages(both: list[Store], seed: int) -> Non
                     break
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("op", [Op.LIKE, Op.EQ])
 def test_all_of_unicode_folds_in_the_same_way(both: list[Store], op: Op) -> None:
     """`like` ignores case as str.casefold does, for each character that has a case; a unique index that of ASCII."""

@@ -267,6 +267,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield open_with(PLAIN, INDEXED)
 
 
+@pytest.mark.no_cover
 @settings(ANY_TIME, max_examples=50)
 @given(bodies=st.lists(BODIES, min_size=1, max_size=4), queries=st.lists(st.lists(filters(), max_size=4), max_size=6))
 def test_filters_find_what_python_finds(shop: Store, bodies: list[Any], queries: list[list[Filter]]) -> None:

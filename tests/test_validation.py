@@ -1,6 +1,7 @@
 """Invalid request bodies, and the problems that describe them."""
 
 import json
+from datetime import datetime, timedelta, timezone
 from io import BytesIO
 
 from flask.testing import FlaskClient
@@ -124,10 +125,10 @@ def test_a_stale_record_is_a_conflict(client: FlaskClient) -> None:
             assert (response.status_code, response.json["code"]) == (409, "edit-conflict")
             assert response.json["detail"] == "the item has changed since it was read: its version is 2 now"
         assert client.put(path, json={"name": "Lamp 2", **older}).json == now
-    same = {"version": now["version"], "updated_at": now["updated_at"].replace("Z", "+00:00")}  # of the present version
+    other_time = {"version": now["version"], "updated_at": "2000-01-01T00:00:00Z"}  # which was not that of this version
     for send in (client.put, client.patch):
-        assert send(path, json={"name": "Lamp 2", **same}).json == now
-        refused = send(path, json={"name": "Lamp 3", **same})
+        assert send(path, json={"name": "Lamp 2", **other_time}).json == now
+        refused = send(path, json={"name": "Lamp 3", **other_time})
         assert [fault["pointer"] for fault in refused.json["errors"]] == ["#/updated_at"]
     other = client.put(path, json={"name": "Lamp 3", **stale, "id": "other"})
     assert (other.status_code, len(other.json["errors"])) == (422, 3)
@@ -136,6 +137,26 @@ def test_a_stale_record_is_a_conflict(client: FlaskClient) -> None:
         response = client.put(path, json={"name": "Lamp 3", name: value})
         assert (response.status_code, response.json["errors"][0]["pointer"]) == (422, f"#/{name}")
     assert client.put(path, json={**now, "name": "Lamp 3"}).json["version"] == 3
+
+
+def test_a_time_that_is_sent_back_can_have_another_form(client: FlaskClient) -> None:
+    """An equal time is the same one, and an earlier one is of a stale record, whatever its offset or its fraction."""
+    item = client.post("/products", json={"name": "Lamp"}).json
+    path = f"/products/{item['id']}"
+    forms = [
+        lambda time: time.replace("Z", "+00:00"),
+        lambda time: time.replace("Z", "000Z").replace("T", " "),
+        lambda time: datetime.fromisoformat(time).astimezone(timezone(timedelta(hours=-5))).isoformat(),
+    ]
+    for form in forms:
+        stale = {"updated_at": form(item["updated_at"])}
+        for send in (client.put, client.patch):
+            times = {name: form(item[name]) for name in ("created_at", "updated_at")}
+            changed = send(path, json={"name": f"{item['name']}!", **times})
+            assert changed.status_code == 200
+            item = changed.json
+        for send in (client.put, client.patch):
+            assert send(path, json={"name": "Desk", **stale}).json["code"] == "edit-conflict"
 
 
 def test_invalid_text_is_listed_with_other_faults(client: FlaskClient) -> None:

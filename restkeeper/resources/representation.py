@@ -221,6 +221,7 @@ class StoredRepresentation(Representation):
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
+        sent = self._as_stored(sent, own)
         differing = _differing(sent, own)
         text, more = self._load(sent, own)
         members = exactjson.cut(text) if text else {}
@@ -235,6 +236,16 @@ class StoredRepresentation(Representation):
         require_none([*differing.values(), *more])
         self._require_transition(current, members)
         return self._next(present, current, text, now=now, limits=limits)
+
+    def _as_stored(self, sent: JsonObject, own: JsonObject) -> JsonObject:
+        """What is sent, with the read-only texts in the form of their `own` ones: an equal time is the same text."""
+        texts: JsonObject = {}
+        for name in own.keys() & sent.keys() & self.queryable.fields.keys():
+            read = self.queryable.fields[name].read
+            if read and isinstance(own[name], str) and isinstance(sent[name], str):
+                with suppress(ValueError):
+                    texts[name] = read(sent[name])
+        return sent | texts
 
     def touched(self, record: Record, *, now: str) -> Record:
         """The item as it is, as another version of it."""
@@ -252,6 +263,7 @@ class StoredRepresentation(Representation):
         shown = exactjson.cut(self.body(record))
         own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
         read_only = {name: exactjson.stored(shown[name]) for name in self._read_only if name in shown}
+        patch = self._as_stored(patch, read_only)
         differing = _differing(patch, read_only)
         if faults := [part for name, part in differing.items() if name not in READ_ONLY]:
             _require_fresh(differing, patch, read_only)
@@ -432,7 +444,7 @@ def _differing(sent: JsonObject, own: JsonObject) -> dict[str, JsonObject]:
 
 def _require_fresh(differing: Iterable[str], sent: JsonObject, own: JsonObject) -> None:
     """Raises EditConflict for a record that was read before the item last changed: all that differs is of the past."""
-    is_fresh = "version" in sent and "version" in own and "version" not in differing  # with a time in another form
+    is_fresh = "version" in sent and "version" in own and "version" not in differing  # so another time is no older one
     stale = MOVING.intersection(differing)
     if stale and not is_fresh and all(_is_past(name, sent, own) for name in differing):
         now = "version" if "version" in own else min(stale)

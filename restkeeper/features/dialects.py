@@ -19,8 +19,8 @@
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
 Range header has the same content and is ignored. The response to `_per_page` is an object around the list, as of
-json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item. `is_whole` in `translate` is where
-a list of theirs without a limit is known: it has one of their parameters, or a name with one of their operators.
+json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item. A list of
+theirs has one of their parameters, or a name with one of their operators.
 """
 
 import re
@@ -67,8 +67,7 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-# With one of these a list is not lengthened: they set its length, or what they add to each item has a bound (`embed`).
-_STRETCHES = {"limit", "offset", "cursor", "count", "embed", "id", "id[eq]", "id[in]"}
+_SIZING = {"limit", "count", "id", "id[eq]", "id[in]"}  # of ours, those that say how many items a list has
 
 Pairs = list[tuple[str, str]]
 Given = Mapping[str, str]
@@ -87,8 +86,7 @@ def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
 
     `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words has
-    all items up to that number, as in json-server, unless it has a limit, an offset, ids, or embedded items. All other
-    lists have the usual page.
+    all items up to that number, as in json-server, unless it has a limit or ids. All other lists have the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
@@ -97,7 +95,7 @@ def translate(representation: Representation, most: int) -> None:
     pairs = [(name.removesuffix("[]"), value) for name, value in request.args.items(multi=True)]
     ours, theirs = _split(pairs, representation)
     ours = [(_with_operator(name, representation), value) for name, value in ours]
-    is_whole = most and (theirs or any(pair not in pairs for pair in ours))
+    is_theirs = bool(theirs) or any(pair not in pairs for pair in ours)
     nothing = _nothing(representation)
     ours += _filters(_json(theirs, "filter") if "filter" in theirs else {}, representation, nothing)
     if "_where" in theirs:
@@ -105,10 +103,8 @@ def translate(representation: Representation, most: int) -> None:
             raise _fault("_where", "cannot be used here: this list has a field called or")
         ours += _conditions(_clauses(_json(theirs, "_where")), nothing, {name for name, _ in ours})
     is_paged = bool(stretch := dict(_stretch(theirs)))
-    embedded = list(_embed(theirs))
-    is_long = "limit" not in stretch and not stretch.get("offset")
-    if is_whole and is_long and _STRETCHES.isdisjoint(name for name, _ in (*ours, *embedded)):
-        stretch["limit"] = most
+    if most and is_theirs and _SIZING.isdisjoint(name for name, _ in ours):
+        stretch.setdefault("limit", most)
     if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
         name = representation.name if "range" in theirs else ""
@@ -116,7 +112,7 @@ def translate(representation: Representation, most: int) -> None:
         if "_per_page" in theirs:
             after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
     numbers = ((name, str(number)) for name, number in stretch.items())
-    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *embedded, *numbers])
+    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
 
 
 def _dependents() -> list[str]:

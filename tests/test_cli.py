@@ -160,7 +160,7 @@ def test_csv_and_its_faults(app: Application, run: Run, tmp_path: Path) -> None:
     rows = ["name,price,tags", '"two', 'lines",1,', "", "b,cheap,x", "c,1", "d,2,", "e\0,2,"]
     assert run("import", "products", lines(tmp_path / "a.csv", *rows)).stderr.splitlines()[:-1] == [
         "line 5: #/price: must be a number; #/tags: must be an array",
-        "line 6: #: must have 3 cells, as the first line; it has 2",
+        "line 6: #: must have 3 cells, as the header; it has 2",
         "line 8: #/name: must not hold NUL",
     ]
     for content, message in (
@@ -177,14 +177,27 @@ def test_csv_and_its_faults(app: Application, run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_csv_can_have_other_separators(app: Application, run: Run, tmp_path: Path, separator: str) -> None:
-    """The first line shows which; a separator in quotation marks, or another one in a cell, is text."""
-    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as out:
-        rows = csv.writer(out, delimiter=separator)
-        rows.writerows([["name", "description", "tags"], ["a,b;c\td", "x;y,z", '["1","2"]']])
-    result = run("import", "products", tmp_path / "a.csv")
-    assert first_line(result) == "imported 1 products", result.output
-    item = items(app)[0]
-    assert (item["name"], item["description"], item["tags"]) == ("a,b;c\td", "x;y,z", ["1", "2"])
+    """The header shows which; a separator in quotation marks, or another one in a cell, is text.
+
+    There can be empty lines before it, and the one by which spreadsheets know the separator.
+    """
+    for number, before in enumerate(("", f"\r\n{separator * 2}\r\n", f"sep={separator}\r\n", f'"sep={separator}"\n\n')):
+        with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as out:
+            out.write(before)
+            rows = csv.writer(out, delimiter=separator)
+            rows.writerows([["name", "description", "tags"], ["a,b;c\td", str(number), '["1","2"]'], ["x"]])
+        result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
+        assert first_line(result) == "imported 1 products, skipped 1", result.output
+        assert result.stderr.startswith(f"line {len(before.splitlines()) + 3}: ")
+        (item,) = [item for item in items(app) if item["description"] == str(number)]
+        assert (item["name"], item["tags"]) == ("a,b;c\td", ["1", "2"])
+
+
+def test_the_separator_can_be_said(app: Application, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("sep=|\nname|sku\na|1\n", encoding="utf-8")
+    assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
+    (tmp_path / "a.csv").write_text("\n\n", encoding="utf-8")
+    assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 0 products"
 
 
 def test_the_separator_is_the_most_frequent_one() -> None:

@@ -24,6 +24,7 @@ DEEPEST = 200  # levels of nesting that a service can allow
 SEPARATORS = ",;\t"  # of cells, that of RFC 4180 first; spreadsheets write others where "," is in numbers
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
+_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*')  # a line of Excel before the header
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
 Entries = Iterator[tuple[int, Callable[[], Any]]]  # the position in the file, and a function that reads its value
@@ -65,28 +66,33 @@ def _read_json(lines: Iterable[bytes], _: Representation, config: Config) -> Ent
 def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     texts = _texts(lines)
-    first = next(texts, "")
-    reader = csv.reader(chain([first], texts), delimiter=separator_of(first), strict=True)
-    header: list[str] = []
-    begins = 1  # the first line of the next row
+    first, before, separator = "", 0, ""  # the header, and the number of lines before it
+    for first in texts:
+        if given := _SEPARATOR.fullmatch(first):
+            separator = given[1]
+        elif first.strip(f"{SEPARATORS}\r\n "):
+            break
+        before += 1
+    begins = before + 1  # the first line of the next row
+    reader = csv.reader(chain([first], texts), delimiter=separator or separator_of(first), strict=True)
     try:
+        header = next(reader, [])
+        if unknown := [name for name in header if name not in shown.names]:
+            wrong, names = ", ".join(map(repr, unknown)), ", ".join(shown.names)
+            raise click.ClickException(f"line {begins}: no fields of {shown.name}: {wrong}; there are {names}")
+        if len(set(header)) < len(header):
+            raise click.ClickException(f"line {begins}: a field is named twice")
+        begins += reader.line_num
         for row in reader:
-            if row and not header:
-                header = row
-                if unknown := [name for name in header if name not in shown.names]:
-                    wrong, names = ", ".join(map(repr, unknown)), ", ".join(shown.names)
-                    raise click.ClickException(f"line 1: no fields of {shown.name}: {wrong}; there are {names}")
-                if len(set(header)) < len(header):
-                    raise click.ClickException("line 1: a field is named twice")
-            elif row:
+            if row:
                 yield begins, partial(_item, row, header, shown, config.max_depth)
-            begins = reader.line_num + 1
+            begins = before + reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
 
 
 def separator_of(header: str) -> str:
-    """The one of SEPARATORS that the first line of CSV has most often outside of quotation marks; else a comma."""
+    """The one of SEPARATORS that the header of CSV has most often outside of quotation marks; else a comma."""
     return max(SEPARATORS, key=re.sub('"[^"]*"?', "", header).count)
 
 
@@ -100,7 +106,7 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
 
 def _item(row: list[str], header: list[str], shown: Representation, max_depth: int) -> JsonObject:
     if len(row) != len(header):
-        detail = f"must have {len(header)} cells, as the first line; it has {len(row)}"
+        detail = f"must have {len(header)} cells, as the header; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
     return {name: _value(cell, name in shown.texts, max_depth - 1) for name, cell in cells if cell}

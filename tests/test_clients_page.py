@@ -73,18 +73,18 @@ def test_the_modules_for_front_ends(folder: Path, space: Space) -> None:
 
 
 @pytest.fixture
-def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleType]]:
-    """The page's modules `client` and `mirror`."""
+def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
+    """The page's modules `client`, `mirror` and `errors`."""
     monkeypatch.syspath_prepend(folder)
-    names = ("client", "mirror")
-    yield importlib.import_module("client"), importlib.import_module("mirror")
+    names = ("client", "mirror", "errors")
+    yield [importlib.import_module(name) for name in names]
     sys.modules["client"].session.close()
     for name in names:
         del sys.modules[name]
 
 
-def test_a_post_in_python_is_done_once(modules: tuple[ModuleType, ModuleType], space: Space) -> None:
-    client, _ = modules
+def test_a_post_in_python_is_done_once(modules: list[ModuleType], space: Space) -> None:
+    client, *_ = modules
     space.faults.close("POST", "*", times=1)
     space.faults.drop_response("POST", "*", times=1)
     space.faults.respond("POST", "*", 503, retry_after=0, times=1)
@@ -95,9 +95,39 @@ def test_a_post_in_python_is_done_once(modules: tuple[ModuleType, ModuleType], s
         client.send("POST", f"{client.API}/products", json={})
 
 
-def test_a_copy_follows_all_changes(modules: tuple[ModuleType, ModuleType], space: Space) -> None:
+def test_python_reads_and_changes_what_others_change(modules: list[ModuleType], space: Space) -> None:
+    client, *_ = modules
+    url = f"{client.API}/products/{client.send('POST', f'{client.API}/products', json={'name': 'Lamp'}).json()['id']}"
+    tag, lamp = client.read(url)
+    assert client.read(url, tag, lamp)[1] is lamp and lamp["stock"] == 0
+
+    def add_one(item: dict[str, int]) -> dict[str, int]:
+        if item["stock"] == 0:  # somebody else is faster
+            client.send("PATCH", url, json={"stock": 5})
+        return {"stock": item["stock"] + 1}
+
+    assert client.update(url, add_one).json()["stock"] == 6
+    assert client.read(url, tag, lamp)[1]["stock"] == 6
+    space.faults.respond("PATCH", "*", 412, times=9)
+    with pytest.raises(client.requests.HTTPError):
+        client.update(url, add_one)
+    assert len(space.requests(method="PATCH")) == 3 + 5
+
+
+def test_python_finds_the_errors_of_fields(modules: list[ModuleType]) -> None:
+    client, _, errors = modules
+    with pytest.raises(client.requests.HTTPError) as raised:
+        client.send("POST", f"{client.API}/products", json={"name": "Lamp", "stock": -1, "tags": [""], "a/b c": 1})
+    messages = errors.messages_of(raised.value.response.json())
+    assert messages.keys() == {"stock", "tags.0", "a/b c"} and "must be" in messages["stock"]
+    twice = [{"pointer": "#/a", "detail": "x"}, {"pointer": "#/a", "detail": "y"}, {"parameter": "q", "detail": "z"}]
+    assert errors.messages_of({"errors": twice}) == {"a": "x; y", "": "z"}
+    assert errors.messages_of({}) == {}
+
+
+def test_a_copy_follows_all_changes(modules: list[ModuleType], space: Space) -> None:
     """Also those beside the reading of the list; if events are deleted, it is read again."""
-    client, mirror = modules
+    client, mirror, _ = modules
     url = f"{client.API}/products"
 
     def stored() -> dict[str, object]:

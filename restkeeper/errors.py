@@ -2,8 +2,7 @@
 A type that only one feature raises is in that feature.
 
 A class has the status, the last part of the problem type's URI (`name`), the title, and `about`, the text of the page
-at that URI. A type that is registered at IANA has another `uri`. An instance adds `detail`, response headers and
-extension members.
+at that URI. An instance adds `detail`, response headers and extension members.
 """
 
 import re
@@ -30,12 +29,11 @@ class Problem(Exception):
     name: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
-    uri: ClassVar[str] = ""  # the type's URI if it is registered at IANA
     usual_headers: ClassVar[Mapping[str, str]] = {}  # of the response, unless an instance has others
 
     def __init_subclass__(cls) -> None:
         own, words = vars(cls), re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
-        cls.name, cls.uri = own.get("name", words), own.get("uri", "")
+        cls.name = own.get("name", words)
         cls.title = own.get("title", cls.name.replace("-", " ").capitalize())
         cls.about = own.get("about", cleandoc(cls.__doc__ or f"{cls.title}."))
 
@@ -201,7 +199,6 @@ class PreconditionRequired(Problem):
 
 class TooManyRequests(Problem):
     status, name, title = 429, "quota-exceeded", "Too many requests"
-    uri = "https://iana.org/assignments/http-problem-types#quota-exceeded"
     about = (
         "The caller has used all requests of this window of time (RFC 6585, section 4). `violated-policies` "
         "names the quota: one in `RateLimit-Policy`, or `failures` (wrong credentials and refused hosts of an "

@@ -24,7 +24,7 @@ from tests.redis_server import Redis, RedisServer
 from tests.shop import create_app
 from tests.waiting import join
 
-QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+QUOTA_EXCEEDED = "/problems/quota-exceeded"
 QUOTAS = {"read": "3 per minute", "write": "2 per minute"}
 HEADERS = ("RateLimit-Policy", "RateLimit", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 

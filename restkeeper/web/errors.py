@@ -79,7 +79,7 @@ def render(problem: Problem) -> Response:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     return _answer(
         problem.status,
-        problem.uri or address_of(PAGES + problem.name),
+        address_of(PAGES + problem.name),
         problem.name,
         problem.title,
         problem.detail,

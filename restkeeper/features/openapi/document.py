@@ -236,7 +236,7 @@ class _Operations:
         for status, same in groupby(ordered, key=lambda kind: kind.status):
             kinds, examples = list(same), {}
             for kind in kinds:
-                value = {"type": kind.uri or f"{PAGES}{kind.name}", "code": kind.name, "title": kind.title}
+                value = {"type": f"{PAGES}{kind.name}", "code": kind.name, "title": kind.title}
                 value |= {"status": status, "message": kind.title} | self._spec.common["problem_example"]
                 examples[kind.name] = {"summary": kind.title, "value": value}
             about = " ".join(f"{kind.title} (`{kind.name}`)." for kind in kinds)

@@ -25,7 +25,7 @@ theirs has one of their parameters, or a name with one of their operators.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import orjson
@@ -40,7 +40,7 @@ from restkeeper.service import Service
 from restkeeper.storage.interface import Kind, root_of
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
-from restkeeper.web.queries import FILTER, MAX_FILTERS, MOST_NESTED, combined
+from restkeeper.web.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PAGING = ("_start", "_end", "_page", "_limit", "_per_page")
@@ -265,27 +265,30 @@ def _filters(
             yield from terms or [nothing]
 
 
-def _clauses(where: Any, path: str = "", depth: int = MOST_NESTED) -> list[Clause]:
-    """What `_where` asks for at a path, as clauses that all hold: of alternatives, each combination is one."""
+def _clauses(where: Any) -> list[Clause]:
+    """What `_where` asks for, as clauses that all hold."""
+    try:
+        found = clauses_of("and", [*_parts(where)], lambda name, text, *, negated: [(name, text)])
+    except ValueError as error:
+        raise _fault("_where", str(error)) from None
+    if sum(map(len, found)) > MAX_FILTERS:
+        raise _fault("_where", f"has more than {MAX_FILTERS} conditions")
+    return found
+
+
+def _parts(where: Any, path: str = "", depth: int = MOST_NESTED) -> Iterator[tuple[str, Any]]:
+    """The conditions of `_where` at a path, as the parts of a group."""
     if not isinstance(where, dict) or not depth:
         raise _fault("_where", f"must be an object of conditions, with at most {MOST_NESTED} inside each other")
-    found: list[Clause] = []
     for name, value in where.items():
         if name in ("and", "or") and isinstance(value, list):
-            parts = [_clauses(each, path, depth - 1) for each in value]
-            try:
-                found += combined(parts) if name == "or" else chain.from_iterable(parts)
-            except ValueError as error:
-                raise _fault("_where", str(error)) from None
+            yield name, [("and", [*_parts(each, path, depth - 1)]) for each in value]
         elif isinstance(value, dict):
-            found += _clauses(value, f"{path}{name}.", depth - 1)
+            yield from _parts(value, f"{path}{name}.", depth - 1)
         else:
             field, op = (path[:-1], name) if path and name in _OPERATORS else (f"{path}{name}", "eq")
             values = value if name == "in" and isinstance(value, list) else [value]
-            found.append(tuple(_term("_where", f"{field}[{_OPERATORS[op]}]", each) for each in values))
-        if sum(map(len, found)) > MAX_FILTERS:
-            raise _fault("_where", f"has more than {MAX_FILTERS} conditions")
-    return found
+            yield "or", [_term("_where", f"{field}[{_OPERATORS[op]}]", each) for each in values]
 
 
 def _term(parameter: str, name: str, value: Any) -> tuple[str, str]:

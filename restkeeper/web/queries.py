@@ -56,7 +56,7 @@ _INNER = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",)][^,)]*|)""", re.DOT
 _NO_GROUP = "must be filters like (status=open,total[gte]=100), a value with a comma or parenthesis in double quotes"
 
 T = TypeVar("T")
-Parts = list[tuple[str, Any]]  # of a group: the name of a filter and its value, or the name of a group and its parts
+Parts = list[tuple[str, Any]]  # of a group: the name and the text of a filter, or the name of a group and its parts
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
         if not is_group:
             found += _filter(reader, name, texts, queryable, group=len(found) + 1)
         for text in texts if is_group else ():
-            for clause in _clauses_of(reader, name, text, queryable):
+            for clause in _group(reader, name, text, queryable):
                 found += [each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause]
         if len(found) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
@@ -241,17 +241,18 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     return tuple(found)
 
 
-def _clauses_of(reader: Reader, name: str, text: str, queryable: Queryable) -> list[tuple[Filter, ...]]:
+def _group(reader: Reader, name: str, text: str, queryable: Queryable) -> list[tuple[Filter, ...]]:
     """What a group asks for, such as (status=open,and(total[gte]=100,not(paid=true))), as clauses that all hold."""
     inner = Reader(MultiDict())
 
-    def filters(name: str, value: str) -> list[Filter]:
-        return _filter(inner, name, [value], queryable)
+    def filters(name: str, text: str, *, negated: bool) -> list[Filter]:
+        found = _filter(inner, name, [text], queryable)
+        return [each._replace(negated=each.negated is not negated) for each in found]
 
     try:
         if not text.startswith("(") or not text.endswith(")"):
             raise ValueError(_NO_GROUP)
-        clauses = _clauses(name, _parts(text[1:-1], 0, 1)[0], filters)
+        clauses = clauses_of(name, _parts(text[1:-1], 0, 1)[0], filters)
         values = sum(len(each.value) if isinstance(each.value, tuple) else 1 for each in chain.from_iterable(clauses))
         if values > 2 * MAX_VALUES:  # in an object, a value can be two: a text, and the number that is written so
             raise ValueError(f"has more than {MAX_VALUES} values when its alternatives are combined")
@@ -287,28 +288,26 @@ def _parts(text: str, at: int, depth: int) -> tuple[Parts, int]:
     return found, at
 
 
-def _clauses(
-    group: str, parts: Parts, filters: Callable[[str, str], list[Filter]], *, negated: bool = False
-) -> list[tuple[Filter, ...]]:
+def clauses_of(
+    group: str, parts: Parts, filters: Callable[..., Iterable[T]], *, negated: bool = False
+) -> list[tuple[T, ...]]:
     """What a group asks for, or where it is `negated` what it excludes, as clauses that all hold.
 
-    `or` asks for one of its parts, `and` for all, `not` for none. Raises ValueError for too many clauses.
+    `or` asks for one of its parts, `and` for all, `not` for none; a clause, for one of its filters. `filters` returns
+    those of a name, a text and `negated`. Raises ValueError for too many clauses.
     """
     negated = negated is not (group == "not")
-    found: list[list[tuple[Filter, ...]]] = []
-    for name, part in parts:
-        if isinstance(part, str):
-            found.append([(each._replace(negated=each.negated is not negated),) for each in filters(name, part)])
-        else:
-            found.append(_clauses(name, part, filters, negated=negated))
-    return list(chain.from_iterable(found)) if (group == "and") is not negated else combined(found)
-
-
-def combined(alternatives: Sequence[Sequence[tuple[T, ...]]]) -> list[tuple[T, ...]]:
-    """Clauses that all hold if all those of one of some alternatives do. Raises ValueError for too many."""
-    if prod(map(len, alternatives)) > MAX_FILTERS:
+    found = [
+        [(each,) for each in filters(name, part, negated=negated)]
+        if isinstance(part, str)
+        else clauses_of(name, part, filters, negated=negated)
+        for name, part in parts
+    ]
+    if (group == "and") is not negated:
+        return list(chain.from_iterable(found))
+    if prod(map(len, found)) > MAX_FILTERS:
         raise ValueError(f"has too many alternatives: their combinations are more than {MAX_FILTERS}")
-    return [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*alternatives)]
+    return [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*found)]
 
 
 def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *, group: int = 0) -> list[Filter]:

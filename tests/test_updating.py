@@ -87,7 +87,7 @@ def test_a_stale_line_is_refused(app: Application, run: Run, tmp_path: Path) -> 
     client.patch(f"/products/{before['b']['id']}", json={"price": 2})
     client.patch(f"/products/{before['c']['id']}", json={"status": "active"})  # from which no move leads back
     result = run(file)
-    refused = ["#/version: is 1, and that of the item is 2: it has changed since"] * 2
+    refused = ["the item has changed since it was read: its version is 2 now"] * 2
     assert result.stderr.splitlines() == [
         *(f"line {line}: {text}" for line, text in zip((3, 4), refused, strict=True)),
         "Error: nothing was imported: 2 of 3 are bad",
@@ -120,7 +120,7 @@ def test_faults_of_changes(app: Application, run: Run, tmp_path: Path) -> None:
         "line 2: #/name: must not be null",
         "line 3: #/colour: is not a field of this collection",
         "line 4: status cannot go from active to draft; from active it can go to archived",
-        'line 5: #/version: is "1", and that of the item is 1: it has changed since',
+        "line 5: #/version: is read-only; it is 1",
         "line 6: #/id: must be 1 to 64 of A-Z a-z 0-9 . _ ~ -; #/name: is required",
     ]
     result = run("--skip-bad", lines(tmp_path / "a.ndjson", {"id": ids[0], "sku": "b"}, {"id": ids[1], "stock": 1}))
@@ -189,7 +189,7 @@ def test_a_dry_run_shows_what_would_change(
         f'{b}  description  null     "\N{REPLACEMENT CHARACTER}2J\\u001b[0m"',
         "would import 1 products, update 2, 1 already there",
     ]
-    monkeypatch.setattr("restkeeper.cli.lines.MOST_ROWS", 2)
+    monkeypatch.setattr("restkeeper.cli.table.MOST_ROWS", 2)
     assert run("--dry-run", file).stdout.splitlines()[3:] == ["and 2 more", result.stdout.splitlines()[-1]]
     assert (items(app), events(app)) == (before, count)
 

@@ -203,7 +203,7 @@ class _Import:
     def report(self, *, is_dry: bool) -> None:
         """Print what was done, or would be."""
         self.lines.list_bad()
-        self.lines.print_changes()
+        self.lines.table.print()
         counts = self.lines.planned if is_dry else self.done
         updated = f", update{'' if is_dry else 'd'} {counts['updated']}" if counts["updated"] else ""
         existing = f", {self.lines.existing} already there" if self.lines.existing else ""

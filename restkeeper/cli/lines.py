@@ -19,15 +19,16 @@ import click
 
 from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
 from restkeeper.cli.formats import BOM, READERS, Entries, format_of
+from restkeeper.cli.table import ChangeTable
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
     BodyTooLarge,
+    EditConflict,
     IllegalTransition,
     InvalidJson,
     NotConvertible,
     Problem,
     ValidationFailed,
-    shortened,
 )
 from restkeeper.resources.representation import MOVING, ItemLimits, JsonObject, Representation
 from restkeeper.schemas.item import GIVEN_ID, INTEGERS, READ_ONLY
@@ -38,8 +39,6 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 
-MOST_ROWS = 100  # of the table of changes
-MOST_CHARACTERS = 40  # of a value in it
 _UNUSED = "-"  # a valid id for a line that has one, or is bad
 
 
@@ -89,12 +88,11 @@ class Lines:
         self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
         # Temporary files are on the store's disk, which needs space for the items anyway.
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
+        self.table = ChangeTable()  # of a dry run
         self._equal_lines = DigestCounts(service.location.folder, stack)
         self.now = rfc3339(service.clock.time())
         self._unit = "line"
         self._listed: list[tuple[int, str]] = []
-        self._changes: list[tuple[str, ...]] = []  # the first rows of the table
-        self._changed = 0  # all of them
         self.last_id = ""  # the greatest one, where ids are integers
         self.bad = self.existing = 0
         self.planned = Counter[str]()
@@ -133,7 +131,14 @@ class Lines:
                 if not isinstance(value, dict):
                     raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
                 item = self._item_of(number, value)
-            except (BodyTooLarge, IllegalTransition, InvalidJson, NotConvertible, ValidationFailed) as problem:
+            except (
+                BodyTooLarge,
+                EditConflict,
+                IllegalTransition,
+                InvalidJson,
+                NotConvertible,
+                ValidationFailed,
+            ) as problem:
                 self.note(number, problem)
                 continue
             if item is None:
@@ -167,36 +172,14 @@ class Lines:
     def _update(self, number: int, before: Record, value: JsonObject) -> Item | None:
         """The stored item with the values of a line; None if they are its own. Raises as `_item_of`."""
         shown = exactjson.stored(self._shown.body(before))
-        sent = {name: each for name, each in value.items() if name not in self._read_only}
-        stale = None
-        if "version" in value.keys() & self._read_only:
-            given, now = (exactjson.dumps(each["version"]).decode() for each in (value, shown))
-            if given != now:
-                stale = refusal_of(
-                    "version", f"is {shortened(given)}, and that of the item is {now}: it has changed since"
-                )
-        try:
-            after = self._shown.replace(before, shown | sent, now=self.now, limits=self._limits)
-        except (IllegalTransition, ValidationFailed) as problem:
-            raise stale or problem from None
+        sent = {name: each for name, each in value.items() if name == "version" or name not in self._read_only}
+        after = self._shown.replace(before, shown | sent, now=self.now, limits=self._limits)
         if after is before:  # also for a line that was imported before
             return None
-        if stale:
-            raise stale
         if self.options.dry_run:
-            self._add_changes(before, after)
+            old, new = (exactjson.cut(self._shown.body(each)) for each in (before, after))
+            self.table.add(str(self.stored.resource.shown(after.id)), old, new, MOVING & self._read_only)
         return Item(number, [], after, before)
-
-    def _add_changes(self, before: Record, after: Record) -> None:
-        """Add what differs between two versions of an item to the table of changes."""
-        id = str(self.stored.resource.shown(after.id))
-        old, new = (exactjson.cut(self._shown.body(each)) for each in (before, after))
-        for name in dict.fromkeys([*old, *new]):
-            texts = [bytes(members.get(name, b"")) for members in (old, new)]
-            if name not in MOVING & self._read_only and not exactjson.equal(*texts):
-                self._changed += 1
-                if self._changed <= MOST_ROWS:
-                    self._changes.append((id, *(_cell(text.decode()) for text in (name.encode(), *texts))))
 
     def _id_for(self, value: JsonObject) -> str:
         """The id of a line, if it names none; for integers, which no content can give, one that is refused."""
@@ -251,13 +234,6 @@ class Lines:
         if self.bad > MOST_FAILURES:
             click.echo(f"and {self.bad - MOST_FAILURES} more", err=True)
 
-    def print_changes(self) -> None:
-        """Print the table of the changes that a dry run has found."""
-        if self._changes:
-            _print_table([("id", "field", "before", "after"), *self._changes])
-        if self._changed > MOST_ROWS:
-            click.echo(f"and {self._changed - MOST_ROWS} more")
-
 
 def id_of(digest: bytes, number: int) -> str:
     """The id of a line that names none: a UUIDv8 (RFC 9562, section 5.8).
@@ -271,18 +247,6 @@ def id_of(digest: bytes, number: int) -> str:
 def refusal_of(field: str, detail: str) -> ValidationFailed:
     """What is wrong with a field of a line."""
     return ValidationFailed(errors=[{"pointer": f"#/{field}", "detail": detail}])
-
-
-def _cell(text: str) -> str:
-    """A value in a table: without what a terminal would obey."""
-    short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in short)
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def opened(file: str, service: Service) -> BinaryIO:

@@ -44,12 +44,12 @@ class RequestTarget(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response; its content is the beginning, unless it is whole."""
+    """A response; its content is the beginning, unless it `is_complete`."""
 
     status: int
     headers: dict[bytes, bytes]
     content: bytes
-    is_whole: bool
+    is_complete: bool
 
 
 class Connection:
@@ -87,25 +87,25 @@ class Connection:
         Of its content so many bytes are kept.
         """
         self._until, self.received = until, 0
-        protocol, response, content, is_whole = self._protocol, None, b"", False
+        protocol, response, content, is_complete = self._protocol, None, b"", False
         parts = protocol.send(request), protocol.send(h11.Data(body)), protocol.send(h11.EndOfMessage())
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # it may have responded without reading all
                 rest = memoryview(b"".join(each or b"" for each in parts))
                 while rest:
                     rest = rest[self._finish(lambda: self._sock.send(rest), select.POLLOUT) :]  # noqa: B023 - at once
-            while not is_whole:
+            while not is_complete:
                 event = self._next_event()
                 if isinstance(event, h11.Response):
                     response = event
                 elif isinstance(event, h11.Data):
                     content += event.data[: kept - len(content)]
-                is_whole = isinstance(event, h11.EndOfMessage)
+                is_complete = isinstance(event, h11.EndOfMessage)
         except ERRORS:
             if response is None:
                 raise
         assert response is not None  # noqa: S101 - no content comes before it
-        return Response(response.status_code, dict(response.headers), content, is_whole)
+        return Response(response.status_code, dict(response.headers), content, is_complete)
 
     def is_reusable(self) -> bool:
         """Whether another request can be sent: the connection is open, and nothing came that was not requested."""

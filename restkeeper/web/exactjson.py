@@ -180,8 +180,8 @@ def _wrong_in(value: Any, path: list[str | int]) -> Iterator[str]:
         if wrong := "NUL" if "\0" in value else "an unpaired surrogate" if _SURROGATE.search(value) else "":
             yield f"must not hold {wrong}"
         return
-    is_whole = isinstance(value, int) or (isinstance(value, Decimal) and value.as_tuple().exponent == 0)
-    if is_whole and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
+    is_integer = isinstance(value, int) or (isinstance(value, Decimal) and value.as_tuple().exponent == 0)
+    if is_integer and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
         yield "must be an integer of 64 bits"
     if isinstance(value, float | Decimal) and (not isfinite(value) or (value and not float(value))):
         yield "must be in the range of a double"

@@ -381,8 +381,8 @@ def value_of(text: str, field: Field) -> Any:
     """The value in a filter of a field. Raises ValueError with what would be right."""
     match field.kind:
         case Kind.INTEGER:
-            is_whole = _NUMBER.fullmatch(text) and Decimal(text) == Decimal(text).to_integral_value()
-            return _INTEGER(str(int(Decimal(text))) if is_whole else text)  # 5.0 is 5
+            is_integer = _NUMBER.fullmatch(text) and Decimal(text) == Decimal(text).to_integral_value()
+            return _INTEGER(str(int(Decimal(text))) if is_integer else text)  # 5.0 is 5
         case Kind.SERIAL:
             return serial(_SERIAL(text))
         case Kind.NUMBER:

@@ -19,13 +19,13 @@ def install(app: Application, service: Service) -> None:
     config = service.config
     if not config.jwt_jwks:
         return
-    verifying = import_module("restkeeper.features.jwt.tokens")  # with its libraries, which take a tenth of a start
-    tokens = verifying.Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks, now=service.clock.time)
+    tokens = import_module("restkeeper.features.jwt.tokens")  # with its libraries, which take a tenth of a start
+    verifier = tokens.Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks, now=service.clock.time)
 
     def resolve(token: str, digest: str) -> Caller | None:
-        if not verifying.is_token(token):
+        if not tokens.is_token(token):
             return None
-        claims = tokens.verify(token)
+        claims = verifier.verify(token)
         return Caller(f"jwt:{claims.subject}", claims.scopes)
 
     service.guard.verifiers.append(resolve)

@@ -180,6 +180,6 @@ def fetch(url: str) -> bytes:
         raise OSError(reason(TimeoutError() if time.monotonic() >= until else error, FETCH_SECONDS)) from error
     if response.status != 200:
         raise OSError(f"the response has the status {response.status}")
-    if not response.is_whole:
+    if not response.is_complete:
         raise OSError(f"the response breaks off, or is longer than {MOST_BYTES} bytes")
     return response.content

@@ -110,7 +110,7 @@ class Sender:
         surplus: Connection | None = connection
         try:
             response = connection.exchange(request, body, until, EXCERPT)
-            if response.is_whole and connection.is_reusable():
+            if response.is_complete and connection.is_reusable():
                 connection.idle_since = time.monotonic()
                 with self._lock:
                     self._idle.append(connection)

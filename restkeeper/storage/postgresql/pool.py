@@ -75,16 +75,16 @@ class Connections:
 
     @contextmanager
     def session(
-        self, *, deadline: float | None = None, is_long: bool = False, is_search: bool = False
+        self, *, deadline: float | None = None, is_unlimited: bool = False, is_search: bool = False
     ) -> Iterator[Session]:
         """A connection that nobody else uses meanwhile; errors are raised as `store_error`.
 
-        It waits for one until `deadline`. The watchdog does not end a use that `is_long`.
+        It waits for one until `deadline`. The watchdog does not end a use that `is_unlimited`.
         """
         deadline = self._clock.monotonic() + limits.ANSWER_SECONDS if deadline is None else deadline
         with self._searches.use(deadline) if is_search else nullcontext(), self._shares.use(deadline):
             session = self._take(deadline)
-            session.is_long, session.used_at = is_long, time.monotonic()  # the watchdog's clock
+            session.is_unlimited, session.used_at = is_unlimited, time.monotonic()  # the watchdog's clock
             self._used.add(session)
             try:
                 with translated():
@@ -150,7 +150,7 @@ class Connections:
         """Close the connections whose server is silent."""
         while not self._is_closed.wait(limits.CUT_SECONDS):
             latest = time.monotonic() - limits.ANSWER_SECONDS - limits.CUT_SECONDS
-            for session in [each for each in self._used | self._new if not each.is_long and each.used_at < latest]:
+            for session in [each for each in self._used | self._new if not each.is_unlimited and each.used_at < latest]:
                 # Whoever waits for its server gets an error.
                 with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as duplicate:
                     duplicate.shutdown(socket.SHUT_RDWR)
@@ -197,8 +197,8 @@ def require_cooperation() -> None:
         raise RuntimeError("psycopg was imported before gevent had patched this process: queries would block it")
 
 
-def connect(url: str, *, is_long: bool = False) -> Session:
-    """Open a connection besides the pool. If it `is_long`, as for a migration, its statements have no time-out."""
+def connect(url: str, *, is_unlimited: bool = False) -> Session:
+    """Open a connection besides the pool. If it `is_unlimited`, as for a migration, its statements have no time-out."""
     conninfo = conninfo_of(url)
     with translated():
         session = Session.connect(conninfo, autocommit=True)
@@ -208,7 +208,7 @@ def connect(url: str, *, is_long: bool = False) -> Session:
             raise StoreUnavailable(f"the database has the encoding {encoding}; create it with ENCODING 'UTF8'")
         session.prepare_threshold = None  # DROP and ALTER would delete all that is prepared
         session.prepare()
-        if is_long:
+        if is_unlimited:
             session.fetch(LIFT_LIMITS, (False,))
     return session
 

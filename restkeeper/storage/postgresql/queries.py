@@ -139,7 +139,7 @@ class PostgresColumn(Column):
         if self.is_text and self.is_unique and filter.op in (Op.EQ, Op.IN):
             return [self.unique], [unique_text(value)]
         if self.is_text and self.is_indexed and filter.op not in (Op.NE, Op.ENDS):
-            if is_long(filter) and filter.op is not Op.STARTS:
+            if exceeds_index(filter) and filter.op is not Op.STARTS:
                 return [self.order, self.key], [beginning(value), value]
             return [self.order], [value]
         return [self.key], [value]
@@ -242,7 +242,7 @@ def in_row(expressions: Iterable[str]) -> str:
     return f"({', '.join([first, *others])})" if others else first
 
 
-def is_long(filter: Filter) -> bool:
+def exceeds_index(filter: Filter) -> bool:
     """Whether a text of a filter may be longer than those in indexes."""
     values = filter.value if isinstance(filter.value, tuple) else (filter.value,)
     return any(isinstance(each, str) and len(each) >= BEGINNING for each in values)
@@ -282,7 +282,7 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
 
 def _length(filter: Filter) -> str | None:
     """What a statement depends on of the value of a filter."""
-    return _LONG if is_long(filter) else None
+    return _LONG if exceeds_index(filter) else None
 
 
 @lru_cache(maxsize=64)  # combinations of filters, sort and limit

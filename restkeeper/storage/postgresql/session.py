@@ -137,7 +137,7 @@ class Session(psycopg.Connection[Row]):
     _failure: Exception | None = None  # of the transaction, or of the innermost savepoint
     _reused: psycopg.Cursor[Row]
     used_at = 0.0  # when it has sent something last, by time.monotonic
-    is_long = False  # whether the present use may take any time
+    is_unlimited = False  # whether the present use may take any time
 
     def prepare(self) -> None:
         """Make it ready for use, once after it was opened: its statements, waits and transactions have limits."""

@@ -102,7 +102,7 @@ class PostgresStore(Store):
         self._changes = 0  # since events were numbered
 
     def _open(self, alone: bool, indexed: bool) -> Connections:
-        session = connect(self._url, is_long=True)
+        session = connect(self._url, is_unlimited=True)
         try:
             if not self._creates and is_empty(session):
                 raise StoreGone("the database has no store")
@@ -222,7 +222,7 @@ class PostgresStore(Store):
         return result
 
     def _spooled(self, collection: str) -> IO[bytes]:
-        with self._parts.session(is_long=True) as session:
+        with self._parts.session(is_unlimited=True) as session:
             session.begin()
             try:
                 session.fetch(LIFT_LIMITS, (True,))
@@ -233,7 +233,7 @@ class PostgresStore(Store):
                 session.undo()
 
     def tidy(self) -> list[str]:
-        with _connected(self._url, is_long=True) as session:
+        with _connected(self._url, is_unlimited=True) as session:
             return drop_undeclared(session, self._collections.values(), self._clock)
 
     def backup(self, target: Path, *, replace: bool = False) -> None:
@@ -269,9 +269,9 @@ def renew(url: str) -> dict[str, int]:
 
 
 @contextmanager
-def _connected(url: str, *, is_long: bool = False) -> Iterator[Session]:
+def _connected(url: str, *, is_unlimited: bool = False) -> Iterator[Session]:
     """A connection for one use."""
-    with closing(connect(url, is_long=is_long)) as session, translated():
+    with closing(connect(url, is_unlimited=is_unlimited)) as session, translated():
         yield session
 
 
@@ -343,7 +343,7 @@ def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopy]:
 @contextmanager
 def _copying(url: str) -> Iterator[Session]:
     """A connection that may wait for the other store, also in a transaction."""
-    with closing(connect(url, is_long=True)) as session:
+    with closing(connect(url, is_unlimited=True)) as session:
         try:
             session.apply("SET idle_in_transaction_session_timeout = 0")
             yield session

@@ -72,9 +72,7 @@ _FEATURES = {
     "events": Feature(events.install),
     "batch": Feature(batch.install),
     "webhooks": Feature(
-        webhooks.install,
-        (WEBHOOKS,),
-        settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
+        webhooks.install, (WEBHOOKS,), settings=("webhook_timeout", "webhook_retries", "webhook_allow_private")
     ),
     "versions": Feature(versioning.install, settings=("previews",)),
     "health": Feature(health.install),

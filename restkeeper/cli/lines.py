@@ -74,12 +74,7 @@ class Lines:
     """
 
     def __init__(
-        self,
-        service: Service,
-        shown: Representation,
-        source: BinaryIO,
-        stack: ExitStack,
-        options: Options,
+        self, service: Service, shown: Representation, source: BinaryIO, stack: ExitStack, options: Options
     ) -> None:
         self.stored = service.representations[shown.name]
         self.options = options

@@ -29,15 +29,7 @@ from restkeeper.resources.evolution import (
 from restkeeper.resources.queried import NAME, queryable_fields
 from restkeeper.schemas.fields import Refers, default_of, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
-from restkeeper.schemas.prepared import (
-    COMPUTED,
-    all_fields_in,
-    fields_of,
-    is_computed,
-    is_optional,
-    prepared,
-    refusals,
-)
+from restkeeper.schemas.prepared import COMPUTED, all_fields_in, fields_of, is_computed, is_optional, prepared, refusals
 from restkeeper.storage.interface import (
     POSITION,
     Collection,

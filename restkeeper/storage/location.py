@@ -78,8 +78,7 @@ TABLES = (
     ),
     Table("responses", ("stored_at", "id", "body"), keys=2),
     Table(
-        "events",
-        ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "removed"),
+        "events", ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "removed")
     ),
     Table("subscriptions", ("webhook", "position", "paused_until", "secrets")),
     Table(

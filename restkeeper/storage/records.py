@@ -9,13 +9,7 @@ from typing import Any
 
 from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Found, Key, Record, StoredResponse, StoredSchema
-from restkeeper.storage.sql import (
-    Database,
-    Row,
-    change_token,
-    of_other_revision,
-    select_other_fingerprints,
-)
+from restkeeper.storage.sql import Database, Row, change_token, of_other_revision, select_other_fingerprints
 
 NOT_FOUND = "there is no such item"
 

@@ -123,10 +123,7 @@ class Quota:
 
 
 def limit_requests(
-    app: Application,
-    quotas: Mapping[str, Quota],
-    *,
-    is_limited: Callable[[str | None], bool] = lambda endpoint: True,
+    app: Application, quotas: Mapping[str, Quota], *, is_limited: Callable[[str | None], bool] = lambda endpoint: True
 ) -> None:
     """Limit each caller's requests, and send its limits with every response (draft-ietf-httpapi-ratelimit-headers-11).
 

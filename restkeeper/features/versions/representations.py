@@ -15,13 +15,7 @@ from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, NotConvertible, ValidationFailed
 from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
-from restkeeper.resources.representation import (
-    NO_LIMITS,
-    ItemLimits,
-    JsonObject,
-    Representation,
-    StoredRepresentation,
-)
+from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of

@@ -262,12 +262,6 @@ class StoredRepresentation(Representation):
         own, is_open = self.revision.definitions.keys() - self.revision.read_only, self.revision.is_open
         shown = exactjson.cut(self.body(record))
         own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
-        read_only = {name: exactjson.stored(shown[name]) for name in self._read_only if name in shown}
-        patch = self._as_stored(patch, read_only)
-        differing = _differing(patch, read_only)
-        if faults := [part for name, part in differing.items() if name not in READ_ONLY]:
-            _require_fresh(differing, patch, read_only)
-            require_none(faults)
         current = {name: text for name, text in shown.items() if name in own or (is_open and name == "id")}
         refused = {name: None for name in patch if patch[name] is None and name not in own}
         try:

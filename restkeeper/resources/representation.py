@@ -221,31 +221,40 @@ class StoredRepresentation(Representation):
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
-        sent = self._as_stored(sent, own)
-        differing = _differing(sent, own)
+        differing = self._differing(sent, own)
+        is_past = all(_can_be_past(name, value, own[name]) for name, value in differing.items())
         text, more = self._load(sent, own)
         members = exactjson.cut(text) if text else {}
         if (
             text
             and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
-            and all(_is_past(name, sent, own) for name in differing)
+            and is_past
             and not (is_open and current.keys() - members.keys() - of_server)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
-        _require_fresh(differing, sent, own)
-        require_none([*differing.values(), *more])
+        is_fresh = "version" in sent and "version" in own and "version" not in differing  # so no other time is older
+        if is_past and not is_fresh and (stale := MOVING.intersection(differing)):
+            now = "version" if "version" in own else min(stale)
+            raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
+        wrong = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        require_none(wrong + more)
         self._require_transition(current, members)
         return self._next(present, current, text, now=now, limits=limits)
 
-    def _as_stored(self, sent: JsonObject, own: JsonObject) -> JsonObject:
-        """What is sent, with the read-only texts in the form of their `own` ones: an equal time is the same text."""
-        texts: JsonObject = {}
-        for name in own.keys() & sent.keys() & self.queryable.fields.keys():
-            read = self.queryable.fields[name].read
-            if read and isinstance(own[name], str) and isinstance(sent[name], str):
+    def _differing(self, sent: JsonObject, own: JsonObject) -> JsonObject:
+        """The read-only values that are sent, and are not the `own` ones: 5.0 is 5, and true is not 1.
+
+        A time is the same in each of its forms.
+        """
+        differing = {}
+        for name in (name for name in own if name in sent):
+            value, field = sent[name], self.queryable.fields.get(name)
+            if field and field.read and isinstance(value, str) and isinstance(own[name], str):
                 with suppress(ValueError):
-                    texts[name] = read(sent[name])
-        return sent | texts
+                    value = field.read(value)
+            if isinstance(value, bool) is not isinstance(own[name], bool) or value != own[name]:
+                differing[name] = value
+        return differing
 
     def touched(self, record: Record, *, now: str) -> Record:
         """The item as it is, as another version of it."""
@@ -427,29 +436,6 @@ class StoredRepresentation(Representation):
                 raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
-def _differing(sent: JsonObject, own: JsonObject) -> dict[str, JsonObject]:
-    """The faults of read-only fields that are sent with other values than their `own`: 5.0 is 5, and true is not 1."""
-    return {
-        name: fault([name], f"is read-only; it is {exactjson.dumps(value).decode()}")
-        for name, value in own.items()
-        if name in sent and (isinstance(sent[name], bool) is not isinstance(value, bool) or sent[name] != value)
-    }
-
-
-def _require_fresh(differing: Iterable[str], sent: JsonObject, own: JsonObject) -> None:
-    """Raises EditConflict for a record that was read before the item last changed: all that differs is of the past."""
-    is_fresh = "version" in sent and "version" in own and "version" not in differing  # so another time is no older one
-    stale = MOVING.intersection(differing)
-    if stale and not is_fresh and all(_is_past(name, sent, own) for name in differing):
-        now = "version" if "version" in own else min(stale)
-        raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
-
-
-def _is_past(name: str, sent: JsonObject, current: JsonObject) -> bool:
-    """Whether a read-only field may have had this value before the item last changed, as all can that are declared."""
-    return (
-        name not in READ_ONLY
-        or name in MOVING
-        and type(sent[name]) is type(current[name])
-        and sent[name] < current[name]
-    )
+def _can_be_past(name: str, value: Any, now: Any) -> bool:
+    """Whether a read-only field may have had a value before the item last changed, as all can that are declared."""
+    return name not in READ_ONLY or (name in MOVING and type(value) is type(now) and value < now)

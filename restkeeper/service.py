@@ -160,21 +160,9 @@ def make_service(
         return made
 
     hooks.unit = unit
+    own = {each.name: each for each in of_features}
     return Service(
-        config,
-        by_name,
-        {each.name: each for each in of_features},
-        location,
-        store,
-        clock,
-        names,
-        guard,
-        lookup,
-        hooks,
-        versions,
-        served,
-        serves,
-        name,
+        config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name
     )
 
 

@@ -35,7 +35,7 @@ from werkzeug.datastructures import ImmutableMultiDict
 from restkeeper.errors import InvalidQuery
 from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Kind, root_of
 from restkeeper.web.application import Application
@@ -69,9 +69,10 @@ _WHOLE = whole(0, 999_999_999)
 
 _SIZING = {"limit", "count", "id", "id[eq]", "id[in]"}  # of ours, those that say how many items a list has
 
-Pairs = list[tuple[str, str]]
+Filter = tuple[str, str]  # a parameter of ours
+Pairs = list[Filter]
 Given = Mapping[str, str]
-Clause = tuple[tuple[str, str], ...]  # filters of which one is enough
+Clause = tuple[Filter, ...]  # of which one is enough
 
 
 def install(app: Application, service: Service) -> None:
@@ -96,12 +97,11 @@ def translate(representation: Representation, most: int) -> None:
     ours, theirs = _split(pairs, representation)
     ours = [(_with_operator(name, representation), value) for name, value in ours]
     is_theirs = bool(theirs) or any(pair not in pairs for pair in ours)
-    nothing = _nothing(representation)
-    ours += _filters(_json(theirs, "filter") if "filter" in theirs else {}, representation, nothing)
+    ours += _filters(_json(theirs, "filter") if "filter" in theirs else {}, representation)
     if "_where" in theirs:
         if "or" not in representation.queryable.reserved:
             raise _fault("_where", "cannot be used here: this list has a field called or")
-        ours += _conditions(_clauses(_json(theirs, "_where")), nothing, {name for name, _ in ours})
+        ours += _conditions(_clauses(_json(theirs, "_where")), representation, {name for name, _ in ours})
     is_paged = bool(stretch := dict(_stretch(theirs)))
     if most and is_theirs and _SIZING.isdisjoint(name for name, _ in ours):
         stretch.setdefault("limit", most)
@@ -120,7 +120,7 @@ def _dependents() -> list[str]:
     return request.args.getlist("_dependent") if has_request_context() and request.method == "DELETE" else []
 
 
-def _nothing(representation: Representation) -> tuple[str, str]:
+def _nothing(representation: Representation) -> Filter:
     """A filter that finds no items: no text sorts before the empty one, and no integer id is below 0."""
     fields = representation.queryable.fields
     return ("id[lt]", "0" if "id" in fields and fields["id"].kind is Kind.SERIAL else "")
@@ -238,19 +238,13 @@ def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
         yield "embed", name
 
 
-def _filters(
-    filters: Mapping[str, Any],
-    known: Representation,
-    nothing: tuple[str, str],
-    path: str = "",
-    depth: int = MOST_NESTED,
-) -> Iterator[tuple[str, str]]:
+def _filters(filters: JsonObject, known: Representation, path: str = "", depth: int = MOST_NESTED) -> Iterator[Filter]:
     """A list of values matches items with any of them, an empty one none; an object has what is inside a field."""
     if not depth:
         raise _fault("filter", f"has more than {MOST_NESTED} objects inside each other")
     for name, value in filters.items():
         if isinstance(value, dict):
-            yield from _filters(value, known, nothing, f"{path}{name}.", depth - 1)
+            yield from _filters(value, known, f"{path}{name}.", depth - 1)
             continue
         is_operator = path and name in _OPERATORS
         field = f"{path[:-1]}[{_OPERATORS[name]}]" if is_operator else _with_operator(f"{path}{name}", known)
@@ -260,9 +254,9 @@ def _filters(
         if len(terms) > 1 and None in value:
             if "or" not in known.queryable.reserved:
                 raise _fault("filter", "cannot have null beside others here: this list has a field called or")
-            yield from _conditions([tuple(terms)], nothing, set())
+            yield from _conditions([tuple(terms)], known, set())
         else:
-            yield from terms or [nothing]
+            yield from terms or [_nothing(known)]
 
 
 def _clauses(where: Any) -> list[Clause]:
@@ -291,7 +285,7 @@ def _parts(where: Any, path: str = "", depth: int = MOST_NESTED) -> Iterator[tup
             yield "or", [_term("_where", f"{field}[{_OPERATORS[op]}]", each) for each in values]
 
 
-def _term(parameter: str, name: str, value: Any) -> tuple[str, str]:
+def _term(parameter: str, name: str, value: Any) -> Filter:
     """A filter of our own language, from a condition in a parameter of theirs."""
     if not (parts := FILTER.fullmatch(name)) or isinstance(value, (dict, list)):
         field = name.rpartition("[")[0] or name
@@ -301,7 +295,7 @@ def _term(parameter: str, name: str, value: Any) -> tuple[str, str]:
     return name, value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _conditions(clauses: Iterable[Clause], nothing: tuple[str, str], used: set[str]) -> Iterator[tuple[str, str]]:
+def _conditions(clauses: Iterable[Clause], known: Representation, used: set[str]) -> Iterator[Filter]:
     """Parameters that all hold. One that is given again would mean either value: so it is an alternative to itself."""
     for clause in clauses:
         if len(clause) == 1 and clause[0][0] not in used and clause[0][0].replace("[eq]", "") not in used:
@@ -312,7 +306,7 @@ def _conditions(clauses: Iterable[Clause], nothing: tuple[str, str], used: set[s
             texts = [f'{name}="{value}"' for name, value in escaped]
             yield "or", f"({','.join(texts)})"
         else:
-            yield nothing
+            yield _nothing(known)
 
 
 def _json(theirs: Given, name: str) -> Any:

@@ -9,7 +9,7 @@ import errno
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Response, current_app, request
@@ -77,15 +77,8 @@ def render(problem: Problem) -> Response:
         _log_rarely(problem, cause)
     elif cause and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
-    return _answer(
-        problem.status,
-        address_of(PAGES + problem.name),
-        problem.name,
-        problem.title,
-        problem.detail,
-        dict(problem.headers),
-        problem.members,
-    )
+    uri = address_of(PAGES + problem.name)
+    return _answer(problem.status, uri, problem.name, problem.title, problem.detail, problem.headers, problem.members)
 
 
 def _log_rarely(problem: Problem, cause: BaseException) -> None:
@@ -138,7 +131,7 @@ def _render_unforeseen(error: Exception) -> Response:
 
 
 def _answer(
-    status: int, type_uri: str, code: str, title: str, detail: str, headers: dict[str, str], members: dict[str, Any]
+    status: int, type_uri: str, code: str, title: str, detail: str, headers: Mapping[str, str], members: dict[str, Any]
 ) -> Response:
     body = {"type": type_uri, "code": code, "title": title, "status": status, "message": detail or title}
     if detail:

@@ -224,18 +224,15 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
         is_group = name in GROUPS and name in reserved
         is_several = is_group or name.endswith(("[in]", "[nin]"))
         values += sum(text.count(",") + 1 for text in texts) if is_several else len(texts)
-        if count > MAX_FILTERS or values > MAX_VALUES:
-            what = f"one filter too many: a list takes {MAX_FILTERS}"
-            if values > MAX_VALUES:
-                what = f"one value too many: all filters of a list together take {MAX_VALUES}"
-            reader.fault(name, f"is {what}")
+        if values > MAX_VALUES:
+            reader.fault(name, f"is one value too many: all filters of a list together take {MAX_VALUES}")
             break
         if not is_group:
             found += _filter(reader, name, texts, queryable, group=len(found) + 1)
         for text in texts if is_group else ():
             for clause in _group(reader, name, text, queryable):
                 found += [each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause]
-        if len(found) > MAX_FILTERS:
+        if max(count, len(found)) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
     return tuple(found)

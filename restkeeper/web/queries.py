@@ -1,7 +1,7 @@
 """A list's query parameters: which items, in which order, which stretch, which fields."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -100,7 +100,7 @@ class ListRequest:
 
 
 def parse(
-    args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int, related: Iterable[str] = ()
+    args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int, related: Collection[str] = ()
 ) -> ListRequest:
     """The list that the parameters request.
 
@@ -142,7 +142,7 @@ def parse(
 
 
 def parse_item(
-    args: MultiDict[str, str], queryable: Queryable, related: Iterable[str]
+    args: MultiDict[str, str], queryable: Queryable, related: Collection[str]
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
@@ -408,31 +408,38 @@ def _sort(text: str, queryable: Queryable, *, is_count: bool) -> tuple[Sort, ...
     keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
     if is_count:  # by one field
         keys = [Sort(text)]
-    sortable = queryable.sortable
-    if refused := [key.field for key in keys if key.field in queryable.refused]:
-        raise ValueError(f"cannot be {refused[0]!r}, which {queryable.refused[refused[0]]}")
-    if unknown := [key.field for key in keys if key.field not in sortable]:
-        ways = "" if is_count else ", each also with - before it"
-        raise ValueError(f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(sortable)}{ways}")
+    for key in keys:
+        _require_known(key.field, queryable.sortable, queryable, "" if is_count else ", each also with - before it")
     if len({key.field for key in keys}) < len(keys):
         raise ValueError("names a field twice")
     return tuple(keys)
 
 
 def _names(text: str, queryable: Queryable) -> tuple[str, ...]:
-    names, known = text.split(","), queryable.names
-    if refused := [name for name in names if name in queryable.refused and name not in known]:
-        raise ValueError(f"cannot be {refused[0]!r}, which {queryable.refused[refused[0]]}")
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"cannot be {shortened(unknown[0])!r}; there are: {', '.join(known)}")
-    return tuple(name for name in known if name in names)
+    for name in (names := text.split(",")):
+        _require_known(name, queryable.names, queryable)
+    return tuple(name for name in queryable.names if name in names)
 
 
-def _embed(reader: Reader, queryable: Queryable, related: Iterable[str]) -> tuple[str, ...]:
-    def known(text: str) -> str:
-        if text not in related:
-            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(related) or 'none here'}")
+def _require_known(name: str, known: Collection[str], queryable: Queryable, more: str = "") -> None:
+    """Raises ValueError for a name that is none of the `known` ones."""
+    if name not in known:
+        if name in queryable.refused:
+            raise ValueError(f"cannot be {name!r}, which {queryable.refused[name]}")
+        raise ValueError(f"cannot be {shortened(name)!r}; there are: {', '.join(known)}{more}")
+
+
+def _embed(reader: Reader, queryable: Queryable, related: Collection[str]) -> tuple[str, ...]:
+    is_there = "embed" in reader.args and "embed" in queryable.reserved
+    return reader.several("embed", one_of(related), MOST_EMBEDDED) if is_there else ()
+
+
+def one_of(known: Collection[str]) -> Callable[[str], str]:
+    """Reads one of these words."""
+
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(known) or 'none here'}")
         return text
 
-    is_there = "embed" in reader.args and "embed" in queryable.reserved
-    return reader.several("embed", known, MOST_EMBEDDED) if is_there else ()
+    return read

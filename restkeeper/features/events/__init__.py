@@ -24,7 +24,6 @@ from restkeeper.errors import (
     Problem,
     TooManyRequests,
     Unavailable,
-    shortened,
 )
 from restkeeper.features.events.types import (
     OF_SERVICE,
@@ -48,7 +47,7 @@ from restkeeper.web.exactjson import JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
 from restkeeper.web.pagination import Cache, link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match
-from restkeeper.web.queries import Reader
+from restkeeper.web.queries import Reader, one_of
 
 LATEST = "latest"
 FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
@@ -335,14 +334,3 @@ def _item_id(text: str) -> str:
     if not 1 <= len(text) <= LONGEST_ID:
         raise ValueError(f"must be the id of an item, of at most {LONGEST_ID} characters")
     return text
-
-
-def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
-    """Reads one of these words."""
-
-    def parse(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(known)}")
-        return text
-
-    return parse

@@ -15,7 +15,6 @@ from flask import Blueprint, request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
-from restkeeper.features.events import one_of
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
@@ -48,7 +47,7 @@ from restkeeper.web.operations import (
     takes,
 )
 from restkeeper.web.pagination import link_header, target_with
-from restkeeper.web.queries import Reader
+from restkeeper.web.queries import Reader, one_of
 
 LIFECYCLE = Lifecycle(
     "active",

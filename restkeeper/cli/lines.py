@@ -140,7 +140,7 @@ class Lines:
                 self.existing += 1
                 continue
             self.last_id = max(self.last_id, item.record.id) if self.stored.resource.ids in INTEGERS else ""
-            pickle.dump((number, item.made, tuple(item.record), item.before and tuple(item.before)), self._spool)
+            pickle.dump(item, self._spool)
             self.planned[item.kind] += 1
 
     def _item_of(self, number: int, value: JsonObject) -> Item | None:
@@ -193,8 +193,7 @@ class Lines:
         """The items that are to be written."""
         self._spool.seek(0)
         for _ in range(self.planned.total()):
-            number, made, record, before = pickle.load(self._spool)  # noqa: S301 - our own file
-            yield Item(number, made, Record(*record), before and Record(*before))
+            yield pickle.load(self._spool)  # noqa: S301 - our own file
 
     def _is_of_line(self, made: Sequence[str]) -> bool:
         """Whether an item has the id that is made for its line: it is not changed by that line later."""

@@ -17,14 +17,7 @@ from flask import Blueprint, request
 from werkzeug.datastructures import Headers
 
 from restkeeper.clock import YIELD_SECONDS, Clock
-from restkeeper.errors import (
-    Forbidden,
-    InvalidQuery,
-    PreconditionFailed,
-    Problem,
-    TooManyRequests,
-    Unavailable,
-)
+from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, Unavailable
 from restkeeper.features.events.types import (
     OF_SERVICE,
     EventRepresentations,

@@ -156,6 +156,12 @@ NEEDED = request(field(TEXT, required=True))
 SHOWN = response(field(TEXT, required=True))
 WITH_HEADER = document(responses={"200": {"headers": {"Link": {"schema": TEXT}}}})
 
+EVERYWHERE = {**document(), "x-headers": {"Link": {"schema": TEXT}}}
+
+
+def by_default(*names: int) -> Json:
+    return document(responses={"default": {"x-statuses": names}})
+
 
 def of_id(schema: Any, *, sent: bool = False) -> Json:
     return parameter(schema, "path") if sent else response({"properties": {"id": schema}})
@@ -216,6 +222,10 @@ PARTS: list[tuple[str, Json, Json, str]] = [
     ("error status removed", statuses("404"), statuses(), C),
     ("header added", document(), WITH_HEADER, C),
     ("header removed", WITH_HEADER, document(), B),
+    ("header added", document(), EVERYWHERE, C),
+    ("header removed", EVERYWHERE, document(), B),
+    ("error status added", by_default(401), by_default(401, 429), J),
+    ("error status removed", by_default(401, 429), by_default(401), C),
     ("operationId added", document(operationId=None), document(), C),
     ("operationId removed", document(), document(operationId=None), B),
     ("operationId changed", document(), document(operationId="other"), B),

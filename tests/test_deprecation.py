@@ -29,7 +29,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.contract.facts import Facts, Key
 from restkeeper.web.application import Application
 from tests.clock import SetClock
-from tests.documents import unfolded
+from tests.documents import parameters, unfolded
 from tests.shop import create_app
 from tests.shop.related import create_app as create_related
 from tests.test_versions import Sent, deliverer_to
@@ -432,12 +432,13 @@ class TestDocument:
         others = paths["/others/{id}"]
         assert others["delete"]["x-sunset"] == "2027-05-01" and others["delete"]["deprecated"]
         assert "deprecated" not in others["get"] and "servers" not in others
-        for name in ("Lamp", "LampPart", "LampInput", "LampPatch"):
+        for name in ("Lamp", "LampInput", "LampPatch"):
             properties = parts["schemas"][name]["properties"]
             assert marked.items() <= properties["sku"].items() and "deprecated" not in properties["title"]
             assert properties["sku"]["x-deprecated-link"] == PAGE
             assert "deprecated" not in parts["schemas"][name.replace("Lamp", "Other")]["properties"]["sku"]
-        assert marked.items() <= parts["parameters"]["Lamp.sku.like"].items()
+        filters = parameters(document, paths["/lamps"]["get"])
+        assert marked.items() <= filters["sku[like]"].items() and "deprecated" not in filters["title[like]"]
         assert set(parts["schemas"]["LampField"]["x-deprecated-values"]) == {"sku"}
         assert set(parts["schemas"]["LampSortKey"]["x-deprecated-values"]) == {"sku", "-sku"}
         assert "`Sunset`" in document["info"]["description"]
@@ -489,9 +490,9 @@ class TestDocument:
         paths, schemas = document["paths"], document["components"]["schemas"]
         assert "delete" not in paths["/others/{id}"] and "delete" in paths["/lamps/{id}"]
         assert "delete_other" not in after.text
-        for name in ("Lamp", "LampPart", "LampInput", "LampPatch"):
+        for name in ("Lamp", "LampInput", "LampPatch"):
             assert "sku" not in schemas[name]["properties"]
-        assert "sku" not in schemas["LampField"]["enum"] and "Lamp.sku.eq" not in document["components"]["parameters"]
+        assert "sku" not in schemas["LampField"]["enum"] and "sku" not in parameters(document, paths["/lamps"]["get"])
 
 
 class TestUses:

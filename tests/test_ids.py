@@ -14,6 +14,7 @@ from flask.testing import FlaskClient
 from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource, find_items, read_item
 from restkeeper.storage.errors import StoreUnavailable
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
+from tests.documents import parameters
 from tests.live import Gunicorn, send
 from tests.shop import create_app as create_shop
 from tests.shop.open import create_app as create_open
@@ -173,7 +174,7 @@ def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, p
     assert parts["parameters"]["PostId"]["schema"] == integer
     for schema, field in (("Post", "id"), ("Comment", "post"), ("CommentInput", "post")):
         assert integer.items() <= parts["schemas"][schema]["properties"][field].items()
-    assert parts["parameters"]["Post.id.gt"]["schema"]["type"] == "integer"
+    assert parameters(document, document["paths"]["/posts"]["get"])["id[gt]"]["schema"]["type"] == "integer"
     assert "id" not in parts["schemas"]["PostInput"]["properties"]
 
 

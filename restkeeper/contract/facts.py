@@ -82,6 +82,8 @@ class Facts:
         self.revisions: dict[str, int] = state.get("revisions", {})
         self._note(Key(), {"version": True, "sunset": state.get("sunset")})
         self._note(Key(), {"x-dialects": frozenset(document.get("x-dialects", ()))})
+        for name, header in document.get("x-headers", {}).items():
+            self._parameter(Key(part=f"response header {name}"), "header", self._resolve(header))
         everywhere = document.get("servers", [{"url": "/"}])
         for path, item in document.get("paths", {}).items():
             for method, own in item.items():
@@ -140,9 +142,11 @@ class Facts:
             self._parameter(about._replace(part=f"{each['in']} parameter {each['name']}"), "parameter", each)
         self._body(about._replace(part="request body"), own.get("requestBody", {}))
         for status, each in own.get("responses", {}).items():
-            inner, response = about._replace(part=f"response {status}"), self._resolve(each)
-            self._note(inner, {"success status" if status.startswith("2") else "error status": True})
-            self._response(inner, response)
+            response = self._resolve(each)
+            for one in map(str, response.get("x-statuses", [status])):
+                kind = "success status" if one.startswith("2") else "error status"
+                self._note(about._replace(part=f"response {one}"), {kind: True})
+            self._response(about._replace(part=f"response {status}"), response)
 
     def _response(self, about: Key, response: Json) -> None:
         """Note the facts of a response, which many operations can share: they are found out once."""
@@ -183,8 +187,6 @@ class Facts:
             inner = about._replace(part=f"{about.part} {name}")
             self._note(inner, {"media type": True})
             self._schema(each.get("schema", {}), inner)
-            if part := each.get("x-with", {}).get("fields"):  # only who sends `embed` or `count` gets what these give
-                self._schema(part, inner._replace(name="|fields"))
 
     def _resolve(self, part: Json) -> Json:
         """What a part or a reference is."""

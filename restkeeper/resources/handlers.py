@@ -56,19 +56,19 @@ from restkeeper.web.queries import MAX_VALUES
 MOST_TOGETHER = 100  # items that one request creates
 
 # What the handlers take and return.
-SOME: dict[str, SchemaOf] = {"fields": "{}Part", "embed": "{}Embedded"}
-PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count", "Cache-Control")
-ITEM_HEADERS = ("ETag", "Last-Modified", "Cache-Control")
+EMBED: dict[str, SchemaOf] = {"embed": "{}Embedded"}
+PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count")
+ITEM_HEADERS = ("ETag", "Last-Modified")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
 GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
-PAGED: dict[str, SchemaOf] = {**SOME, "count": GROUP}
+PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP}
 PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MAX_VALUES, with_parameter=PAGED)
-READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=SOME)
+READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=EMBED)
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
 RESULT = Result("What the action returns.", {JSON: {}})
 CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"))
-DELETED = Result("The item as it last was.", {JSON: "{}"}, ())
-ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("Cache-Control", "ETag"))
+DELETED = Result("The item as it last was.", {JSON: "{}"})
+ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("ETag",))
 CREATED_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))

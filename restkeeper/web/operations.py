@@ -110,14 +110,14 @@ class Result:
     clients do not read the body of a success elsewhere.
 
     `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
-    PAGE_LIMIT_MAX where that is more. `with_parameter` has the schemas of the response to a request with one of these
-    parameters: `x-with` in the document, as generated clients have one type for a response. `links` names operations
-    that take what the response has.
+    PAGE_LIMIT_MAX where that is more. `headers` are those beyond the ones of all responses. `with_parameter` has the
+    schemas of what a request with one of these parameters gets: `x-with` in the document, as generated clients have one
+    type for a response. `links` names operations that take what the response has.
     """
 
     about: str
     content: Mapping[str, SchemaOf] = field(default_factory=dict)
-    headers: tuple[str, ...] = ("Cache-Control",)
+    headers: tuple[str, ...] = ()
     name: str = ""
     status: int = 200
     at_most: int | None = None
@@ -125,7 +125,7 @@ class Result:
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-NOT_MODIFIED = Result("Nothing has changed.", headers=("ETag", "Cache-Control"), name="NotModified", status=304)
+NOT_MODIFIED = Result("Nothing has changed.", headers=("ETag",), name="NotModified", status=304)
 DONE = Result("Done.")
 
 
@@ -220,12 +220,11 @@ _WORD = re.compile(r"<(\w+)>")
 class Description(Protocol):
     """The document of one version of the API while it is built. It has the components of all collections.
 
-    `options` are more members of the document, and `examples` has an example by name of schema.
+    `options` are more members of the document.
     """
 
     components: Components
     options: dict[str, Any]
-    examples: dict[str, Any]
 
     def schema(self, schema: SchemaOf) -> JsonSchema:
         """The JSON Schema of a declared schema; of a name, a reference to the component."""
@@ -280,11 +279,6 @@ def filled(part: Any, **values: Any) -> Any:
         return part
     whole = _WORD.fullmatch(part)
     return values.get(whole[1], part) if whole else _WORD.sub(lambda word: str(values.get(word[1], word[0])), part)
-
-
-def media(schema: JsonSchema, label: str, example: Any) -> JsonSchema:
-    """A media type object, with an example if there is one."""
-    return {"schema": schema} | ({"examples": {label: {"value": example}}} if example else {})
 
 
 def returned(properties: JsonSchema) -> JsonSchema:

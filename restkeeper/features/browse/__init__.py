@@ -16,7 +16,7 @@ _FOLDER = Path(__file__).parent
 _SCRIPT = "text/javascript; charset=utf-8"
 _FILES = {"browse.css": "text/css; charset=utf-8", "api.js": _SCRIPT, "form.js": _SCRIPT, "browse.js": _SCRIPT}
 _SCOPES = {"type": "array", "items": {"type": "string", "maxLength": 8192}, "maxItems": 8192}
-_PAGE = Result("The page.", {HTML: {"type": "string"}}, ("Cache-Control", "ETag"))
+_PAGE = Result("The page.", {HTML: {"type": "string"}}, ("ETag",))
 
 
 def install(app: Application, service: Service) -> None:

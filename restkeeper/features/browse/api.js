@@ -55,18 +55,19 @@ const pathFor = (path, id) => path.replace(/^\//, "").replace("{id}", encodeURIC
 class Collection {
   constructor(name, path, many, one) {
     const [create, update, returned] = [many?.post, one.put ?? one.patch, schemaOf(one.get.responses[200])];
-    const parameters = (many ?? one).get.parameters.map((each) => [each.$ref?.split("/").pop() ?? "", resolved(each)]);
-    const values = (wanted) => resolved(parameters.find(([, each]) => each.name === wanted)?.[1].schema.items).enum ?? [];
+    const parameters = (many ?? one).get.parameters.map(resolved);
+    const values = (wanted) => resolved(parameters.find((each) => each.name === wanted)?.schema.items).enum ?? [];
     Object.assign(this, { name, path, read: (many ?? one).get, create, update, remove: one.delete, isSingle: !many, method: one.put ? "PUT" : "PATCH" });
     this.fields = returned.properties ?? {};
     [this.newSchema, this.changedSchema] = [create, update].map((each) => schemaOf(each?.requestBody));
-    [this.sortable, this.canSearch] = [values("sort"), parameters.some(([, each]) => each.name === "q")];
-    this.limit = Math.min(20, parameters.find(([, each]) => each.name === "limit")?.[1].schema.maximum ?? 20);
+    [this.sortable, this.canSearch] = [values("sort"), parameters.some((each) => each.name === "q")];
+    this.limit = Math.min(20, parameters.find((each) => each.name === "limit")?.schema.maximum ?? 20);
     this.embeds = values("embed").filter((field) => own(this.fields, field.split(".")[0])).slice(0, 10);
     this.filters = new Map(); // by field, by operator: the schema of the value
-    for (const [component, { name: filter, schema }] of parameters.filter(([each]) => each.split(".").length > 2)) {
-      const [, field, operator = "eq"] = /^([^[]+)(?:\[(\w+)\])?$/.exec(filter);
-      this.filters.set(field, { ...this.filters.get(field), [operator]: schema });
+    for (const { name, schema } of parameters) {
+      const [, field, operator] = /^([^[]+)\[(\w+)\]$/.exec(name) ?? [];
+      const plain = parameters.find((each) => each.name === field)?.schema;
+      if (field) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
     }
     const isLabel = ([field, each]) => kindOf(each) === "string" && field !== "id" && !each.format && !each.enum && !each["x-references"];
     this.label = ["name", "title", "label", "email", "url"].find((field) => own(this.fields, field))

@@ -85,7 +85,7 @@ FEED_PARAMETERS = (
     ),
 )
 PAGE_LIMIT = 100  # events of a page without `limit`
-FEED_HEADERS = ("ETag", "Link", "Cache-Control")
+FEED_HEADERS = ("ETag", "Link")
 PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, at_most=0)
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 

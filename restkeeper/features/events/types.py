@@ -13,7 +13,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
 from restkeeper.web import exactjson
-from restkeeper.web.operations import EXAMPLE_TIME, Contribution, Description, JsonSchema, filled, returned, texts_in
+from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
 DISABLED = "webhook.disabled"
@@ -94,23 +94,20 @@ def event_types(service: Service) -> list[EventType]:
     return [*types, *own]
 
 
-def event_schema(types: Sequence[str], data: JsonSchema) -> JsonSchema:
+def event_schema(description: Description, types: Sequence[str], data: JsonSchema) -> JsonSchema:
     """The schema of an event of one of these types."""
     type = {"type": "string", "enum": list(types)}
-    return returned({"id": _TEXTS["id"], "type": type, "timestamp": _TEXTS["timestamp"], "data": data})
-
-
-def event_example(description: Description, type: EventType) -> JsonSchema | None:
-    """An example of an event of this type; None if its data have none."""
-    data = description.examples.get(type.data)
-    return {"id": "evt_5f0c9a3e_2a", "type": type.name, "timestamp": EXAMPLE_TIME, "data": data} if data else None
+    id, timestamp = map(description.schema, _TEXTS["members"])
+    return returned({"id": id, "type": type, "timestamp": timestamp, "data": data})
 
 
 def _add_events(description: Description, types: Sequence[EventType]) -> None:
+    for name, part in _TEXTS["members"].items():
+        description.components.schema(name, part, lazy=True)
     events = {each.event: each.data for each in types}
     for event, data in events.items():
         names = [each.name for each in types if each.event == event]
-        description.components.schema(event, event_schema(names, description.schema(data)), lazy=True)
+        description.components.schema(event, event_schema(description, names, description.schema(data)), lazy=True)
     mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
     union = {
         **_TEXTS["union"],
@@ -118,4 +115,3 @@ def _add_events(description: Description, types: Sequence[EventType]) -> None:
         "discriminator": {"propertyName": "type", "mapping": mapping},
     }
     description.components.schema("Event", union, lazy=True)
-    description.examples["Event"] = event_example(description, types[0]) if types else None

@@ -29,7 +29,7 @@ _SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
 _ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
 
 _OPENAPI = {"type": "object", "required": ["openapi"], "properties": {"openapi": {"type": "string", "const": "3.1.0"}}}
-_DOCUMENT = Result("This document.", {JSON: _OPENAPI}, ("Cache-Control", "ETag"))
+_DOCUMENT = Result("This document.", {JSON: _OPENAPI}, ("ETag",))
 _PAGE = replace(_DOCUMENT, about="The page.", content={HTML: {"type": "string"}})
 
 

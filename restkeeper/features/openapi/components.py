@@ -19,7 +19,7 @@ from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, 
 from restkeeper.web.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, SEVERAL, operators_of
 
 # The ends of the names of components that a collection has.
-PARTS = ("", *"Part Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
+PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
 
 
 def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
@@ -30,12 +30,11 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
     for name, part in schemas.items():
         spec.components.schema(f"{kind}{name}", part, lazy=True)
-    filters = dict(_filters(spec, items, kind))
-    for name, part in (*_parameters(spec, items, kind), *filters.items()):
+    for name, part in _parameters(spec, items, kind):
         spec.components.parameter(name, part["in"], part, lazy=True)
     reserved = representation.queryable.reserved
     spec.groups |= {
-        f"{kind}Filters": list(filters),
+        f"{kind}Filters": list(_filters(spec, items)),
         f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
     }
     present = {
@@ -45,32 +44,28 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         "Embed": items.relations,
     }
     spec.groups |= {f"{kind}{name}": [] for name, is_present in present.items() if not is_present}
-    spec.longest_lists[kind] = items.page_limit_max
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]
-    spec.examples[kind] = example_of(representation, whole=True)
-    spec.examples |= {f"{kind}{name}": example_of(representation) for name in ("Input", "Replacement", "Patch")}
 
 
 def add_relations(spec: Spec, items: Items) -> None:
-    """Add the item with what can be embedded in it, after the components of all collections."""
+    """Add the members of an item with what can be embedded in it, after the components of all collections."""
     known, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
-    shown: JsonSchema = dict(known[f"{kind}Part"]["properties"])
+    item, shown = known[kind]["properties"], dict[str, JsonSchema]()
     for name, each in items.relations.items():
         of = spec.schema(each.to.resource.kind)
         if each.is_back:
             shown[name] = {"type": "array", "items": of, "maxItems": each.to.resource.embed_limit}
             shown[next_of(name)] = {"type": ["string", "null"], "description": spec.common["collection"]["Next"]}
         elif each.beside:
-            part, one = shown[each.field], {"anyOf": [of, {"type": "null"}]}
+            part, one = item[each.field], {"anyOf": [of, {"type": "null"}]}
             shown[name] = part | {"items": one} if "items" in part else one
         else:
             root, *path = name.split(".")
-            shown[root] = _embedded(known, shown[root], path, of)
+            shown[root] = _embedded(known, shown.get(root, item[root]), path, of)
     if items.relations:
-        about = {"description": spec.common["collection"]["Embedded"], "properties": shown}
-        whole = {key: part for key, part in known[kind].items() if key in CLOSED}
-        spec.components.schema(f"{kind}Embedded", whole | about, lazy=True)
+        embedded = {"type": "object", "description": spec.common["collection"]["Embedded"], "properties": shown}
+        spec.components.schema(f"{kind}Embedded", embedded, lazy=True)
     sent, references = known[f"{kind}Input"], dict(references_in(items.representation.schema()))
     sent = sent | {"required": [name for name in sent["required"] if name not in references]}
     spec.components.schema(f"{kind}ReferringInput", sent, lazy=True)
@@ -93,7 +88,7 @@ def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSche
 
 
 def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
-    """The item as returned, with selected fields, as sent complete, and as a patch; the names of fields."""
+    """The item as returned, as sent complete, and as a patch; the names of fields."""
     representation, texts = items.representation, spec.common["collection"]
     whole, with_nulls = (spec.marshmallow(kind, representation.schema, nullable=nullable) for nullable in (False, True))
     for schema in (whole, with_nulls):
@@ -121,16 +116,18 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
         others, odd = {"additionalProperties": False}, {name: {} for name in sorted(instance.others)}
     sent = {"type": "object"} | others
     # What is read, also in webhooks, has no default.
-    shown = {name: _without(part, "readOnly", "default") for name, part in properties.items()}
+    example = example_of(representation)
+    unsaid = ("readOnly", "default", *(["examples"] if example else ()))
+    shown = {name: _without(part, *unsaid) for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name in shown if name not in optional]
+    item |= {"examples": [example]} if example else {}
     patch = {name: with_nulls["properties"][name] for name in own if name != "id"}
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
         patch = {name: spec.patch(part) for name, part in patch.items()}
     sortable = representation.queryable.sortable
     return {
         "": item,
-        "Part": CLOSED | {"description": texts["Part"], "properties": shown},
         "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
         "Replacement": sent | {"properties": _without(own, "id") | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
@@ -171,51 +168,55 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
-def _filters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
-    """A parameter for each field and operator, by component name: plain equality first."""
+def _filters(spec: Spec, items: Items) -> Iterator[JsonSchema | str]:
+    """A parameter, or the name of its component, for each field and operator: plain equality first.
+
+    The introduction says what the operators mean.
+    """
     queryable = items.representation.queryable
     folded = {items.representation.name_of(index.field) for index in items.resource.indexes if index.fold}
     named = [field for field in queryable.fields.values() if "*" not in field.name]
     pairs = [(op, field) for field in named for op in operators_of(field)]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
-        name = field.name if op is Op.EQ else f"{field.name}[{op}]"
-        meaning = spec.common["list_filters" if field.kind is Kind.LIST else "filters"][op]
-        one: JsonSchema = spec.common["filter_schemas"]["is" if op is Op.IS else field.kind.value]
+        one: JsonSchema = spec.common["filters"]["is" if op is Op.IS else field.kind.value]
         if field.choices and op in (Op.EQ, Op.NE, *SEVERAL):
             one = one | {"enum": list(field.choices), "x-extensible": True}
         schema = several(one, maxItems=MAX_VALUES) if op in SEVERAL else one
         if op is Op.EQ and field.name in folded:
             schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
-        yield f"{kind}.{field.name}.{op}", parameter(name, schema, f"Items whose {field.name} {meaning}.")
+        made = parameter(field.name if op is Op.EQ else f"{field.name}[{op}]", schema)
+        name = f"{field.kind.value}.{field.name}.{op}"
+        if field.name in READ_ONLY:  # of all collections
+            spec.components.parameters_lazy.setdefault(name, made)
+        yield name if field.name in READ_ONLY else made
     for root in (name.removesuffix(".*") for name in queryable.fields if "*" in name):  # parameters of any such name
-        kinds, most = spec.common["filter_schemas"], MOST_NAMES - 1 - root.count(".")
+        kinds, most = spec.common["filters"], MOST_NAMES - 1 - root.count(".")
         path = rf"^{re.escape(root)}(\.[A-Za-z0-9_-]{{1,20}}){{1,{most}}}"
         parts = {rf"{path}(\[(ne|in|nin)\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
-        schema = CLOSED | {"patternProperties": parts}
-        about = spec.common["collection"]["Paths"]
-        yield f"{kind}Paths-{root}", parameter(root, schema, about) | {"style": "form", "explode": True}
+        yield parameter(root, CLOSED | {"patternProperties": parts}, spec.common["collection"]["Paths"])
 
 
-def parameter(name: str, schema: JsonSchema, about: str, *, location: str = "query") -> JsonSchema:
+def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str = "query") -> JsonSchema:
     """A parameter; the values of an array are separated by commas."""
-    style = {"style": "form", "explode": False} if schema["type"] == "array" else {}
+    style = {"explode": False} if schema["type"] == "array" else {}
+    described = {"description": about} if about else {}
     required = {"required": True} if location == "path" else {}
-    return {"name": name, "in": location, **required, "description": about, "schema": schema, **style}
+    return {"name": name, "in": location, **required, **described, "schema": schema, **style}
 
 
-def example_of(representation: Representation, *, whole: bool = False) -> JsonSchema | None:
+def example_of(representation: Representation) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     kinds = {each.kind for each in representation.queryable.fields.values()}
     id = 12 if Kind.SERIAL in kinds else "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
     for name, field in fields_of(representation.schema()).items():
-        if (found := field.metadata.get("examples")) and (whole or not field.dump_only):
+        if found := field.metadata.get("examples"):
             made[name] = found[0]
         elif field.required and not field.dump_only:
             return None
-        elif whole and name not in READ_ONLY:
+        elif name not in READ_ONLY:
             made[name] = default_of(field)
-    return {name: made[name] for name in representation.names if name in made and (whole or name not in READ_ONLY)}
+    return {name: made[name] for name in representation.names if name in made}
 
 
 def _without(part: JsonSchema, *keywords: str) -> JsonSchema:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import getdoc
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from flask import Flask
@@ -25,13 +26,12 @@ from restkeeper.web.operations import (
     Parameter,
     Result,
     SchemaOf,
-    filled,
-    media,
     operation_of,
 )
 
 _ARGUMENT = re.compile(r"<(?:(\w+)(?:\((.*?)\))?:)?(\w+)>")
 _CONVERTER = {"int": "integer", "float": "number", "min": "minimum", "max": "maximum"}  # of Flask's
+_ORDER = attrgetter("status", "name")  # of problems
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
 
 
@@ -136,10 +136,10 @@ class _Operations:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
+        self._always = {*EVERY_PROBLEM, *spec.added("problems", "")}
         self._unused: set[type[Problem]] = set() if spec.config.require_if_match else {PreconditionRequired}
         self._names: Counter[str] = Counter()
         self._ids: set[str] = set()
-        self._headers = [*spec.common["response_headers"]["all"], *spec.added("headers", "")]
 
     def document(self, routes: Sequence[_Route]) -> JsonSchema:
         """The document with the operations of `routes`."""
@@ -152,13 +152,11 @@ class _Operations:
     def _operation(self, route: _Route) -> JsonSchema:
         declared = route.declared
         responses = {str(each.status): self._response(each, route) for each in declared.responses}
-        scope = self._scope(route)
-        more = filled(self._spec.common["scope"], scope=scope) if scope else self._spec.operations.get(route.name, "")
         self._names[id := route.words(route.name)] += 1
         return {
             "operationId": id if self._names[id] == 1 else f"{id}_{self._names[id]}",
             "summary": route.words(route.name).replace("_", " ").capitalize(),
-            "description": route.about + more,
+            "description": route.about + self._spec.operations.get(route.name, ""),
             "tags": [route.tag],
             "parameters": [part for each in declared.parameters for part in self._parameters(each, route)],
             **self._body(route),
@@ -179,11 +177,11 @@ class _Operations:
         return f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
 
     def _security(self, route: _Route) -> JsonSchema:
+        security: JsonSchema = {}
         if route.needs in (PUBLIC, PROBE):
-            return {}
-        own = OWN if route.needs == OWN else ""
-        ways: list[JsonSchema] = [{name: []} for name in dict.fromkeys(self._spec.added("security", own))]
-        security: JsonSchema = {"security": ways if own or self._spec.config.auth == "required" else [{}, *ways]}
+            security["security"] = [{}]
+        elif route.needs == OWN:
+            security["security"] = self._spec.ways(OWN)
         if scope := self._scope(route):  # for the contract check, as the next one
             security["x-required-scope"] = scope
         if route.resource and route.resource.ownership is not Ownership.NONE:
@@ -226,40 +224,44 @@ class _Operations:
         return self._made(name, declared.about, headers, content=content, links=links)
 
     def _problems(self, route: _Route) -> JsonSchema:
-        """A response for each status of the possible problems."""
-        declared, added = route.declared, self._spec.added("problems", "", *route.declared.parameters)
-        possible: set[type[Problem]] = {*EVERY_PROBLEM, *declared.problems, *added}
+        """A response for each status of the possible problems, and one for those that every operation has."""
+        declared, added = route.declared, self._spec.added("problems", *route.declared.parameters)
+        possible: set[type[Problem]] = {*self._always, *declared.problems, *added} - self._unused
         if any(each["type"] != "string" for each in route.arguments.values()):
             possible.add(NotFound)
-        ordered = sorted(possible - self._unused, key=lambda kind: (kind.status, kind.name))
-        responses: JsonSchema = {}
-        for status, same in groupby(ordered, key=lambda kind: kind.status):
-            kinds, examples = list(same), {}
-            for kind in kinds:
-                value = {"type": f"{PAGES}{kind.name}", "code": kind.name, "title": kind.title}
-                value |= {"status": status, "message": kind.title} | self._spec.common["problem_example"]
-                examples[kind.name] = {"summary": kind.title, "value": value}
-            about = " ".join(f"{kind.title} (`{kind.name}`)." for kind in kinds)
-            content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
-            headers = ("Cache-Control", *self._spec.common["response_headers"].get(str(status), ()))
-            name = "Or".join(kind.__name__ for kind in kinds)
-            responses[str(status)] = self._made(name, about, headers, content=content)
-        return responses
+        own: JsonSchema = {}
+        for status, same in groupby(sorted(possible, key=_ORDER), key=attrgetter("status")):
+            if not self._always.issuperset(kinds := list(same)):
+                own[str(status)] = self._problem("Or".join(kind.__name__ for kind in kinds), kinds)
+        return own | {"default": self._problem("common", sorted(self._always, key=_ORDER))}
 
-    def _made(self, name: str, about: str, headers: Iterable[str], **parts: JsonSchema) -> JsonSchema | str:
+    def _problem(self, name: str, kinds: Sequence[type[Problem]]) -> str:
+        """The name of the response with one of these problems."""
+        if name in self._spec.components.responses:
+            return name
+        examples, headers = {}, list[str]()
+        for kind in kinds:
+            value = {"type": f"{PAGES}{kind.name}", "code": kind.name, "title": kind.title}
+            examples[kind.name] = {"value": value | {"status": kind.status, "message": kind.title}}
+            headers += self._spec.common["response_headers"].get(str(kind.status), ())
+        about = " ".join(f"{kind.title} ({kind.status}, `{kind.name}`)." for kind in kinds)
+        statuses = {"x-statuses": list(dict.fromkeys(kind.status for kind in kinds))} if name == "common" else {}
+        content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
+        self._made(name, about, headers, content=content, **statuses)
+        return name
+
+    def _made(self, name: str, about: str, headers: Iterable[str], **parts: Any) -> JsonSchema | str:
         """A response, or if it has a name that of its component: apispec makes references of names."""
+        parts["headers"] = {each: each for each in headers}
         made = {"description": about, **{key: part for key, part in parts.items() if part}}
-        made["headers"] = {each: each for each in (*self._headers, *headers)}
         if name and name not in self._spec.components.responses:
             self._spec.components.response(name, made)
         return name or made
 
     def _media(self, schema: SchemaOf, route: _Route, at_most: int | None = None) -> JsonSchema:
-        """The media type object of a body: a schema or a list of it, and an example."""
+        """The media type object of a body: a schema or a list of it."""
         part = self._spec.schema(schema, route.kind)
-        example = self._spec.examples.get(schema.format(route.kind)) if isinstance(schema, str) else None
         if at_most is None:
-            return media(part, route.words("item"), example)
-        most = self._spec.longest_lists.get(route.kind, self._spec.config.page_limit_max)
-        page = {"type": "array", "items": part, "maxItems": max(most, at_most)}
-        return media(page, route.tag, example and [example])
+            return {"schema": part}
+        most = route.items.page_limit_max if route.items else self._spec.config.page_limit_max
+        return {"schema": {"type": "array", "items": part, "maxItems": max(most, at_most)}}

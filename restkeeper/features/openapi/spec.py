@@ -58,8 +58,8 @@ def _in_tuples(converter: Any, field: fields.Field[Any], **options: Any) -> Json
 class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
-    `common` is common.toml, `examples` has an example by name of schema, `groups` a list of parameters
-    by its name. `taken` has the names of the components that collections have.
+    `common` is common.toml, `groups` has a list of parameters by its name, `taken` the names of the components that
+    collections have.
     """
 
     def __init__(
@@ -68,8 +68,6 @@ class Spec(APISpec):
         self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
-        self.examples: dict[str, Any] = {}
-        self.longest_lists = dict[str, int]()  # the most items of a page, by kind
         self._contributions = contributions
         self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
         self.taken = set[str]()
@@ -83,7 +81,7 @@ class Spec(APISpec):
         options = {
             "info": info,
             "servers": [{"url": url, **described} for url in servers],
-            "security": [{}],
+            "security": self.ways() if config.auth == "required" else [{}, *self.ways()],
             DIALECTS: [],
         }
         super().__init__(title, __version__, "3.1.0", [plugin], **options)
@@ -107,10 +105,16 @@ class Spec(APISpec):
             of_problem = name in ("Problem", "Fault")  # a pointer has names from the body, escaped
             part = bounded(part, 4 * self.longest, config) if of_problem else part
             self.components.schema(name, part, lazy=True)
+        everywhere = (*self.common["response_headers"]["all"], *self.added("headers", ""))
+        self.options["x-headers"] = {name: self.components.headers_lazy[name] for name in everywhere}
 
     def added(self, part: str, *groups: object) -> list[Any]:
         """The problems, or the names of components, that features add to operations with one of these groups."""
         return [each for added in self._contributions if added.to in groups for each in getattr(added, part)]
+
+    def ways(self, to: str = "") -> list[JsonSchema]:
+        """The schemes of credentials of which one is enough, of all operations or those of a group."""
+        return [{name: []} for name in dict.fromkeys(self.added("security", to))]
 
     def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:
         """The JSON Schema of a declared schema. A marshmallow schema is a component with its name without "Schema"."""

@@ -2,58 +2,43 @@
 // deprecated, it shows the newest current one instead. In the complete document every filter is a parameter, and every
 // operation has the same errors and headers. To be shorter, the page shows each of these once.
 
-const FILTER = /^#\/components\/parameters\/\w+(?:\.([\w.-]+)\.(\w+)|Paths-([\w.-]+))$/;
+const FILTER = /^([^[]+)\[(\w+)\]$/;
 const CHOSEN = new URLSearchParams(location.search).get("version");
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
 const operationsOf = (item) => METHODS.filter((method) => method in item).map((method) => [method, item[method]]);
-const intersection = (sets) => sets.reduce((one, other) => one.filter((each) => other.includes(each)));
 const code = (texts) => texts.map((text) => `\`${text}\``).join(", ");
 
-// Replace the parameters of the filters by one table.
+// Replace the parameters of the filters by one table. A field that can be filtered has operators.
 function withFoldedFilters(operation, components) {
-  const rows = new Map(); // the fields that have a filter, by its operator and its meaning
-  for (const { $ref } of operation.parameters ?? []) {
-    const [, field, operator, root] = FILTER.exec($ref) ?? [];
-    if (!field && !root) continue;
-    const meaning = components[$ref.split("/").pop()].description.replace(`Items whose ${field} `, "");
-    const filter = root ? "field.name" : operator === "eq" ? "field" : `field[${operator}]`;
-    const row = `| \`${filter}\` | ${meaning} |`;
-    rows.set(row, [...(rows.get(row) ?? []), field ?? root]);
+  const parameters = operation.parameters.map((each) => components[each.$ref?.split("/").pop()] ?? each);
+  const fields = new Set(parameters.flatMap(({ name }) => FILTER.exec(name)?.[1] ?? []));
+  const isFilter = ({ name, schema }) => fields.has(name) || FILTER.test(name) || schema?.patternProperties;
+  const rows = new Map(); // the fields that have a filter, by its operator
+  for (const { name, schema } of parameters.filter(isFilter)) {
+    const [, field = name, operator] = FILTER.exec(name) ?? [];
+    const filter = schema.patternProperties ? "field.name" : operator ? `field[${operator}]` : "field";
+    rows.set(filter, [...(rows.get(filter) ?? []), field]);
   }
   if (!rows.size) return;
-  const table = [...rows].map(([row, fields]) => `${row} ${fields.join(", ")} |`).join("\n");
+  const table = [...rows].map(([filter, names]) => `| \`${filter}\` | ${names.join(", ")} |`).join("\n");
+  const paths = parameters.find(({ schema }) => schema?.patternProperties);
   const filters = {
     name: "filters",
     in: "query",
-    description: `Filters: \`price[gte]=10\` finds the items whose price is at least 10. Try \`{"name[like]": "a"}\`.\n\n| Filter | The field | Fields |\n| --- | --- | --- |\n${table}`,
+    description: `Filters: \`price[gte]=10\` finds the items whose price is at least 10; all are explained at the top. ${paths?.description ?? ""} Try \`{"name[like]": "a"}\`.\n\n| Filter | Fields |\n| --- | --- |\n${table}`,
     schema: { type: "object" }, // each member is sent as a parameter; by default it has none
   };
-  const others = operation.parameters.filter(({ $ref }) => !FILTER.test($ref));
-  operation.parameters = [...others, filters];
+  operation.parameters = [...parameters.filter((each) => !isFilter(each)), filters];
 }
 
 // List the common errors and headers of all responses once, at the top; of other errors show the meaning.
-function withCommonResponsesOnce(document, operations) {
-  const resolved = (response) => document.components.responses[response.$ref?.split("/").pop()] ?? response;
-  const errors = intersection(operations.map(({ responses }) => Object.values(responses).map(({ $ref }) => $ref)));
-  const all = operations.flatMap(({ responses }) => Object.values(responses).map(resolved));
-  const headers = intersection(all.map((response) => Object.keys(response.headers ?? {})));
-  const [first] = operations;
-  const common = Object.entries(first.responses)
-    .filter(([, { $ref }]) => errors.includes($ref))
-    .map(([status, response]) => `${status} ${resolved(response).description}`);
-  document.info.description += `\n\nEvery response has ${code(headers)}. Every operation can fail with: ${common.join(" ")}`;
-  for (const operation of operations) {
-    for (const [status, response] of Object.entries(operation.responses)) {
-      const { description, content, headers: own, ...more } = resolved(response);
-      if (errors.includes(response.$ref)) delete operation.responses[status];
-      else if (status >= 400) operation.responses[status] = { description };
-      else {
-        const others = Object.entries(own ?? {}).filter(([name]) => !headers.includes(name));
-        operation.responses[status] = { description, content, headers: Object.fromEntries(others), ...more };
-      }
-    }
+function withCommonResponsesOnce({ info, components, "x-headers": headers }, operations) {
+  const about = (response) => (components.responses[response.$ref?.split("/").pop()] ?? response).description;
+  info.description += `\n\nEvery response has ${code(Object.keys(headers))}. Every operation can fail with: ${about(operations[0].responses.default)}`;
+  for (const { responses } of operations) {
+    delete responses.default;
+    for (const status of Object.keys(responses).filter((each) => each >= 400)) responses[status] = { description: about(responses[status]) };
   }
 }
 
@@ -70,7 +55,11 @@ function offer(versions, shown) {
 
 function shown(document, address) {
   const operations = Object.values(document.paths).flatMap((item) => operationsOf(item).map(([, each]) => each));
-  for (const operation of operations) withFoldedFilters(operation, document.components.parameters);
+  for (const operation of operations) {
+    const scope = operation["x-required-scope"];
+    if (scope) operation.description += `\n\nCredentials need the scope \`${scope}\`.`;
+    withFoldedFilters(operation, document.components.parameters);
+  }
   withCommonResponsesOnce(document, operations);
   document.info.description += `\n\nThe whole document: [openapi.json](${address})`;
   return document;

@@ -32,7 +32,7 @@ LINKS = {  # of the index, if the path exists in the version of the unversioned 
     "readiness": "/readyz",
 }
 
-HEADERS = ("Cache-Control", "ETag")
+HEADERS = ("ETag",)
 INDEX = Result("The index of the service.", {JSON: "Index", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_TYPE = Result("The meaning of the type.", {JSON: "ProblemType", HTML: {"type": "string"}}, HEADERS)
 PROBLEM_NAME = Parameter(

@@ -221,7 +221,7 @@ def mark_document(service: Service, document: JsonSchema, version: str) -> None:
     prefix, servers = prefix_of(version), document["servers"]
     for each in service.versions.deprecations:
         if each.version == version and each.collection in kinds:
-            _mark_field(document["components"], each, kinds[each.collection])  # after its sunset, no form has it
+            _mark_field(document, each, kinds[each.collection])  # after its sunset, no form has it
         for path, item in document["paths"].items():
             path = prefix + path if item.get("servers", servers)[0]["url"].endswith(prefix) else path
             for method, part in item.items():
@@ -242,15 +242,17 @@ def _marks(deprecation: Deprecation) -> JsonSchema:
     return {names[name]: text for name, text in deprecation.about.items()}
 
 
-def _mark_field(components: JsonSchema, each: Deprecation, kind: str) -> None:
+def _mark_field(document: JsonSchema, each: Deprecation, kind: str) -> None:
     """Mark a field in the schemas of items, in filters, and among the names to select and to sort by."""
-    schemas = components["schemas"]
-    for end in ("", "Part", "Input", "Patch"):
+    schemas = document["components"]["schemas"]
+    for end in ("", "Input", "Patch"):
         if part := schemas.get(f"{kind}{end}", {}).get("properties", {}).get(each.member):
             _mark(part, each)
-    for name, part in components.get("parameters", {}).items():
-        if name.startswith(f"{kind}.{each.member}."):
-            _mark(part, each)
+    filters = re.compile(rf"{re.escape(each.member)}([.\[]|$)")  # parameters of the list; others are references
+    for operation in (item["get"] for item in document["paths"].values() if "get" in item):
+        for part in operation["parameters"] if each.collection in operation["tags"] else ():
+            if filters.match(part.get("name", "")):
+                _mark(part, each)
     for end in ("Field", "SortKey"):
         part = schemas.get(f"{kind}{end}", {})
         for name in (each.member, f"-{each.member}"):

@@ -8,7 +8,6 @@ from restkeeper.features.events.types import (
     EventRepresentations,
     EventType,
     event_collections,
-    event_example,
     event_schema,
     event_types,
 )
@@ -20,7 +19,7 @@ from restkeeper.service import Service, mount
 from restkeeper.storage.interface import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
 from restkeeper.web.exactjson import JSON
-from restkeeper.web.operations import Contribution, Description, JsonSchema, media, returned, texts_in
+from restkeeper.web.operations import Contribution, Description, JsonSchema, returned, texts_in
 
 
 def install(app: Application, service: Service) -> None:
@@ -65,9 +64,11 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
 
 def _build(service: Service, texts: dict[str, Any], description: Description) -> None:
     """Add the schemas of a new webhook, a disabled one, a delivery, and an item that is too large; and the messages."""
-    components, examples = description.components, description.examples
+    components = description.components
     for name, part in texts["parameters"].items():
         components.parameter(name, part["in"], part, lazy=True)
+    for name, part in texts["responses"].items():
+        components.response(name, part, lazy=True)
     known = components.schemas_lazy
     disabled = known["Webhook"]["properties"] | {"reason": texts["schemas"]["reason"]}
     components.schema("DisabledWebhook", returned(disabled), lazy=True)
@@ -84,8 +85,6 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     if any(each.ids in INTEGERS for each in service.resources):
         reference["properties"]["id"]["type"] = ["string", "integer"]
     components.schema("ItemReference", reference | {"required": required}, lazy=True)
-    examples["NewWebhook"] = examples["WebhookInput"]
-    examples["DisabledWebhook"] = examples["Webhook"] | {"status": "disabled", "reason": "410 Gone"}
     sent = (*event_types(service), EventType(PING, "Webhook", ""))
     description.options["webhooks"] = {each.name: {"post": _message(description, each, texts)} for each in sent}
 
@@ -93,14 +92,14 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
 def _message(description: Description, type: EventType, texts: dict[str, Any]) -> JsonSchema:
     """The request that the service makes for a type of event."""
     data = {"anyOf": [description.schema(type.data), description.schema("ItemReference")]}
-    body = media(event_schema([type.name], data), "event", event_example(description, type))
+    references = description.components.get_ref
     return {
         "operationId": f"on_{type.name.replace('.', '_')}",
         "summary": f"Send {type.name}",
-        "description": texts["message"] + (f"\n\n{texts['ping']}" if type.name == PING else ""),
+        "description": texts["ping" if type.name == PING else "message"],
         "tags": [WEBHOOKS.name],
-        "parameters": [description.components.get_ref("parameter", name) for name in texts["parameters"]],
-        "requestBody": {"required": True, "content": {JSON: body}},
-        "responses": texts["responses"],
+        "parameters": [references("parameter", name) for name in texts["parameters"]],
+        "requestBody": {"required": True, "content": {JSON: {"schema": event_schema(description, [type.name], data)}}},
+        "responses": {status: references("response", name) for status, name in texts["statuses"].items()},
         "security": [],
     }

@@ -122,7 +122,7 @@ DELIVERIES = (
     ),
 )
 ONE = {JSON: "WebhookDelivery"}
-DELIVERIES_FOUND = Result("The page.", ONE, ("Link", "Cache-Control"), at_most=0)
+DELIVERIES_FOUND = Result("The page.", ONE, ("Link",), at_most=0)
 DELIVERED = Result("The delivery.", ONE)
 OF_DELIVERY = {"id": "$request.path.id", "delivery": "$response.body#/id"}
 QUEUED = Result(

@@ -76,7 +76,6 @@ class Facts:
         self._document = document
         self.facts: dict[Key, Any] = {}
         self.open: set[Key] = set()  # objects that have fields that are not declared
-        self._responses: dict[int, tuple[dict[Key, Any], set[Key]]] = {}  # the facts of each, in any operation
         self.tags: dict[str, str] = {}
         state = document.get("info", {}).get("x-version", {})
         self.revisions: dict[str, int] = state.get("revisions", {})
@@ -146,21 +145,10 @@ class Facts:
             for one in map(str, response.get("x-statuses", [status])):
                 kind = "success status" if one.startswith("2") else "error status"
                 self._note(about._replace(part=f"response {one}"), {kind: True})
-            self._response(about._replace(part=f"response {status}"), response)
-
-    def _response(self, about: Key, response: Json) -> None:
-        """Note the facts of a response, which many operations can share: they are found out once."""
-        shared = Key(part="response")
-        if id(response) not in self._responses:
-            own, self.facts, self.open = (self.facts, self.open), {}, set()
-            self._content(shared, response)
+            inner = about._replace(part=f"response {status}")
+            self._content(inner, response)
             for name, header in response.get("headers", {}).items():
-                self._parameter(shared._replace(part=f"response header {name}"), "header", self._resolve(header))
-            self._responses[id(response)], (self.facts, self.open) = (self.facts, self.open), own
-        facts, open_ = self._responses[id(response)]
-        begin = len(shared.part)
-        self.facts |= {Key(about.holder, about.part + key.part[begin:], *key[2:]): fact for key, fact in facts.items()}
-        self.open |= {Key(about.holder, about.part + key.part[begin:], *key[2:]) for key in open_}
+                self._parameter(inner._replace(part=f"{inner.part} header {name}"), "header", self._resolve(header))
 
     def _webhook(self, about: Key, own: Json) -> None:
         """A webhook: what the service sends, and the statuses by which the client accepts it."""

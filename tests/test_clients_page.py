@@ -1,7 +1,9 @@
 """docs/clients.md: its modules do what the page says, against a space of the test harness with faults."""
 
 import importlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +33,13 @@ MODULES = [block for block in blocks("clients.md") if block.note]
 INSTALL_SECONDS = 300
 
 pytestmark = pytest.mark.matrix
+
+
+def test_the_generators_have_the_tested_versions() -> None:
+    (commands,) = (block.text for block in blocks("clients.md") if "npx " in block.text)
+    tested = json.loads((ROOT / "tests" / "clients" / "package.json").read_text())["dependencies"]
+    named = re.findall(r"npx (\S+)@(\d+) ", commands)
+    assert len(named) == 4 and all(tested[name].partition(".")[0] == version for name, version in named)
 
 
 @pytest.fixture

@@ -73,6 +73,8 @@ def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> 
         elif first.strip(f"{SEPARATORS}\r\n "):
             break
         before += 1
+    else:
+        return
     begins = before + 1  # the first line of the next row
     reader = csv.reader(chain([first], texts), delimiter=separator or separator_of(first), strict=True)
     try:

@@ -19,8 +19,7 @@
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
 Range header has the same content and is ignored. The response to `_per_page` is an object around the list, as of
-json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item. A list of
-theirs has one of their parameters, or a name with one of their operators.
+json-server 1. `_dependent=orders` deletes the orders that refer to the deleted item.
 """
 
 import re
@@ -67,7 +66,8 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-_SIZING = {"limit", "count", "id", "id[eq]", "id[in]"}  # of ours, those that say how many items a list has
+# With one of these a list of theirs is not lengthened: they say how many items it has, or it could not end early.
+_SIZING = {"limit", "offset", "count", "id", "id[eq]", "id[in]"}
 
 Filter = tuple[str, str]  # a parameter of ours
 Pairs = list[Filter]
@@ -86,8 +86,9 @@ def install(app: Application, service: Service) -> None:
 def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
 
-    `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words has
-    all items up to that number, as in json-server, unless it has a limit or ids. All other lists have the usual page.
+    `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, which has
+    one of their parameters or operators, has all items up to that number, as in json-server, unless it has a limit, an
+    offset, or ids. All other lists have the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
@@ -103,8 +104,10 @@ def translate(representation: Representation, most: int) -> None:
             raise _fault("_where", "cannot be used here: this list has a field called or")
         ours += _conditions(_clauses(_json(theirs, "_where")), representation, {name for name, _ in ours})
     is_paged = bool(stretch := dict(_stretch(theirs)))
-    if most and is_theirs and _SIZING.isdisjoint(name for name, _ in ours):
-        stretch.setdefault("limit", most)
+    if stretch == {"offset": 0}:
+        stretch.clear()
+    if most and is_theirs and not stretch and _SIZING.isdisjoint(name for name, _ in ours):
+        stretch["limit"] = most
     if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
         name = representation.name if "range" in theirs else ""

@@ -244,7 +244,7 @@ class StoredRepresentation(Representation):
     def _differing(self, sent: JsonObject, own: JsonObject) -> JsonObject:
         """The read-only values that are sent, and are not the `own` ones: 5.0 is 5, and true is not 1.
 
-        A time is the same in each of its forms.
+        A time is the same in each of its forms, also in whole milliseconds, as JavaScript has it.
         """
         differing = {}
         for name in (name for name in own if name in sent):
@@ -252,6 +252,8 @@ class StoredRepresentation(Representation):
             if field and field.read and isinstance(value, str) and isinstance(own[name], str):
                 with suppress(ValueError):
                     value = field.read(value)
+                if name in READ_ONLY and value == f"{own[name][:-4]}000Z":
+                    continue
             if isinstance(value, bool) is not isinstance(own[name], bool) or value != own[name]:
                 differing[name] = value
         return differing

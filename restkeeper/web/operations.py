@@ -111,8 +111,8 @@ class Result:
 
     `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
     PAGE_LIMIT_MAX where that is more. `headers` are those beyond the ones of all responses. `with_parameter` has the
-    schemas of what a request with one of these parameters gets: `x-with` in the document, as generated clients have one
-    type for a response. `links` names operations that take what the response has.
+    schemas of what one of these parameters changes of it: `x-with` in the document, as generated clients have one type
+    for a response. `links` names operations that take what the response has.
     """
 
     about: str

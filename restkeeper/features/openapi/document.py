@@ -233,9 +233,11 @@ class _Operations:
         for status, same in groupby(sorted(possible, key=_ORDER), key=attrgetter("status")):
             if not self._always.issuperset(kinds := list(same)):
                 own[str(status)] = self._problem("Or".join(kind.__name__ for kind in kinds), kinds)
-        return own | {"default": self._problem("common", sorted(self._always, key=_ORDER))}
+        kinds = sorted(self._always, key=_ORDER)
+        statuses = list(dict.fromkeys(kind.status for kind in kinds))
+        return own | {"default": self._problem("common", kinds, **{"x-statuses": statuses})}
 
-    def _problem(self, name: str, kinds: Sequence[type[Problem]]) -> str:
+    def _problem(self, name: str, kinds: Sequence[type[Problem]], **more: Any) -> str:
         """The name of the response with one of these problems."""
         if name in self._spec.components.responses:
             return name
@@ -245,9 +247,8 @@ class _Operations:
             examples[kind.name] = {"value": value | {"status": kind.status, "message": kind.title}}
             headers += self._spec.common["response_headers"].get(str(kind.status), ())
         about = " ".join(f"{kind.title} ({kind.status}, `{kind.name}`)." for kind in kinds)
-        statuses = {"x-statuses": list(dict.fromkeys(kind.status for kind in kinds))} if name == "common" else {}
         content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
-        self._made(name, about, headers, content=content, **statuses)
+        self._made(name, about, headers, content=content, **more)
         return name
 
     def _made(self, name: str, about: str, headers: Iterable[str], **parts: Any) -> JsonSchema | str:

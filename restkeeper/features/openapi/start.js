@@ -35,7 +35,7 @@ function withFoldedFilters(operation, components) {
 // List the common errors and headers of all responses once, at the top; of other errors show the meaning.
 function withCommonResponsesOnce({ info, components, "x-headers": headers }, operations) {
   const about = (response) => (components.responses[response.$ref?.split("/").pop()] ?? response).description;
-  info.description += `\n\nEvery response has ${code(Object.keys(headers))}. Every operation can fail with: ${about(operations[0].responses.default)}`;
+  info.description += `\n\nResponses can have the headers ${code(Object.keys(headers))}. Every operation can fail with: ${about(operations[0].responses.default)}`;
   for (const { responses } of operations) {
     delete responses.default;
     for (const status of Object.keys(responses).filter((each) => each >= 400)) responses[status] = { description: about(responses[status]) };

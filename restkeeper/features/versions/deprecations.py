@@ -250,7 +250,8 @@ def _mark_field(document: JsonSchema, each: Deprecation, kind: str) -> None:
             _mark(part, each)
     filters = re.compile(rf"{re.escape(each.member)}([.\[]|$)")  # parameters of the list; others are references
     for operation in (item["get"] for item in document["paths"].values() if "get" in item):
-        for part in operation["parameters"] if each.collection in operation["tags"] else ():
+        is_list = operation["operationId"].startswith("list_") and each.collection in operation["tags"]
+        for part in operation["parameters"] if is_list else ():
             if filters.match(part.get("name", "")):
                 _mark(part, each)
     for end in ("Field", "SortKey"):

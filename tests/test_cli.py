@@ -196,6 +196,8 @@ def test_csv_can_have_other_separators(app: Application, run: Run, tmp_path: Pat
 def test_the_separator_can_be_said(app: Application, run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("sep=|\nname|sku\na|1\n", encoding="utf-8")
     assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
+    (tmp_path / "a.csv").write_text("name,sku\n,\nb,2\n,\n", encoding="utf-8")
+    assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
     for empty in ("\n\n", "sep=;", ";;\n"):
         (tmp_path / "a.csv").write_text(empty, encoding="utf-8")
         assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 0 products"

@@ -266,8 +266,8 @@ REFUSED = [
         "/people?embed=orders,reviews.writer,reviews.about",
         "would add more than 4000 bytes here: ask for fewer items (limit), or embed less",
     ),
-    ("/orders?embed=customer&offset=0", "would add more than 4000 bytes here"),
-    ("/orders?embed=lines.thing&offset=0", "would look into more than 5 elements of lists here"),
+    ("/orders?embed=customer", "would add more than 4000 bytes here"),
+    ("/orders?embed=lines.thing", "would look into more than 5 elements of lists here"),
 ]
 
 
@@ -284,13 +284,7 @@ def test_too_much_or_unknown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         assert refused.status_code == 400 and len(refused.json["errors"]) == 1
         assert refused.json["errors"][0]["parameter"] == "embed"
         assert refused.json["errors"][0]["detail"].startswith(detail), refused.json
-    for names in ("customer", "lines.thing"):  # by cursor, the page ends where more has no room
-        path, found = f"/orders?embed={names}", []
-        while path:
-            page = client.get(path)
-            found += [each["id"] for each in page.json]
-            path = next_of(page)
-        assert page.headers.get("X-Total-Count") == "3" and len({*found}) == len(found) == 3
+    assert client.get("/orders?embed=customer&limit=1").status_code == 200
 
 
 def test_as_many_bytes_as_a_page_has_can_be_embedded() -> None:
@@ -298,12 +292,12 @@ def test_as_many_bytes_as_a_page_has_can_be_embedded() -> None:
     name = "x" * 1900
     alone = create_app(Config()).test_client()
     size = len(alone.get(f"/people/{new(alone, '/people', {}, name=name)}").data)
-    for page_bytes, length in ((2 * size, 2), (2 * size - 1, 1)):
+    for page_bytes, status in ((2 * size, 200), (2 * size - 1, 400)):
         client = create_app(Config(page_bytes=page_bytes)).test_client()
         person = new(client, "/people", {}, name=name)
         for _ in range(2):
             new(client, "/orders", {}, customer=person, lines=[{"thing": new(client, "/things", {}, title="a")}])
-        assert len(client.get("/orders?embed=customer").json) == length
+        assert client.get("/orders?embed=customer").status_code == status
 
 
 class TestAtAnItem:

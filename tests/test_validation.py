@@ -133,6 +133,9 @@ def test_a_stale_record_is_a_conflict(client: FlaskClient) -> None:
     other = client.put(path, json={"name": "Lamp 3", **stale, "id": "other"})
     assert (other.status_code, len(other.json["errors"])) == (422, 3)
     assert client.get(path).json == now
+    assert client.patch(path, json={"stock": 5, "version": 1.0}).json["code"] == "edit-conflict"
+    no_times = [("updated_at", text) for text in ("", "1", "10000-01-01T00:00:00Z")]
+    assert [client.patch(path, json={name: text}).status_code for name, text in no_times] == [422] * 3
     for name, value in (("version", 3), ("version", "1"), ("version", True), ("created_at", "2020-01-01T00:00:00Z")):
         response = client.put(path, json={"name": "Lamp 3", name: value})
         assert (response.status_code, response.json["errors"][0]["pointer"]) == (422, f"#/{name}")

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from restkeeper.config import Config
-from restkeeper.errors import InvalidJson, ValidationFailed
+from restkeeper.errors import InvalidJson, ValidationFailed, shortened
 from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.web import exactjson
 
@@ -24,7 +24,7 @@ DEEPEST = 200  # levels of nesting that a service can allow
 SEPARATORS = ",;\t"  # of cells, that of RFC 4180 first; spreadsheets write others where "," is in numbers
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
-_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*')  # a line of Excel before the header
+_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)  # a line of Excel before the header
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
 Entries = Iterator[tuple[int, Callable[[], Any]]]  # the position in the file, and a function that reads its value
@@ -80,13 +80,13 @@ def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> 
     try:
         header = next(reader, [])
         if unknown := [name for name in header if name not in shown.names]:
-            wrong, names = ", ".join(map(repr, unknown)), ", ".join(shown.names)
+            wrong, names = shortened(", ".join(map(repr, unknown))), ", ".join(shown.names)
             raise click.ClickException(f"line {begins}: no fields of {shown.name}: {wrong}; there are {names}")
         if len(set(header)) < len(header):
             raise click.ClickException(f"line {begins}: a field is named twice")
         begins += reader.line_num
         for row in reader:
-            if row:
+            if any(row):  # spreadsheets write lines of separators below the data
                 yield begins, partial(_item, row, header, shown, config.max_depth)
             begins = before + reader.line_num + 1
     except csv.Error as error:

@@ -175,6 +175,8 @@ class Facts:
             inner = about._replace(part=f"{about.part} {name}")
             self._note(inner, {"media type": True})
             self._schema(each.get("schema", {}), inner)
+            for parameter, part in each.get("x-with", {}).items():
+                self._schema(part, inner._replace(name=f"|{parameter}"))
 
     def _resolve(self, part: Json) -> Json:
         """What a part or a reference is."""

@@ -67,7 +67,7 @@ PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
 # With one of these a list of theirs is not lengthened: they say how many items it has, or it could not end early.
-_SIZING = {"limit", "offset", "count", "id", "id[eq]", "id[in]"}
+_SIZING = {"limit", "offset", "count", "embed", "id", "id[eq]", "id[in]"}
 
 Filter = tuple[str, str]  # a parameter of ours
 Pairs = list[Filter]
@@ -88,7 +88,7 @@ def translate(representation: Representation, most: int) -> None:
 
     `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, which has
     one of their parameters or operators, has all items up to that number, as in json-server, unless it has a limit, an
-    offset, or ids. All other lists have the usual page.
+    offset, ids, or embedded items. All other lists have the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
@@ -106,7 +106,8 @@ def translate(representation: Representation, most: int) -> None:
     is_paged = bool(stretch := dict(_stretch(theirs)))
     if stretch == {"offset": 0}:
         stretch.clear()
-    if most and is_theirs and not stretch and _SIZING.isdisjoint(name for name, _ in ours):
+    embedded = list(_embed(theirs))
+    if most and is_theirs and not stretch and _SIZING.isdisjoint(name for name, _ in (*ours, *embedded)):
         stretch["limit"] = most
     if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
@@ -115,7 +116,7 @@ def translate(representation: Representation, most: int) -> None:
         if "_per_page" in theirs:
             after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
     numbers = ((name, str(number)) for name, number in stretch.items())
-    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
+    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *embedded, *numbers])
 
 
 def _dependents() -> list[str]:

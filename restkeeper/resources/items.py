@@ -173,11 +173,7 @@ class Items:
         return page.change_token, page.tag
 
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
-        """A page of a list as callers see it. It ends where all that is embedded has no room.
-
-        Raises as `require_whole`, `omitted_by` and `embed`.
-        """
-        requested = query
+        """A page of a list as callers see it. Raises as `require_whole`, `omitted_by` and `embed`."""
         shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
         page, omitted = self.store.page(self.name, shown, self.page_bytes), 0
         if page.others and (refused := omitted_by(self.store, (self.stored, query, page.others))):
@@ -189,12 +185,7 @@ class Items:
         bodies = self.representation.bodies(page)
         omitted += len(page.bodies) - len(bodies)
         if list_request.embed:
-            try:
-                bodies = embed(self, bodies, list_request.embed, list_request.fields)
-            except InvalidQuery:
-                if list_request.by_offset or len(bodies) < 2:
-                    raise
-                return self._list_page(list_request, replace(requested, limit=len(bodies) // 2))
+            bodies = embed(self, bodies, list_request.embed, list_request.fields)
         elif list_request.fields:
             bodies = [self.representation.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -222,19 +223,19 @@ class StoredRepresentation(Representation):
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
         differing = self._differing(sent, own)
-        is_past = all(_can_be_past(name, value, own[name]) for name, value in differing.items())
+        is_past = _is_past(differing, own)
         text, more = self._load(sent, own)
         members = exactjson.cut(text) if text else {}
         if (
             text
             and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
-            and is_past
+            and (is_past or not differing)
             and not (is_open and current.keys() - members.keys() - of_server)
         ):
             return record  # also for the second of two equal requests: the first has moved the version since
         is_fresh = "version" in sent and "version" in own and "version" not in differing  # so no other time is older
-        if is_past and not is_fresh and (stale := MOVING.intersection(differing)):
-            now = "version" if "version" in own else min(stale)
+        if is_past and not is_fresh:
+            now = "version" if "version" in own else "updated_at"
             raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
         wrong = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
         require_none(wrong + more)
@@ -244,14 +245,17 @@ class StoredRepresentation(Representation):
     def _differing(self, sent: JsonObject, own: JsonObject) -> JsonObject:
         """The read-only values that are sent, and are not the `own` ones: 5.0 is 5, and true is not 1.
 
-        A time is the same in each of its forms, also in whole milliseconds, as JavaScript has it.
+        A time is the same in each of its forms, also in whole milliseconds, as JavaScript has it. None stands for what
+        is no value of the field.
         """
         differing = {}
         for name in (name for name in own if name in sent):
             value, field = sent[name], self.queryable.fields.get(name)
             if field and field.read and isinstance(value, str) and isinstance(own[name], str):
-                with suppress(ValueError):
+                try:
                     value = field.read(value)
+                except ValueError:
+                    value = None
                 if name in READ_ONLY and value == f"{own[name][:-4]}000Z":
                     continue
             if isinstance(value, bool) is not isinstance(own[name], bool) or value != own[name]:
@@ -438,6 +442,13 @@ class StoredRepresentation(Representation):
                 raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
 
 
-def _can_be_past(name: str, value: Any, now: Any) -> bool:
-    """Whether a read-only field may have had a value before the item last changed, as all can that are declared."""
-    return name not in READ_ONLY or (name in MOVING and type(value) is type(now) and value < now)
+def _is_past(differing: JsonObject, own: JsonObject) -> bool:
+    """Whether read-only values are those of an earlier version of an item, in which declared fields can differ, too."""
+    earlier = {name for name in MOVING & differing.keys() if _precedes(differing[name], own[name])}
+    return bool(earlier) and (differing.keys() - earlier).isdisjoint(READ_ONLY)
+
+
+def _precedes(value: Any, other: Any) -> bool:
+    """Whether a version, or a time as it is stored, is before another one."""
+    types = str if isinstance(other, str) else int | float | Decimal
+    return isinstance(value, types) and not isinstance(value, bool) and bool(value < other)

@@ -163,6 +163,10 @@ def by_default(*names: int) -> Json:
     return document(responses={"default": {"x-statuses": names}})
 
 
+def embedding(schema: Any) -> Json:
+    return document(responses={"200": {"content": {"application/json": {"schema": {}, "x-with": {"embed": schema}}}}})
+
+
 def of_id(schema: Any, *, sent: bool = False) -> Json:
     return parameter(schema, "path") if sent else response({"properties": {"id": schema}})
 
@@ -216,6 +220,7 @@ PARTS: list[tuple[str, Json, Json, str]] = [
     ("required added", response(field(TEXT)), SHOWN, C),
     ("required removed", SHOWN, response(field(TEXT)), B),
     ("field removed", response(field(TEXT)), response(field({**TEXT, "writeOnly": True})), B),
+    ("field removed", embedding(field(TEXT)), embedding({"type": "object"}), B),
     ("success status added", statuses(), statuses("201"), J),
     ("success status removed", statuses("201"), statuses(), B),
     ("error status added", statuses(), statuses("404"), J),

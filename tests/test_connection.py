@@ -1,18 +1,18 @@
 """One connection: the deadline of a response, the data that is read after the last one, and chunked content."""
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import gevent
 import gevent.socket
 import pytest
-from gunicorn.http.errors import InvalidChunkSize
-from gunicorn.http.unreader import IterUnreader
 
 from restkeeper.server import connection
 from restkeeper.server.connection import Client, ClientConnections
-from restkeeper.server.worker import MOST_FRAMING, BoundedChunks, Worker
+from restkeeper.server.request import MOST_FRAMING, Chunks, Refused
+from restkeeper.server.worker import Worker
 
 STEP = 10.0  # seconds by which the clock advances each time that the worker reads it
 SIZE = 2**26
@@ -22,7 +22,7 @@ SIZE = 2**26
 def worker() -> Any:
     """The parts of a worker that a connection needs, with the worker's limits."""
     bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
-    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000)
+    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000, cfg=SimpleNamespace(keepalive=75))
     made.connections = ClientConnections(made)
     return made
 
@@ -66,7 +66,7 @@ def test_a_response_has_a_deadline(
     reading = gevent.spawn(read, theirs)
     with pytest.raises(TimeoutError):
         for _ in range(pieces):
-            client.sendall(bytes(SIZE // pieces))
+            client.write(b"", bytes(SIZE // pieces))
     reading.kill()
     assert clock_reads[1] + 30 < clock_reads[-1] <= clock_reads[1] + seconds + STEP
     assert client.lost
@@ -77,8 +77,8 @@ def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any
     client, theirs = pair
     reading = gevent.spawn(read, theirs)
     for _ in range(100):
-        client.begin_request(idle=False)
-        client.sendall(bytes(2**19))
+        client.begin_request()
+        client.write(b"", bytes(2**19))
     assert clock_reads[-1] > 240
     reading.kill()
 
@@ -142,25 +142,28 @@ class Waiting:
         self._ended.append(self._number)
 
 
-def reader(*received: bytes) -> BoundedChunks:
-    """A reader that receives these pieces."""
-    return BoundedChunks(SimpleNamespace(), IterUnreader(received))
+def content(received: Iterable[bytes]) -> bytes:
+    """The content of which these pieces arrive."""
+    pieces = iter(received)
+    cfg = SimpleNamespace(limit_request_fields=100, limit_request_field_size=8190)
+    client = SimpleNamespace(rest=b"", recv=lambda size: next(pieces), worker=SimpleNamespace(cfg=cfg))
+    return io.BufferedReader(Chunks(client)).read()
 
 
 def test_framing_may_exceed_the_content_by_a_fixed_amount() -> None:
     """Chunks of one byte have five bytes of framing: so many are accepted, and not one more."""
     most = MOST_FRAMING // 4
     for last, size in ((b"1\r\na\r\n", most + 1), (b"1;xx\r\na\r\n", most)):
-        with pytest.raises(InvalidChunkSize, match="framing"):
-            reader(b"1\r\na\r\n" * (size - 1) + last + b"0\r\n\r\n").read(2**30)
-    assert reader(b"1\r\na\r\n" * (most - 1) + b"1;x\r\na\r\n0\r\n\r\n").read(2**30) == b"a" * most
+        with pytest.raises(Refused, match="framing"):
+            content([b"1\r\na\r\n" * (size - 1) + last + b"0\r\n\r\n"])
+    assert content([b"1\r\na\r\n" * (most - 3) + b"1;x\r\na\r\n0\r\n\r\n"]) == b"a" * (most - 2)
 
 
 def test_endless_framing_is_refused_early() -> None:
     """Of 15 MiB of one-byte chunks with an extension, only the bytes up to the limit are read."""
     pieces = iter([b"1;x\r\na\r\n" * 1024] * (15 * 128))
-    with pytest.raises(InvalidChunkSize):
-        BoundedChunks(SimpleNamespace(), IterUnreader(pieces)).read(2**30)
+    with pytest.raises(Refused):
+        content(pieces)
     assert len(list(pieces)) > 15 * 128 - 2 * MOST_FRAMING // 8192
 
 
@@ -169,12 +172,22 @@ def test_larger_chunks_have_no_limit(size: int) -> None:
     """Chunks of a normal size are accepted, however many there are, and however they are split."""
     chunks = (b"%x\r\n" % size + b"a" * size + b"\r\n") * 20_000 + b"0\r\n\r\n"
     pieces = (chunks[start : start + 8191] for start in range(0, len(chunks), 8191))
-    assert len(reader(*pieces).read(2**30)) == 20_000 * size
+    assert len(content(pieces)) == 20_000 * size
+
+
+def test_content_is_read_as_it_arrives() -> None:
+    """Whatever it consists of: lines of content cost no more than other content."""
+    fed: list[bytes] = []
+    chunks = Chunks(SimpleNamespace(rest=b"", recv=None, worker=None))
+    chunks._read = fed.append  # type: ignore[method-assign]
+    chunks._client.rest, chunks._due = b"\n" * 8192, 5000
+    with pytest.raises(TypeError):  # nothing is left to receive
+        chunks.readinto(bytearray(9))
+    assert fed[0] == b"\n" * 5000
 
 
 def test_other_connections_get_a_turn_after_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[float] = []
-    monkeypatch.setattr("restkeeper.server.worker.gevent.sleep", turns.append)
-    pieces = [b"2\r\nab\r\n" * 10] * 50
-    assert len(reader(*pieces, b"0\r\n\r\n").read(2**30)) == 1000
+    monkeypatch.setattr("restkeeper.server.request.gevent.sleep", turns.append)
+    assert len(content([*[b"2\r\nab\r\n" * 10] * 50, b"0\r\n\r\n"])) == 1000
     assert turns == [0] * 51

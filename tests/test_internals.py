@@ -18,7 +18,6 @@ from apispec.ext.marshmallow.common import make_schema_key
 from flask import Flask
 from gunicorn.arbiter import Arbiter
 from gunicorn.config import Config, make_settings
-from gunicorn.http import Request, RequestParser, body, errors, wsgi
 from gunicorn.workers.ggevent import GeventWorker
 from marshmallow import Schema, fields, pre_dump, validates
 from packaging.requirements import Requirement
@@ -33,22 +32,9 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (make_settings, "(ignore=None)"),
     # restkeeper/server/worker.py
     (GeventWorker.handle, "(self, listener, client, addr)"),
-    (GeventWorker.handle_request, "(self, listener_name, req, sock, addr)"),
-    (GeventWorker.handle_error, "(self, req, client, addr, exc)"),
     (GeventWorker.handle_exit, "(self, sig, frame)"),
     (GeventWorker.init_process, "(self)"),
     (GeventWorker.load_wsgi, "(self)"),
-    (Request.parse, "(self, unreader)"),
-    (Request.set_body_reader, "(self)"),
-    (Request.should_close, "(self)"),
-    (Request.force_close, "(self)"),
-    (Request._peer_trusted_for_forwarded, "(self)"),
-    (RequestParser.__init__, "(self, cfg, source, source_addr)"),
-    (wsgi.create, "(req, sock, client, server, cfg, response_class=None, response_args=())"),
-    (body.Body.__init__, "(self, reader)"),
-    (body.ChunkedReader.__init__, "(self, req, unreader)"),
-    (body.ChunkedReader.parse_chunk_size, "(self, unreader, data=None)"),
-    (body.ChunkedReader.read_into, "(self, unreader, buf)"),
     # restkeeper/web/application.py
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),
@@ -70,8 +56,6 @@ def test_overridden_functions_have_these_signatures() -> None:
 
 def test_the_used_attributes_exist() -> None:
     assert gunicorn.version_info[0] == 27
-    assert body.ChunkedReader(None, None).parser
-    assert issubclass(errors.LimitRequestLine, errors.ParseException)
     config = Config()
     assert "keepalive" not in vars(config) and config.settings["keepalive"].get() == config.keepalive
 

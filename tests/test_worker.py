@@ -127,8 +127,10 @@ REFUSED = {
     "te unknown": (501, post(b"Transfer-Encoding: xchunked", b"0\r\n\r\n")),
     "te identity": (501, post(b"Transfer-Encoding: identity")),
     "te list": (501, post(b"Transfer-Encoding: gzip, chunked", b"0\r\n\r\n")),
-    "te twice": (501, post(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", b"0\r\n\r\n")),
-    "te empty": (501, post(b"Transfer-Encoding:", b"0\r\n\r\n")),
+    "expect other": (417, post(b"Expect: x")),
+    "expect empty": (417, post(b"Expect:")),
+    "te twice": (400, post(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", b"0\r\n\r\n")),
+    "te empty": (400, post(b"Transfer-Encoding:", b"0\r\n\r\n")),
     "te vertical tab": (400, post(b"Transfer-Encoding: \x0bchunked", b"0\r\n\r\n")),
     "cl differ": (400, post(b"Content-Length: 1\r\nContent-Length: 2", b"xx")),
     "cl same": (400, post(b"Content-Length: 1\r\nContent-Length: 1", b"x")),
@@ -139,6 +141,7 @@ REFUSED = {
     "cl underscore": (400, post(b"Content-Length: 1_0", b"x" * 10)),
     "cl unicode": (400, post(b"Content-Length: \xb2", b"xx")),
     "cl empty": (400, post(b"Content-Length:")),
+    "cl zeros": (400, post(b"Content-Length: " + b"0" * 5000 + b"5", b"12345")),
     "cl endless": (400, post(b"Content-Length: " + b"9" * 5000)),
     "chunk junk": (400, chunked(b"1x\r\na\r\n0\r\n\r\n")),
     "chunk 0x": (400, chunked(b"0x1\r\na\r\n0\r\n\r\n")),
@@ -154,6 +157,10 @@ REFUSED = {
     "chunk cr": (400, chunked(b"1\ra")),
     "chunk no size": (400, chunked(b";")),
     "chunk data lf": (400, chunked(b"1\r\na\n")),
+    "chunk extension nameless": (400, chunked(b"1;=b\r\nx\r\n0\r\n\r\n")),
+    "chunk extension twice": (400, chunked(b"1;;a\r\nx\r\n0\r\n\r\n")),
+    "chunk extension no value": (400, chunked(b"1;a=\r\nx\r\n0\r\n\r\n")),
+    "chunk extension junk": (400, chunked(b'1;a=b"c"\r\nx\r\n0\r\n\r\n')),
     "chunk bare lf": (400, chunked(b"1\na\n0\n\n")),
     "chunk extension lf": (400, chunked(b"1;x\na\r\n0\r\n\r\n")),
     "chunk extension cr": (400, chunked(b"1;x\ry\r\na\r\n0\r\n\r\n")),
@@ -164,7 +171,7 @@ REFUSED = {
     "trailer lf": (400, chunked(b"0\r\nX: a\n")),
     "trailer cr": (400, chunked(b"0\r\nX: a\rb")),
     "trailer end lf": (400, chunked(b"0\r\n\n")),
-    "trailer long": (431, chunked(b"0\r\nX: " + b"a" * 70000)),
+    "trailer long": (400, chunked(b"0\r\nX: " + b"a" * 70000)),
     "trailer host": (400, chunked(b"0\r\nHost: b\r\n\r\n")),
     "trailer endless": (431, chunked(b"0\r\n" + b"X: a\r\n" * 200)),
     # the fields: sections 2.2 and 5
@@ -188,6 +195,7 @@ REFUSED = {
     # the request line: section 3
     "huge line": (414, get(line=b"GET /" + b"a" * 20000 + b" HTTP/1.1")),
     "http 0.9": (400, b"GET /\r\n"),
+    "bare lf without version": (400, b"GET /\n"),
     "version 0.9": (400, get(line=b"GET / HTTP/0.9")),
     "version 1.2": (400, get(line=b"GET / HTTP/1.2")),
     "version 2": (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
@@ -210,6 +218,9 @@ REFUSED = {
     # Host: section 3.2
     "no host": (400, get(b"X: a\r\n")),
     "no fields": (400, get(b"")),
+    "host with a path": (400, get(b"Host: a/b\r\n")),
+    "host with a user": (400, get(b"Host: u@a\r\n")),
+    "hosts in a list": (400, get(b"Host: a, b\r\n")),
     "two hosts": (400, get(b"Host: a\r\nHost: a\r\n")),
 }
 
@@ -261,7 +272,7 @@ def test_chunked(client: Client) -> None:
     for body, content in (
         (b"0\r\n\r\n", ""),
         (b"3\r\nabc\r\n00b\r\n0123456789a\r\n0\r\n\r\n", "abc0123456789a"),
-        (b'1;a=b; c="d"\r\nx\r\n0 ;last\r\nX-Trailer: a\r\nY:\r\n\r\n', "x"),
+        (b'1;a=b;c=";="\r\nx\r\n0;last\r\nX-Trailer: a\r\nY:\r\n\r\n', "x"),
         (b"fFfF\r\n" + b"y" * 65535 + b"\r\n0\r\n\r\n", "y" * 65535),
     ):
         response = client.send(chunked(body)).json()
@@ -324,12 +335,26 @@ def test_content_cut_short(client: Client) -> None:
 def test_application_catches_the_failure(hasty_port: int) -> None:
     for framing, failure in (
         (b"Content-Length: 9", b"Incomplete"),
-        (b"Transfer-Encoding: chunked", b"ChunkMissingTerminator"),
+        (b"Transfer-Encoding: chunked", b"Refused"),
     ):
         with closing(Client(hasty_port)) as hasty:
             response = hasty.send(post(framing, b"1\r\nabc", b"/catch"))
             assert (response.status, response.body, response.headers["connection"]) == (422, failure, "close")
             assert hasty.ended()
+
+
+def test_what_follows_refused_content_is_no_request(port: int) -> None:
+    """Also where the application catches the failure, and the whole has arrived with the head or after it."""
+    for content in (b"2\r\n{}\r\n0\r\nHost: b\r\n\r\n", b"1;a=\r\nx\r\n0\r\n\r\n"):
+        whole = post(b"Transfer-Encoding: chunked", content, b"/catch")
+        for first in (len(whole), len(whole) - len(content)):
+            with closing(Client(port)) as client:
+                client.sock.sendall(whole[:first])
+                assert first == len(whole) or not client.is_readable(0.1)
+                client.sock.sendall(whole[first:] + SMUGGLED)
+                response = client.read_response()
+                assert (response.status, response.body, response.headers["connection"]) == (422, b"Refused", "close")
+                assert client.ended()
 
 
 def test_target(client: Client) -> None:
@@ -380,7 +405,7 @@ def test_no_more_than_content_length_is_sent(client: Client) -> None:
 
 
 def test_application_fails(port: int) -> None:
-    for path in (b"/fail", b"/mute", b"/inject", b"/inject?stream"):
+    for path in (b"/fail", b"/mute", b"/inject", b"/inject?stream", b"/inject?euro", b"/inject?caught"):
         with closing(Client(port)) as client:
             response = client.send(get(line=b"GET " + path + b" HTTP/1.1"))
             assert (response.status, response.json()["title"]) == (500, "Internal Server Error"), path

@@ -4,13 +4,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from gunicorn.http.errors import ParseException
-
 import restkeeper.server.worker
 from restkeeper.features.events import IS_CANCELLED
+from restkeeper.server.request import Refused
 
 Start = Callable[..., Callable[[bytes], None]]
 
@@ -86,7 +86,7 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/catch":
             try:
                 read()
-            except (OSError, ParseException) as error:
+            except (OSError, Refused) as error:
                 start("422 Unprocessable Content", [])
                 return [type(error).__name__.encode()]
         case "/half":
@@ -107,7 +107,8 @@ def app(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/mute":
             return [b"x"]
         case "/inject":
-            start("200 OK", [("X-Name", "a\r\nX-Other: b")])
+            with suppress(ValueError) if query == "caught" else nullcontext():
+                start("200 OK", [("X-Name", "€" if query == "euro" else "a\r\nX-Other: b")])
             return iter([b"x"]) if query else [b"x"]
         case "/short" | "/long":
             start("200 OK", [("Content-Length", "3" if path == "/long" else "9")])

@@ -7,33 +7,46 @@ from time import monotonic
 from typing import Any
 
 import gevent.socket
-from gunicorn.http import errors
 
 
-class Incomplete(errors.ParseException, OSError):  # type: ignore[misc]
+class Refused(Exception):
+    """A request that is not valid, and the status that says so."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class Incomplete(Refused, OSError):
     """The request did not arrive completely and in time (RFC 9110 §15.5.9)."""
+
+    def __init__(self) -> None:
+        super().__init__(408, "The request did not arrive completely and in time.")
 
 
 class Client(gevent.socket.socket):  # type: ignore[misc]
     """A connection. `patience` is the time left to wait for it, in seconds; each byte adds 1 / `slowest`.
 
     An `idle` connection has sent nothing of its next request; a `lost` one cannot receive a response any more. A
-    client that `expects` has to be sent "100 Continue" before it sends the content.
+    client that `expects` has to be sent "100 Continue" before it sends the content. `rest` are bytes that have arrived
+    and belong to what is read next; a response has `begun` when its head is written.
     """
 
     def __init__(self, worker: Any, sock: Any) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker = worker
         self.lost = self.served = False
-        self.written = b""
-        self.begin_request(idle=False)
-        self.limit(worker.header_timeout)
+        self.rest, self.written = b"", b""
+        self.begin_request()
 
-    def begin_request(self, idle: bool) -> None:
-        """Reset the state for the next request. Unless `idle`, its first bytes have arrived."""
+    def begin_request(self) -> None:
+        """Reset the state for the next request."""
+        worker, self.idle = self.worker, not self.rest
         self.begun = self.expects = False
-        self.idle = idle
         self.flushed, self.delayed_at = 0, 0.0
+        between = worker.cfg.keepalive if self.served else worker.header_timeout
+        between = between if worker.alive else worker.idle_grace
+        self.limit(between if self.idle else worker.header_timeout)
 
     def limit(self, seconds: float, slowest: float = inf) -> None:
         self.patience, self.most, self.slowest = seconds, seconds, slowest
@@ -56,17 +69,17 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
             self.limit(self.worker.header_timeout)
             return data
         if not data:  # RFC 9112 §8: an incomplete request is not valid
-            raise Incomplete("The request did not arrive completely and in time.")
+            raise Incomplete
         self.patience = min(self.most, self.patience - (monotonic() - start) + len(data) / self.slowest)
         return data
 
-    def sendall(self, data: bytes, flags: int = 0) -> None:
-        """Buffer the data, to send the head and the content of a response together."""
-        self.begun = True
-        if len(data) >= self.worker.gathered:
-            self.flush(data)  # not copied: two copies of large data would wait for a slow reader
+    def write(self, head: bytes, content: bytes) -> None:
+        """Buffer data, to send the head and the content of a response together."""
+        self.written += head
+        if len(content) >= self.worker.gathered:
+            self.flush(content)  # not copied: two copies of large data would wait for a slow reader
             return
-        self.written += data
+        self.written += content
         if len(self.written) >= self.worker.gathered:
             self.flush()
 

@@ -85,6 +85,9 @@ _UNUSED = {
     "statsd_host": "set METRICS_TOKEN and read /metrics",
     "forwarded_allow_ips": "set TRUSTED_PROXIES",
     "http_protocols": "let a proxy in front speak HTTP/2",
+    "proxy_protocol": "let the proxy send X-Forwarded-For, and set TRUSTED_PROXIES",
+    **dict.fromkeys(("header_map", "http_parser", "permit_obsolete_folding"), "requests are read strictly"),
+    **dict.fromkeys(("permit_unconventional_http_method", "strip_header_spaces"), "requests are read strictly"),
     "pre_request": "use Flask's before_request in the service",
     "post_request": "use Flask's after_request in the service",
 }
@@ -118,8 +121,6 @@ wsgi_app = "app:create_app()"
 bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency  # default: the number of cores
 worker_class = "restkeeper.server.worker.Worker"
-http_parser = "python"
-forwarder_headers = ""  # no client sets SCRIPT_NAME
 limit_request_line = 8190  # bytes; gunicorn's maximum
 limit_request_fields = 100
 limit_request_field_size = 8190

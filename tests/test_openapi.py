@@ -123,10 +123,13 @@ def test_a_patch_names_and_removes_members_of_what_is_inside() -> None:
         for name, value in found.json.items():
             if name in ("main", "part") and value:
                 fits(document, schemas["Part"], value)
-    assert not [each for each in everything(schemas["PartPatch"]) if "default" in each]
-    assert schemas["PartPatch"]["properties"]["parts"]["additionalProperties"]["anyOf"][0] == {
-        "$ref": "#/components/schemas/PartPatch"
-    }
+    for name in ("PartPatch", "PartReturned", "Whole"):
+        assert not [each for each in everything(schemas[name]) if "default" in each], name
+    inner = schemas["PartPatch"]["properties"]["parts"]["additionalProperties"]["anyOf"][0]
+    assert inner == {"$ref": "#/components/schemas/PartPatch"}
+    inner = schemas["PartReturned"]["properties"]["parts"]["additionalProperties"]
+    assert inner == {"$ref": "#/components/schemas/PartReturned"}
+    assert schemas["Part"]["properties"]["size"]["default"] == 1
 
 
 @pytest.mark.needs("versions")
@@ -534,7 +537,7 @@ def test_a_tuple_has_the_schemas_of_its_fields() -> None:
     text = {"type": "string", "minLength": 1, "maxLength": 5}
     assert shown["pair"] == {"type": "array", "prefixItems": [{"type": "number"}, text], **sizes}
     assert shown["maybe"]["type"] == ["array", "null"]
-    assert shown["pairs"]["items"]["prefixItems"][1] == {"$ref": "#/components/schemas/Floor"}
+    assert shown["pairs"]["items"]["prefixItems"][1] == {"$ref": "#/components/schemas/FloorReturned"}
     for pair, ok in (([1.5, "a"], True), ([1.5, ""], False), ([1.5], False), ([1.5, "a", "b"], False), (None, False)):
         assert is_valid(shown["pair"], pair) is ok
         assert app.test_client().post("/results", json={"pair": pair}).status_code == (200 if ok else 422)

@@ -117,8 +117,8 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     sent = {"type": "object"} | others
     # What is read, also in webhooks, has no default.
     example = example_of(representation)
-    unsaid = ("readOnly", "default", *(["examples"] if example else ()))
-    shown = {name: _without(part, *unsaid) for name, part in properties.items()}
+    unsaid = ("readOnly", *(["examples"] if example else ()))
+    shown = {name: spec.as_returned(_without(part, *unsaid)) for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name in shown if name not in optional]
     item |= {"examples": [example]} if example else {}

@@ -1,6 +1,6 @@
 """The OpenAPI document as an apispec object, with the common parts of all services."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
@@ -71,7 +71,7 @@ class Spec(APISpec):
         self._contributions = contributions
         self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
         self.taken = set[str]()
-        self._patches: dict[str, str] = {}  # the component of patches of one, by their names
+        self._variants: dict[tuple[str, str], str] = {}  # other forms of a component, by its name and their suffix
         plugin = MarshmallowPlugin(self._name_of)
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         described = {"description": f"This service, {kind}", "x-internal": kind == "local"}
@@ -154,12 +154,7 @@ class Spec(APISpec):
         if "anyOf" in part:
             return _without_default(part) | {"anyOf": [self.patch(each) for each in part["anyOf"]]}
         if "$ref" in part:
-            of = part["$ref"].rpartition("/")[2]
-            if of not in self._patches:  # a schema can contain itself
-                self._patches[of] = name = self._free(f"{of}Patch")
-                known = self.components.schemas_lazy | self.components.schemas
-                self.components.schema(name, self.patch(known[of]), lazy=True)
-            return _without_default(part) | self.schema(self._patches[of])
+            return self._variant(part, "Patch", self.patch)
         inner = _without_default(part)
         needed = inner.pop("required", ())
         if members := part.get("properties"):
@@ -168,6 +163,48 @@ class Spec(APISpec):
         if others := part.get("additionalProperties"):
             inner["additionalProperties"] = others if others is True else _or_null(self.patch(others))
         return inner
+
+    def as_returned(self, part: Any) -> Any:
+        """The schema of what is returned, at any depth without the defaults of what is sent."""
+        if isinstance(part, list):
+            return [self.as_returned(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if isinstance(part.get("$ref"), str):
+            return self._variant(part, "Returned", self.as_returned) if self._has_default(part, set()) else part
+        inner = {
+            key: each if key in _VALUES else self.as_returned(each) for key, each in _without_default(part).items()
+        }
+        if isinstance(members := part.get("properties"), dict):  # one of them can be the "default"
+            inner["properties"] = {name: self.as_returned(each) for name, each in members.items()}
+        return inner
+
+    def _has_default(self, part: Any, known: set[str]) -> bool:
+        """Whether a schema or one inside it, except those of `known` components, has a default."""
+        if isinstance(part, list):
+            return any(self._has_default(each, known) for each in part)
+        if not isinstance(part, dict):
+            return False
+        if isinstance(reference := part.get("$ref"), str):
+            if reference in known:
+                return False
+            known.add(reference)
+            return "default" in part or self._has_default(self._component(part), known)
+        return "default" in part or any(self._has_default(part[key], known) for key in part if key not in _VALUES)
+
+    def _component(self, part: JsonSchema) -> JsonSchema:
+        """The schema that a reference names."""
+        schemas = self.components.schemas_lazy | self.components.schemas
+        found: JsonSchema = schemas[part["$ref"].rpartition("/")[2]]
+        return found
+
+    def _variant(self, part: JsonSchema, suffix: str, make: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
+        """A reference to another form of a component, which is made once: a schema can contain itself."""
+        of = part["$ref"].rpartition("/")[2]
+        if (of, suffix) not in self._variants:
+            self._variants[of, suffix] = name = self._free(f"{of}{suffix}")
+            self.components.schema(name, make(self._component(part)), lazy=True)
+        return _without_default(part) | self.schema(self._variants[of, suffix])
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
         """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""

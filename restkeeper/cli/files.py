@@ -13,7 +13,7 @@ from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject as write_collections
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError
-from restkeeper.features.files.sync import say
+from restkeeper.features.files.saving import say
 from restkeeper.web import exactjson
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))

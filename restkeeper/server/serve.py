@@ -1,14 +1,15 @@
 """The start of a service by `restkeeper serve` and `python app.py`: gunicorn with the settings of a deployment."""
 
+import atexit
 import errno
 import os
 import re
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
-from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -110,21 +111,35 @@ def serve_file(
     os.environ |= {name: str(value) for name, value in given.items() if value is not None}
     os.environ |= {"WEB_CONCURRENCY": "1", "RESTKEEPER_FILE": file.name}
     os.environ.setdefault("LOG_LEVEL", "warning")
-    if no_save or os.environ.get("HARNESS") == "1":
-        os.environ["DATABASE_URL"] = "memory://"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "restkeeper"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a copy of the file is there
-        target = file.resolve()
-        name = f"{target.stem}-{blake2b(os.fsencode(target), digest_size=6).hexdigest()}"
-        lock = os.open(folder / f"{name}.served", os.O_RDWR | os.O_CREAT, 0o600)  # inherited, and never closed
+    os.environ["DATABASE_URL"] = "memory://"
+    if not no_save and os.environ.get("HARNESS") != "1":
+        _lock(file)
+    options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
+    _serve(partial(_application_of_file, file, options), is_file=True)
+
+
+def _lock(file: Path) -> None:
+    """Let no other program serve a file, until this one ends: a file beside it is locked, or the file if none can be.
+
+    Exits if another one serves it.
+    """
+    target, own = file.resolve(), os.getpid()
+    beside = target.with_name(f".{target.name}.lock")
+    while True:
+        try:
+            lock = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)  # inherited, and never closed
+        except OSError:
+            beside, lock = target, os.open(target, os.O_RDONLY)
         try:
             flock(lock, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             sys.exit(f"restkeeper: {file.name} is served already, by another program: add --no-save")
-        os.environ["DATABASE_URL"] = f"sqlite:///{folder / name}.db"
-    options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
-    _serve(partial(_application_of_file, file, options), is_file=True)
+        with suppress(FileNotFoundError):
+            if os.stat(beside).st_ino == os.fstat(lock).st_ino:
+                break
+        os.close(lock)  # the former program has ended at this moment, and deleted it
+    if beside != target:
+        atexit.register(lambda: beside.unlink(missing_ok=True) if own == os.getpid() else None)
 
 
 def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool) -> Any:

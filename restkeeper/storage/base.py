@@ -479,7 +479,15 @@ class Store(ABC):
 
 
 class MemoryStore(Store):
-    """A store in memory, which can return to an earlier state."""
+    """A store in memory, which can return to an earlier state, and whose content can also be elsewhere."""
+
+    @abstractmethod
+    def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
+        """Call `before` each transaction, and `after` its works, with the transaction that is then committed.
+
+        Meanwhile no other caller uses the store. `before` can write, and what a StoreUnavailable of `after` ends is
+        rolled back.
+        """
 
     @abstractmethod
     def saved(self) -> Any:

@@ -4,9 +4,9 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
@@ -15,23 +15,19 @@ from threading import Thread
 from flask import Blueprint, Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
 
-import restkeeper
 from restkeeper.clock import Clock
 from restkeeper.config import Config
-from restkeeper.errors import Problem
-from restkeeper.features.files.checkpoint import Checkpoint, Checkpoints
 from restkeeper.features.files.declaring import resources_of
-from restkeeper.features.files.file import File, declare, read_data, read_file
-from restkeeper.features.files.reading import WITH_COMMENTS, Content, FileError, is_equal, parse
-from restkeeper.features.files.sync import (
+from restkeeper.features.files.file import File, declare, read_file
+from restkeeper.features.files.reading import WITH_COMMENTS, FileError
+from restkeeper.features.files.saving import (
     LOOK_SECONDS,
-    FileSync,
-    access_of,
+    SMALL,
+    SavedFile,
     apart,
-    changes_since,
+    can_be_replaced,
+    delete_temporaries,
     fill,
-    refuse,
-    replace_file,
     say,
 )
 from restkeeper.features.harness.control import NewFaultSchema
@@ -40,10 +36,8 @@ from restkeeper.features.harness.spaces import FAULT, fail
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
-from restkeeper.storage.errors import StoreError
 from restkeeper.web.application import SAFE_METHODS, Application
 
-SQLITE = "sqlite:///"
 WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
@@ -86,25 +80,14 @@ def _application_of(
     create: Create, path: Path, options: FileOptions, config: Config | None, serves: bool
 ) -> Application:
     """See `application_of`. Raises FileError, OSError, and ValueError for what is declared wrong."""
-    settings = config or Config.from_env()
-    saves = options.saves and not config and settings.database_url.startswith(SQLITE)
-    if saves and path.suffix.lower() in WITH_COMMENTS:
+    is_own = not (config or Config.from_env().harness)  # else it is without the file from here on
+    is_saved = is_own and options.saves
+    if is_saved and path.suffix.lower() in WITH_COMMENTS:
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
-    file, found, checkpoints = read_file(path), None, None
-    if saves:
-        others = restkeeper.__version__.encode(), b"strict" * options.strict, file.schema_source
-        checkpoints = Checkpoints(Path(settings.database_url.removeprefix(SQLITE)), others)
-        found = checkpoints.find(file.content.source)
-        if found and found.digest != checkpoints.digest(file.content.source):  # it was edited meanwhile
-            if _write_rest(create, file, found, checkpoints):
-                checkpoints.delete_store()
-            return _application_of(create, path, options, config, serves)
-    declared, lines = (found.declared, found.lines) if found else declare(file)
-    notes = list[str]()
+    file, notes = read_file(path), list[str]()
+    declared, lines = declare(file)
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
-    if checkpoints and not found:
-        checkpoints.delete_store()
 
     def begin(app: Application, service: Service) -> None:
         at = app.before.index(service.guard.identify)
@@ -114,68 +97,35 @@ def _application_of(
             app.before.insert(at, _faults(options, service.clock))
         if (folder := path.with_name("public")).is_dir():
             app.before.insert(at, _public(folder.resolve()))
-        if not found:
-            fill(service, file.content)
+        fill(service, file.content)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
-    service = service_of(app)
-    if config or settings.harness:
-        return app
-    former = found or Checkpoint("", service.store.last_event(), declared, lines)
-    if checkpoints and not found:
-        checkpoints.prepare(former, file.content.source, former.event)
-        checkpoints.commit()
-    if serves:
-        sync = FileSync(file, service, former, checkpoints, partial(_restart, create, path, options))
-        Thread(target=_synchronize, args=(sync,), name="file", daemon=True).start()  # a greenlet, by gevent
-        atexit.register(sync.finish)
-    else:
+    if is_own and serves:
+        saved = SavedFile(file, service_of(app), partial(_restart, create, path, options), saved=is_saved)
+        Thread(target=_synchronize, args=(saved,), name="file", daemon=True).start()  # a greenlet, by gevent
+        atexit.register(saved.finish)
+    elif is_own:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
-        say(f"{path.name}: {', '.join(counts)}", *lines, *notes)
+        say(f"{path.name}: {', '.join(counts)}", *lines, *notes, *(_about_saving(file) if is_saved else ()))
     return app
 
 
-def _write_rest(create: Create, file: File, found: Checkpoint, checkpoints: Checkpoints) -> bool:
-    """Write what the file does not have yet of the last run; the file wins where both changed.
+def _about_saving(file: File) -> Iterator[str]:
+    """What the start says of how changes are saved. Deletes what a killed process has left of a write."""
+    delete_temporaries(file.data)
+    if len(file.content.source) >= SMALL:
+        yield "changes are saved within a second, and at the end"
+    if not can_be_replaced(file.data):
+        yield f"{file.data.name} is mounted, or its folder is read-only: a crash while it is written can damage it"
 
-    Returns False if others have written the file at this moment. Raises FileError.
-    """
-    content = file.content
-    if file.declared:
-        both = {**found.declared, **file.declared}
-        content = read_data(file.data, {name: each.kind for name, each in both.items()})
-    formers = list[Content]()  # what is of one of them was not edited
-    for data in checkpoints.copies():
-        with suppress(FileError):  # it is broken, by a loss of power
-            formers.append(parse(data, file.data.name))
-            formers[-1].members.update({name: {} for name in content.members if name not in formers[-1].members})
-    formers = formers or [content]
+
+def _synchronize(saved: SavedFile) -> None:
+    """Run until the end; after an unexpected error the server starts another process."""
     try:
-        config = replace(Config.from_env(), webhook_worker="apart")
-        service = service_of(create(config, resources_of(found.declared, [])))
-        with closing(service.store):
-            changes, _ = changes_since(service, found.event)
-    except (Problem, StoreError, ValueError) as error:
-        reason = f"{checkpoints.store} may have what requests changed last, but cannot be read: {error}"
-        raise FileError(f"{file.data.name}: {reason}: delete it to start without that") from None
-    same = dict({*content.kinds()}.intersection(formers[0].kinds()))  # of the same kinds
-    edited, is_new = content.copy(), content.given
-    for name, id, text in changes:
-        now = content.item(name, id)
-        if name in same and any(is_equal(now, each.item(name, id)) for each in formers):
-            is_new |= edited.set(name, id, text)
-        elif not is_equal(now, text):
-            refuse(file.data, name, id, "an edit", text)
-    return not is_new or bool(replace_file(file.data, b"".join(edited.text()), file.look[0], access_of(file.data)))
-
-
-def _synchronize(sync: FileSync) -> None:
-    """Run until the end; after an unexpected error the server starts another process, which writes what is missing."""
-    try:
-        sync.run()
+        saved.run()
     finally:
-        if not sync.is_over:
+        if not saved.is_over:
             os.kill(os.getpid(), SIGTERM)
 
 

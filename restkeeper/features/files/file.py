@@ -10,7 +10,17 @@ from restkeeper.errors import InvalidJson
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, singular_of
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
-from restkeeper.features.files.reading import Content, FileError, Stamp, load_json, progress, read, stamp_of, value_of
+from restkeeper.features.files.reading import (
+    Content,
+    FileError,
+    Stamp,
+    load_json,
+    parse,
+    progress,
+    read,
+    stamp_of,
+    value_of,
+)
 
 SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
@@ -54,10 +64,12 @@ def read_file(path: Path) -> File:
 
 def read_data(data: Path, kinds: Mapping[str, str]) -> Content:
     """What a file has; of a document, whose collections are of these kinds, it may be missing. Raises FileError."""
-    content = read(data) if data.exists() or not kinds else Content({}, b"\n", b"  ", b"\n")
+    content = read(data) if data.exists() or not kinds else parse(b"{\n}\n", data.name)
+    if missing := [name for name in kinds if name not in content.members]:
+        content = parse(content.with_arrays(missing), data.name)
     found = dict(content.kinds())
     for name, kind in kinds.items():
-        if content.members.setdefault(name, {}) and found[name] != kind:
+        if content.members[name] and found[name] != kind:
             wanted = "texts" if kind == "client" else "integers"
             raise FileError(f"{data.name}: {name!r} must be an array of items whose ids are {wanted}")
     return content

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
@@ -30,7 +30,8 @@ Texts = dict[Id, Buffer]  # of the items of a collection, by their ids in the or
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
-_FIRST = re.compile(rb"\s*\{(\r?\n)([ \t]+)")
+_FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
+BOM = b"\xef\xbb\xbf"
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
 
@@ -56,22 +57,48 @@ class _Item(msgspec.Struct):
 _WANTED = "it must be an object, whose id is an integer from 0, or 1 to 64 of A-Z a-z 0-9 . _ ~ -"
 
 
+class ArrayStyle(NamedTuple):
+    """What an array has before its first item, between two items, and after the last one."""
+
+    first: bytes
+    between: bytes
+    last: bytes
+
+
+class Layout(NamedTuple):
+    """How the text of a file is written around its items.
+
+    `starts` is what stands between the value of each member and the one before it, with its name, and `end` what
+    follows the last value. `newline` and `indent` are those of the file, empty for one on a single line.
+    """
+
+    starts: Mapping[str, bytes]
+    arrays: Mapping[str, ArrayStyle]
+    end: bytes
+    newline: bytes = b""
+    indent: bytes = b""
+
+    def array(self, name: str) -> ArrayStyle:
+        """The style of an array; of one that was empty, that of another one."""
+        if name in self.arrays or self.arrays:
+            return self.arrays.get(name) or next(iter(self.arrays.values()))
+        inner = self.newline + 2 * self.indent
+        return ArrayStyle(inner, b"," + (inner or b" "), self.newline + self.indent)
+
+
 class Content(NamedTuple):
     """What a file has: `members` are its collections and singletons in order, and what begins with "$" as it is.
 
-    `newline` and `indent` are those of the file, empty for one on a single line; `end` is what follows the last brace.
     Where items have no ids, they are `given` 1, 2, 3 … The `source` is the text that was read of the `file`, and in it
-    `starts` has where each member begins.
+    `positions` has where each member begins.
     """
 
     members: dict[str, Texts | Buffer]
-    newline: bytes = b""
-    indent: bytes = b""
-    end: bytes = b""
+    layout: Layout
     given: bool = False
     source: bytes = b""
     file: str = ""
-    starts: Mapping[str, int] = {}  # noqa: RUF012 - never changed
+    positions: Mapping[str, int] = {}  # noqa: RUF012 - never changed
 
     @property
     def collections(self) -> dict[str, Texts]:
@@ -91,7 +118,7 @@ class Content(NamedTuple):
 
     def fault(self, name: str, id: Id, reason: object) -> FileError:
         """What is wrong with an item that was read, with its place."""
-        at, member = self.starts[name], self.members[name]
+        at, member = self.positions[name], self.members[name]
         if isinstance(member, dict):
             text = msgspec.json.decode(self.source, type=dict[str, msgspec.Raw])[name]
             elements = msgspec.json.decode(text, type=list[msgspec.Raw])
@@ -118,10 +145,10 @@ class Content(NamedTuple):
                 if is_other := is_other or one != id:
                     yield name, id
 
-    def copy(self) -> "Content":
-        """A content whose items can be set, and not those of this one."""
-        members = {name: dict(each) if isinstance(each, dict) else each for name, each in self.members.items()}
-        return self._replace(members=members)
+    def copy(self, names: Iterable[str]) -> "Content":
+        """A content whose items with these names can be set, and not those of this one."""
+        copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
+        return self._replace(members={**self.members, **copies})
 
     def set(self, name: str, id: Id, text: Buffer | None) -> bool:
         """Set an item, or delete it; returns whether this changes anything. The id of a singleton is its name."""
@@ -131,39 +158,59 @@ class Content(NamedTuple):
         if text is None:
             del texts[id]
         else:
-            texts[id] = self._written(text, had, 1 if texts is self.members else 2)
+            texts[id] = self._written(name, text, had)
         return True
+
+    def with_arrays(self, names: Iterable[str]) -> bytes:
+        """The text of the file with an empty array more for each of these names."""
+        body = b"".join(self.text()).rstrip().removesuffix(b"}").rstrip()
+        for name in names:
+            comma = b"" if body.endswith(b"{") else b","
+            begin = self.layout.newline + self.layout.indent or b"\n  "
+            body += b"%b%b%b: []" % (comma, begin, json.dumps(name, ensure_ascii=False).encode())
+        return body + (self.layout.newline or b"\n") + b"}\n"
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""
-        begin, inner = self.newline + self.indent, self.newline + 2 * self.indent
-        comma = b"," if self.newline else b", "
-        before = b"{"
         for name, member in self.members.items():
-            yield b"%b%b%b:%b" % (before, begin, json.dumps(name, ensure_ascii=False).encode(), b" " * bool(comma))
-            if isinstance(member, dict):
-                start = b"["
-                for text in member.values():
-                    yield b"%b%b" % (start, inner)
-                    yield bytes(text)
-                    start = comma
-                yield b"%b]" % begin if member else b"[]"
-            else:
+            yield self.layout.starts[name]
+            if not isinstance(member, dict):
                 yield bytes(member)
-            before = comma
-        yield (self.newline + b"}" if self.members else b"{}") + self.end
+            elif not member:
+                yield b"[]"
+            else:
+                style = self.layout.array(name)
+                start = b"[" + style.first
+                for text in member.values():
+                    yield start
+                    yield bytes(text)
+                    start = style.between
+                yield style.last + b"]"
+        yield self.layout.end
 
-    def _written(self, text: Buffer, like: Buffer | None, level: int) -> bytes:
-        """The text of an item as the file has the others: on a line, or with its indentation."""
-        sample = like
-        if sample is None:
-            sample = next((each for texts in self.collections.values() for each in texts.values()), b"\n")
-        if not self.newline or b"\n" not in bytes(sample):
-            return msgspec.json.format(bytes(text), indent=0)
-        tabs = self.indent[:1] == b"\t"
-        made = msgspec.json.format(bytes(text), indent=1 if tabs else len(self.indent))
+    def _written(self, name: str, text: Buffer, had: Buffer | None) -> bytes:
+        """The text of an item as it was or as the file has the others: on a line, or with its indentation.
+
+        A member whose value is the same has its text, such as 1.50.
+        """
+        sample, member = had, self.members[name]
+        if had is not None:
+            before, now = exactjson.cut(had), exactjson.cut(text)
+            same = {key: before[key] for key in now if key in before and is_equal(before[key], now[key])}
+            text = exactjson.joined({**now, **same})
+        elif isinstance(member, dict):
+            others = (member, *self.collections.values())
+            sample = next((each for texts in others for each in texts.values()), None)
+        like = b"\n" if sample is None else bytes(sample)
+        if not self.layout.newline or b"\n" not in like:
+            return msgspec.json.format(bytes(text), indent=-1 if b'":' in like and b'": ' not in like else 0)
+        around = self.layout.array(name).first if isinstance(member, dict) else self.layout.starts[name]
+        line = around.rpartition(b"\n")[2]
+        outer, indent = line[: len(line) - len(line.lstrip())], self.layout.indent
+        tabs = indent[:1] == b"\t"
+        made = msgspec.json.format(bytes(text), indent=1 if tabs else len(indent))
         lines = re.sub(rb"(?m)^ +", lambda found: b"\t" * len(found[0]), made) if tabs else made
-        return lines.replace(b"\n", self.newline + level * self.indent)
+        return lines.replace(b"\n", self.layout.newline + outer)
 
 
 def read(path: Path) -> Content:
@@ -177,19 +224,21 @@ def read(path: Path) -> Content:
 
 def parse(data: bytes, name: str) -> Content:
     """The content of the text of a file with this name. Raises FileError."""
-    data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _unreadable(data, name, error) from None
+        raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
-    starts, plain = dict[str, int](), dict[str, str]()
-    end, given, twice = 0, False, "a name occurs twice, here or after it"
+    starts, positions, arrays = dict[str, bytes](), dict[str, int](), dict[str, ArrayStyle]()
+    plain = dict[str, str]()
+    end, given, twice = len(BOM) * data.startswith(BOM), False, "a name occurs twice, here or after it"
+    begin, last = None, 0
     for key, text in found.items():
         begin = _MEMBER.match(data, end)
         if not begin or json.loads(begin[1]) != key:  # the parser has the last one of each name
             raise fault_at(data, name, begin.start(1) if begin else end, twice)
-        starts[key], end = begin.end(), begin.end() + len(bytes(text))
+        starts[key], positions[key] = data[last : begin.end()], begin.end()
+        last = end = begin.end() + len(bytes(text))
         if key[:1] == "$":
             members[key] = text
             continue
@@ -206,14 +255,24 @@ def parse(data: bytes, name: str) -> Content:
             raise fault_at(data, name, begin.start(1), f"{shortened(key)!r} {reason}")
         members[key] = text
         if kind == b"[":
-            members[key], is_given = _items(data, name, key, begin.end(), text)
+            elements = msgspec.json.decode(text, type=list[msgspec.Raw])
+            members[key], is_given = _items(data, name, key, begin.end(), text, elements)
             given = given or is_given
-    rest = data[end:].lstrip()
-    if found and rest[:1] != b"}":
+            if elements:
+                arrays[key] = _array_style(bytes(text), elements)
+    if found and data[end:].lstrip()[:1] != b"}":
         raise fault_at(data, name, begin.start(1) if begin else 0, twice)
-    first = _FIRST.match(data)
-    style = (first[1], first[2]) if first else (b"", b"")
-    return Content(members, *style, end=data[len(data.rstrip()) :], given=given, source=data, file=name, starts=starts)
+    line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
+    layout = Layout(starts, arrays, data[last:], *((line[1], line[2]) if line else ()))
+    return Content(members, layout, given, data, name, positions)
+
+
+def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:
+    """How an array is written that has such elements."""
+    first = text[1 : text.index(bytes(elements[0]))]
+    at = 1 + len(first) + len(bytes(elements[0]))
+    between = text[at : text.index(bytes(elements[1]), at)] if len(elements) > 1 else b"," + (first or b" ")
+    return ArrayStyle(first, between, text[len(text[:-1].rstrip()) : -1])
 
 
 def load_json(name: str, data: bytes) -> Any:
@@ -229,9 +288,11 @@ def value_of(text: Buffer) -> Any:
     return exactjson.loads(bytes(text))
 
 
-def _items(data: bytes, file: str, name: str, at: int, text: msgspec.Raw) -> tuple[Texts, bool]:
+def _items(
+    data: bytes, file: str, name: str, at: int, text: msgspec.Raw, elements: Sequence[msgspec.Raw]
+) -> tuple[Texts, bool]:
     """The items of an array by their ids, and whether these are given here. Raises FileError."""
-    elements, texts, reason, number = msgspec.json.decode(text, type=list[msgspec.Raw]), Texts(), "", 0
+    texts, reason, number = Texts(), "", 0
     try:
         ids: list[Any] = [each.id for each in msgspec.json.decode(text, type=list[_Item])]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -287,10 +348,18 @@ def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:
 
 
 def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
-    """Whether two texts have equal values. Raises InvalidJson."""
+    """Whether two texts have equal values, as 1.5 and 1.50. Raises InvalidJson."""
     if one is None or other is None:
         return one is other
-    return bytes(one) == bytes(other) or exactjson.equal(*(exactjson.dumps(value_of(each)) for each in (one, other)))
+    return bytes(one) == bytes(other) or _are_equal(value_of(one), value_of(other))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(each, other[name]) for name, each in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_are_equal, one, other))
+    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 
 def _as_json(path: Path, data: bytes) -> bytes:

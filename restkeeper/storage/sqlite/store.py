@@ -291,6 +291,10 @@ class SqliteStore(Store):
         finally:
             partial.unlink(missing_ok=True)
 
+    def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
+        """See `base.MemoryStore`."""
+        self._writer.before, self._writer.after = before, after
+
     def saved(self) -> sqlite3.Connection:
         """See `base.MemoryStore`."""
         copy = sqlite3.connect(":memory:", check_same_thread=False)

@@ -127,6 +127,8 @@ class Writer:
         self._clock = clock
         self._queue: FairQueue[_Work] = FairQueue()
         self._was_long = False  # the last commit
+        self.before: Callable[[], object] = lambda: None  # see `base.MemoryStore`
+        self.after: Callable[[SqliteTransaction], object] = lambda transaction: None
 
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
         """See `base.Store.write`."""
@@ -221,6 +223,7 @@ class Writer:
         """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_known`."""
         if self._file:
             self._file.require()
+        self.before()
         when_busy = self._lock.start_waiting if self._lock else lambda: None
         try:
             while True:
@@ -256,10 +259,13 @@ class Writer:
                     self._queue.charge(queued.caller, self._clock.monotonic() - began)
                 if queued.error is not None and not self.connection.in_transaction:
                     return  # the only work has failed
+            self.after(SqliteTransaction(self.connection, epoch, self._registry))
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error)
             failure.__cause__ = error
+        except StoreUnavailable as error:
+            failure = error
         except BaseException:  # a time-out or an exit in one work rolls back all
             failure = StoreUnavailable("the write was interrupted")
             raise

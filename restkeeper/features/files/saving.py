@@ -1,0 +1,393 @@
+"""A file and the store in memory that serves it: changes are saved in the file, and what others save in it is served.
+
+The file is the truth. A change of a small file is in it before it is answered, one of a larger file soon after that.
+What others have saved is served before the next change, which is then done on it.
+"""
+
+import errno
+import glob
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from stat import S_IMODE
+from typing import Any, TypeVar, cast
+
+import click
+from gevent import get_hub, monkey
+
+from restkeeper.clock import YIELD_SECONDS, rfc3339
+from restkeeper.errors import InvalidJson, Problem, shortened
+from restkeeper.features.files.file import File, Look, read_data
+from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, progress, stamp_of, value_of
+from restkeeper.resources.changes import Change
+from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.unit import use_ids
+from restkeeper.service import Service
+from restkeeper.storage.base import MemoryStore, Transaction
+from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
+from restkeeper.web.exactjson import Buffer
+
+T = TypeVar("T")
+
+SMALL = 1024 * 1024  # bytes of a file that is written before a change is answered: it takes some milliseconds
+LOOK_SECONDS = 0.1  # between two looks at the file
+TOGETHER = 1000  # items that one transaction stores at the start
+
+Edit = tuple[str, Id, Buffer | None]  # a name, an id and a text, None if the item is deleted
+
+
+class SavedFile:
+    """A file with the service that was made of it and whose store has its items.
+
+    `restart` ends this process for a reason: an edit does not fit what the service was declared by, or the schema was
+    edited. It raises FileError or ValueError for what no service can be declared by. If the file is not `saved`,
+    changes stay in memory.
+    """
+
+    def __init__(self, file: File, service: Service, restart: Callable[[str], object], *, saved: bool) -> None:
+        self._path, self._schema = file.data, file.schema
+        self._kinds = {name: each.kind for name, each in file.declared.items()}
+        self._service, self._restart, self._is_saved = service, restart, saved
+        self._is_small = len(file.content.source) < SMALL
+        self.content = file.content
+        self.stamp, self._schema_stamp = file.look
+        self._access, self.in_place = access_of(self._path), not can_be_replaced(self._path)
+        self._changed: dict[tuple[str, str], bool] = {}  # the items that this transaction changes: if it deletes one
+        self._unsaved: dict[tuple[str, Id], Buffer | None] = {}  # items, with the texts that the file has of them
+        self._refused: tuple[Look, StoreUnavailable] | None = None  # what cannot be served, and why
+        self._failure: StoreUnavailable | None = None  # of the last attempt to save a large file
+        self._said = ""
+        self._is_serving = self._is_saving = False  # an edit, and what is not saved yet
+        self.is_over = False
+        self.seconds = 0.0  # that the last write took
+        cast(MemoryStore, service.store).attach(self.refresh, self.commit)
+        service.hooks.on_change.append(self._note)
+
+    def run(self) -> None:
+        """Serve edits and save changes until the process ends."""
+        while not self.is_over:
+            time.sleep(max(LOOK_SECONDS, self.seconds))
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Serve an edit, and save what is not saved yet."""
+        self.seconds, reason = 0.0, self._reason
+        with suppress(StoreUnavailable):
+            self._service.store.write(lambda transaction: None)  # which begins with a `refresh`
+            self._save_rest()
+        # A line about what another look has found, too: a program may just be writing the file.
+        if reason and reason is self._reason and self._said != (said := reason.detail):
+            self._said = said
+            say(f"{said}: changes are refused")
+
+    def finish(self) -> None:
+        """Save what is not saved yet, before the process ends."""
+        if not self.is_over:
+            with suppress(StoreError):
+                self._save_rest()
+        self.is_over = True
+
+    @property
+    def _reason(self) -> StoreUnavailable | None:
+        """Why nothing can be changed now."""
+        return self._refused[1] if self._refused else self._failure
+
+    def refresh(self) -> None:
+        """Serve what others have saved in the file; called before each transaction."""
+        if self._is_serving or self._is_saving or self.is_over:
+            return
+        self._is_serving = True
+        try:
+            look = stamp_of(self._path) or self.stamp, stamp_of(self._schema)  # none: it is replaced at this moment
+            if look != (self.stamp, self._schema_stamp) and not (self._refused and look == self._refused[0]):
+                self._refused = None
+                self._take(look)
+            elif look == (self.stamp, self._schema_stamp):
+                self._refused = None
+        finally:
+            self._is_serving = False
+
+    def _take(self, look: Look) -> None:
+        """Serve an edit, or start again with it; if that cannot be, stay as it was: changes are then refused.
+
+        Of a schema that cannot be used the former one stays in use.
+        """
+        try:
+            edited = self._with_unsaved(apart(read_data, self._path, self._kinds))
+            reason = "its schema was edited" if look[1] != self._schema_stamp else ""
+            if sorted(edited.kinds()) != sorted(self.content.kinds()):
+                reason = "it has other names, or other types of ids"
+            if not (reason := reason or self._serve(edited)):
+                self.content, self.stamp = edited, look[0]
+                return
+            if self._unsaved and self._is_saved:
+                self._replace(edited, look[0])
+            self._restart(reason)
+            self.is_over = True
+            self._refused = look, StoreUnavailable(f"{self._path.name}: {reason}: the service starts again")
+        except (FileError, InvalidJson, StoreUnavailable, OSError, ValueError) as error:
+            if look[0] == self.stamp:
+                self._schema_stamp = look[1]
+                say(f"{error}: the former schema is used")
+            else:
+                detail = getattr(error, "strerror", None) or str(error)
+                name = "" if detail.startswith(self._path.stem) else f"{self._path.name}: "
+                self._refused = look, StoreUnavailable(f"{name}{detail}")
+
+    def _with_unsaved(self, edited: Content) -> Content:
+        """What was edited with the changes that the file does not have yet: of one item, the change is the one."""
+        for (name, id), former in [*self._unsaved.items()]:
+            now, text = edited.item(name, id), self.content.item(name, id)
+            if not (is_equal(now, former) or is_equal(now, text)):
+                shown = "its deletion" if now is None else shortened(" ".join(bytes(now).decode().split()))
+                say(f"{self._path.name}: {name}/{id} was changed by a request, too; not taken: {shown}")
+            edited.set(name, id, text)
+            self._unsaved[name, id] = now
+        return edited
+
+    def _serve(self, edited: Content) -> str:
+        """Change the items in the store as they were edited; returns why that cannot be, before anything is changed."""
+        order = list(self._service.representations)
+        edits = [each for each in self.content.differs(edited) if each[0] in order]
+        edits.sort(key=lambda each: (each[2] is None, order.index(each[0])))
+        own = [each.revision.references.values() for each in self._service.representations.values()]
+        referred = {field.to for references in own for field in references}
+        if any(text is None and name in referred for name, _, text in edits):
+            return "an item was deleted to which others may refer"
+        moved = [each for each in self.content.moved(edited) if each[0] in order]
+
+        def work(transaction: Transaction) -> None:
+            for name, id, text in edits:
+                self._store(transaction, self._service.representations[name], id, text)
+            for name, id in moved:  # stored as the last of their collections: no event, and the same version
+                key = self._service.representations[name].resource.key(id)
+                record = transaction.read(name, key)
+                transaction.delete(name, key)
+                transaction.insert(name, record)
+
+        try:
+            if edits or moved:
+                self._service.store.write(work, wait=False)
+        except (Problem, StoreError) as error:
+            return f"what was edited does not fit ({error})"
+        return ""
+
+    def _store(self, transaction: Transaction, stored: StoredRepresentation, id: Id, text: Buffer | None) -> None:
+        if is_equal(self.content.item(stored.name, id), text):
+            return  # only its form is another one
+        now, before, after = rfc3339(self._service.clock.time()), None, None
+        key = stored.resource.key(stored.name if stored.resource.singleton else id)
+        with suppress(RecordNotFound):
+            before = transaction.read(stored.name, key)
+        kind = "updated" if before else "created"
+        if text is None:
+            kind = "deleted"
+        elif before is None:
+            after = stored.restore(value_of(text), id=key, now=now, limits=NO_LIMITS)
+            use_ids(stored.resource, "", after.id, transaction)
+        else:
+            after = stored.revise(before, value_of(text), now=now, limits=NO_LIMITS)
+        if after is not before:
+            at = after.updated_at if after else now
+            self._service.hooks.apply(transaction, Change(kind, stored, before, after, at))
+
+    def _note(self, transaction: Transaction, change: Change) -> None:
+        key = change.representation.name, change.record.id
+        is_deleted = self._changed.pop(key, False) or change.kind == "deleted"
+        self._changed[key] = is_deleted
+
+    def commit(self, transaction: Transaction) -> None:
+        """Save the changes of a transaction that is then committed, or remember that they are to be saved.
+
+        Raises StoreUnavailable if the file cannot be written, or now has what cannot be served.
+        """
+        changed, self._changed = self._changed, {}
+        edits = [edit for key, again in changed.items() for edit in self._edits(transaction, *key, again)]
+        if self._is_serving or not edits:  # what was edited in the file is in it
+            return
+        if self._reason:
+            raise self._reason
+        content = self.content
+        if is_now := self._is_small and self._is_saved:
+            content = content.copy({name for name, _, _ in edits})
+        for name, id, text in edits:
+            former = content.item(name, id)
+            if content.set(name, id, text) and not is_now:
+                self._unsaved.setdefault((name, id), former)
+        if is_now:
+            self._replace(content, self.stamp)
+
+    def _edits(self, transaction: Transaction, name: str, key: str, again: bool) -> list[Edit]:
+        """What is to be set in the content for an item, as it is in the store now."""
+        stored = self._service.representations.get(name)
+        if stored is None:
+            return []  # of a feature, such as a key
+        id = stored.name if stored.resource.singleton else stored.resource.shown(key)
+        text: Buffer | None = b"{}" if stored.resource.singleton else None  # it has its defaults then
+        with suppress(RecordNotFound):
+            text = stored.body(transaction.read(name, key))
+        former = self.content.item(name, id)
+        if is_equal(former, text):
+            return []
+        return [(name, id, None)] * (again and former is not None and not stored.resource.singleton) + [
+            (name, id, text)
+        ]
+
+    def _save_rest(self) -> None:
+        """Save changes of a large file. While that fails, others are refused."""
+        if not self._unsaved or not self._is_saved or self._refused:
+            return
+        unsaved = {key: self.content.item(*key) for key in self._unsaved}
+        began, self._is_saving = time.monotonic(), True
+        try:
+            self._replace(self.content.copy(self.content.collections), self.stamp)
+            self._failure = None
+        except StoreContended:
+            return  # the next look finds what others have saved
+        except StoreUnavailable as error:
+            self._failure = error
+            return
+        finally:
+            self._is_saving = False
+        for key, text in unsaved.items():
+            self._unsaved[key] = text
+            if self.content.item(*key) is text:
+                del self._unsaved[key]
+        self.seconds = time.monotonic() - began
+
+    def _replace(self, content: Content, stamp: Stamp) -> None:
+        """Write the file, which has this stamp, and serve this content. Raises StoreUnavailable."""
+        self._access = access_of(self._path) or self._access
+        try:
+            found = apart(write_file, self._path, content, stamp, self._access, self.in_place)
+        except OSError as error:
+            kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
+            raise kind(f"{self._path.name} cannot be written: {error.strerror}") from None
+        if not found:
+            raise StoreContended(f"{self._path.name} was saved by another program at this moment")
+        self.stamp = found
+        if self._is_small:
+            self.content = content
+
+
+def access_of(path: Path) -> os.stat_result | None:
+    """The mode and the owner of a file, if there is one."""
+    with suppress(FileNotFoundError):
+        return path.stat()
+    return None
+
+
+def can_be_replaced(path: Path) -> bool:
+    """Whether a file can be replaced by another one: it is not mounted, as in a container, and its folder is writable.
+
+    Another one is written in place: a crash in the middle of that damages it.
+    """
+    target = os.path.realpath(path)
+    with suppress(OSError):
+        mounts = (line.split(b" ")[4] for line in Path("/proc/self/mountinfo").read_bytes().splitlines())
+        if os.fsencode(target) in (
+            re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), each) for each in mounts
+        ):
+            return False
+    return os.access(os.path.dirname(target), os.W_OK)
+
+
+def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_result | None, in_place: bool) -> Stamp:
+    """Write a file, or what it is a link to; its new stamp, or none if others wrote it. Raises OSError.
+
+    It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk.
+    """
+    target, data = Path(os.path.realpath(path)), b"".join(content.text())
+    temporary = target if in_place else target.with_name(f".{target.name}.{token_hex(4)}.tmp")
+    if in_place and stamp_of(path) not in ((), stamp):
+        return ()
+    try:
+        with temporary.open("wb" if in_place else "xb") as file:
+            if access and not in_place:
+                os.fchmod(file.fileno(), S_IMODE(access.st_mode))
+                with suppress(PermissionError):
+                    os.fchown(file.fileno(), access.st_uid, access.st_gid)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        written = stamp_of(temporary)
+        if in_place:
+            return written
+        if stamp_of(path) not in ((), stamp):
+            return ()
+        os.replace(temporary, target)
+    finally:
+        if not in_place:
+            temporary.unlink(missing_ok=True)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # before anything says that the file was written
+    finally:
+        os.close(folder)
+    return written
+
+
+def delete_temporaries(path: Path) -> None:
+    """Delete what a killed process has left of a write."""
+    target = Path(os.path.realpath(path))
+    for each in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+        if re.fullmatch(r"[0-9a-f]{8}", each.suffixes[-2].removeprefix(".")):
+            with suppress(OSError):
+                each.unlink()
+
+
+def fill(service: Service, content: Content) -> None:
+    """Store what a file has, without events. Raises FileError for an item that is not valid."""
+    with progress("storing", sum(map(len, content.collections.values()))) as bar:
+        for name in service.representations:
+            texts = content.members[name]
+            items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
+            for first in range(0, len(items), TOGETHER):
+                part = items[first : first + TOGETHER]
+                service.store.write(partial(_insert, service, content, name, part))
+                bar.update(len(part))
+                time.sleep(YIELD_SECONDS)
+
+
+def _insert(
+    service: Service, content: Content, name: str, items: list[tuple[Id, Buffer]], transaction: Transaction
+) -> None:
+    stored, now, last = service.representations[name], rfc3339(service.clock.time()), ""
+    for id, text in items:
+        try:
+            record = stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS)
+            transaction.insert(name, record)
+        except Problem as problem:
+            raise content.fault(name, id, f"{problem}: change it, or the schema") from None
+        last = max(last, record.id)
+    use_ids(stored.resource, "", last, transaction)
+
+
+def apart(work: Callable[..., T], *arguments: Any) -> T:
+    """The result of work that blocks: under gevent in a thread of its own, so that requests continue."""
+    if not monkey.is_module_patched("threading"):
+        return work(*arguments)
+    outcome = get_hub().threadpool.apply(_outcome, (work, arguments))
+    if isinstance(outcome, Exception):
+        raise outcome
+    done: T = outcome
+    return done
+
+
+def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> T | Exception:
+    """What work returns, or the exception that it raises: gevent prints a traceback of what a thread raises."""
+    try:
+        return work(*arguments)
+    except Exception as error:
+        return error
+
+
+def say(*lines: str) -> None:
+    """Print lines to standard error, those after the first indented; a name of a file can have any character."""
+    shown = ("".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines)
+    click.echo("\n  ".join(shown), err=True)

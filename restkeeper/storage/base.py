@@ -35,6 +35,7 @@ from restkeeper.storage.interface import (
     Events,
     Found,
     Key,
+    Kind,
     LogEntry,
     Page,
     Query,
@@ -327,10 +328,15 @@ class Store(ABC):
         declared = self._collections[collection]
 
         def find(database: Database) -> list[tuple[Any, int]]:
-            value = database.columns.of(declared, query.sort[0].field).value
-            statement = f"SELECT {value}, count(*) {{items}} GROUP BY 1 ORDER BY 2 DESC, 1 NULLS FIRST LIMIT {{most}}"
+            column = database.columns.of(declared, query.sort[0].field)
+            statement = (
+                f"SELECT {column.counted}, count(*) {{items}} "
+                f"GROUP BY 1 ORDER BY 2 DESC, min({column.key}), 1 NULLS FIRST LIMIT {{most}}"
+            )
             rows = rows_about(database, statement, declared, query, most)
-            return [(database.columns.plain(each), number) for each, number in rows]
+            is_json = column.field.kind is Kind.JSON
+            read = [orjson.loads(each) if is_json and isinstance(each, str) else each for each, _ in rows]
+            return [(database.columns.plain(each), number) for each, (_, number) in zip(read, rows, strict=True)]
 
         return self._search(find, declared, query)
 

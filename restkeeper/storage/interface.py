@@ -13,7 +13,10 @@ from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
 Scalar = str | int | Decimal | bool | None
+ANY = "*"  # the name of the field that stands for all that no other one is
+FREE_NAME = r"[\w$@ :/-]+"  # a regular expression: a name of a field of kind JSON, or on its path
 POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
+SORTED = 300  # characters of a text of kind JSON
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
@@ -52,7 +55,7 @@ class Kind(Enum):
     NUMBER = "number"  # an integer of 64 bits, a decimal of up to 15 digits, or a double; compared exactly
     BOOLEAN = "boolean"
     LIST = "list"  # of texts; EQ and IN compare its elements
-    JSON = "json"  # of any kind; EQ, NE and IN compare it with a text, with numbers, and with a boolean and its text
+    JSON = "json"  # of any kind: compared with values of its kind only; sorted as null, numbers (false is 0), texts
 
 
 def serial(number: int) -> str:
@@ -70,7 +73,8 @@ class Field:
 
     The name of one inside others is a path, such as "lines.sku". On a path, a list stands for each of its elements: the
     field can have several values, and a filter needs one that satisfies it. Of kind JSON, "attributes.*" stands for
-    all paths that begin so.
+    all paths that begin so, and "*" (ANY) for all names and paths that are no other field. Objects and arrays are
+    sorted as null, and texts by their first SORTED characters.
     """
 
     name: str
@@ -86,7 +90,7 @@ class Field:
 
     @property
     def is_many(self) -> bool:
-        return self.kind is Kind.LIST or self.listed or "." in self.name
+        return self.kind in (Kind.LIST, Kind.JSON) or self.listed or "." in self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class StoredSchema(NamedTuple):
 
 @dataclass(frozen=True, eq=False)  # identity as equality, so that it is hashable
 class Collection:
-    """The declaration of a collection. `search` names the fields of the full-text search.
+    """The declaration of a collection. `search` names the fields of the full-text search: with ANY, all texts.
 
     If it is `owned`, there is an index on the owner.
 
@@ -154,7 +158,7 @@ def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
         return fields[name]
     names = name.removesuffix(".*").split(".")
     paths = (f"{'.'.join(names[:end])}.*" for end in range(1, len(names)))
-    free = next((fields[path] for path in paths if path in fields), None)
+    free = next((fields[path] for path in paths if path in fields), fields.get(ANY))
     return dataclasses.replace(free, name=name) if free else None
 
 
@@ -181,7 +185,9 @@ class Op(StrEnum):
 class Filter(NamedTuple):
     """A comparison. `value` has the field's type; for IN it is a tuple of such values, for IS whether it is null.
 
-    If the field can have several values, it can be a tuple for NE, too: none of them equals one of it.
+    If the field can have several values, it can be a tuple for NE, too: none of them equals one of it. Of kind JSON, it
+    is a tuple also for GT, GTE, LT and LTE, with a text and the number that is written so; None among the values of
+    EQ, NE and IN stands for null.
     Of the filters with the same `group`, which is not 0, one is enough. What is `negated` is satisfied by all other
     items, also those in which the value is null.
     """

@@ -20,6 +20,7 @@ import orjson
 
 from restkeeper.storage.errors import EpochMissing, StoreUnavailable
 from restkeeper.storage.interface import (
+    FREE_NAME,
     POSITION,
     Collection,
     EventFilter,
@@ -39,7 +40,7 @@ MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
 _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # columns of items in every layout
 
-_NAME = re.compile(r"\w+", re.ASCII)
+_NAME, _FREE_NAME = re.compile(r"\w+", re.ASCII), re.compile(FREE_NAME)
 
 MOST_NAMED = 10  # items that have a value that is to be unique
 MOST_SHOWN = 80  # characters of that
@@ -110,8 +111,8 @@ def literal(name: str) -> str:
 def path_of(name: str) -> list[str]:
     """The names on the path of a field, each checked."""
     names = name.split(".")
-    for each in names:
-        literal(each.replace("-", "_"))
+    if wrong := [each for each in names if not _FREE_NAME.fullmatch(each)]:
+        raise ValueError(f"{wrong[0]!r} is no name of a field")
     return names
 
 
@@ -305,6 +306,11 @@ class Column:
         """The value, which can be null."""
 
     @property
+    def counted(self) -> str:
+        """The value where it is counted: of kind JSON a number, or a JSON text."""
+        return self.value
+
+    @property
     def folded(self) -> str:
         """The value, folded if texts are compared without case."""
         return f"lower({self.value})" if self.folds else self.value
@@ -367,7 +373,11 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
         found.append(f"owner = {kind.parameter.format('owner')}")
     groups: dict[int, list[str]] = {}
     for n, each in enumerate(query.filters):
-        condition = kind.of(collection, each.field).condition(each, kind.parameter.format(f"f{n}"))
+        column = kind.of(collection, each.field)
+        condition = column.condition(each, kind.parameter.format(f"f{n}"))
+        if _has_null(each):
+            is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")
+            condition = f"({condition} {'AND' if each.op is Op.NE else 'OR'} {is_null})"
         condition = f"({condition}) IS NOT TRUE" if each.negated else condition
         groups.setdefault(each.group or -n - 1, []).append(condition)
     found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
@@ -375,6 +385,11 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
         searched = [kind.of(collection, name) for name in collection.search]
         found.append(kind.found(searched, kind.parameter.format("search")))
     return " AND ".join(found)
+
+
+def _has_null(filter: Filter) -> bool:
+    """Whether null is one of the values of a filter."""
+    return filter.op in (Op.EQ, Op.NE, Op.IN) and isinstance(filter.value, tuple) and None in filter.value
 
 
 def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict[str, Any]:
@@ -410,7 +425,10 @@ def outline(
 
     `value`, `limit` and `offset` are what the statement depends on.
     """
-    filters = tuple(each._replace(value=each.value if each.op is Op.IS else value(each)) for each in query.filters)
+    filters = tuple(
+        each._replace(value=each.value if each.op is Op.IS else (None,) if _has_null(each) else value(each))
+        for each in query.filters
+    )
     owner = None if query.owner is None else "?"
     return Query(
         filters, query.search and "?", query.sort, limit, offset, query.after and ("?",), query.backward, owner

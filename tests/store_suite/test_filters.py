@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Record
+from restkeeper.storage.interface import ANY, Collection, Field, Filter, Index, Kind, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import value_of
 from tests.store_suite.conftest import KINDS, stores
@@ -160,11 +160,14 @@ SHOP_FIELDS = {
         "lines.gift": Kind.BOOLEAN,
         "lines.parts.sku": Kind.TEXT,
         "attributes.*": Kind.JSON,
+        ANY: Kind.JSON,
     }.items()
 }
 PATHS = ("tags", "lines.sku", "lines.price", "lines.count", "lines.gift", "lines.parts.sku", "attributes.colour")
 PLAIN = Collection("plain", SHOP_FIELDS)
-INDEXED = Collection("indexed", SHOP_FIELDS, tuple(map(Index, (*PATHS, "note", "total", "paid_at", "attributes.a.b"))))
+INDEXED = Collection(
+    "indexed", SHOP_FIELDS, tuple(map(Index, (*PATHS, "note", "total", "paid_at", "attributes.a.b", "first-name")))
+)
 
 TEXTS = st.text("aAz\uffff\U0001f600'\"%_\\,.é", max_size=3) | st.sampled_from(["null", "true", "5", "1e3", ""])
 NUMBERS = st.integers(-3, 3) | st.sampled_from([Decimal("0.1"), Decimal("12.5"), 1000, 5, Decimal("5.0")])
@@ -187,6 +190,8 @@ LINES = st.fixed_dictionaries(
 BODIES = st.fixed_dictionaries(
     {"lines": st.lists(LINES, max_size=3), "attributes": st.dictionaries(st.sampled_from(["colour", "a"]), JSON)},
     optional={
+        "first-name": JSON,
+        "größe": JSON,
         "note": st.none() | TEXTS,
         "total": st.none() | NUMBERS,
         "paid_at": st.none() | TIMES,
@@ -196,6 +201,7 @@ BODIES = st.fixed_dictionaries(
 WRITTEN = TEXTS | NUMBERS.map(str) | st.sampled_from(["true", "false"])
 EQUALITY = [Op.EQ, Op.NE, Op.IN]
 ORDERED = [*EQUALITY, Op.GT, Op.GTE, Op.LT, Op.LTE]
+OF_JSON = [*ORDERED, Op.STARTS, Op.ENDS]
 OPERATORS_OF = {
     "note": [*ORDERED, Op.STARTS, Op.ENDS],
     "total": ORDERED,
@@ -206,8 +212,12 @@ OPERATORS_OF = {
     "lines.price": ORDERED,
     "lines.count": ORDERED,
     "lines.gift": [Op.EQ, Op.NE],
-    "attributes.colour": EQUALITY,
-    "attributes.a.b": EQUALITY,
+    "attributes.colour": OF_JSON,
+    "attributes.a.b": OF_JSON,
+    "first-name": [*OF_JSON, Op.LIKE],
+    "größe": [*OF_JSON, Op.LIKE],
+    "größe.a": [*OF_JSON, Op.LIKE],
+    "none": [*OF_JSON, Op.LIKE],
 }
 VALUES = {Kind.TEXT: TEXTS, Kind.LIST: TEXTS, Kind.NUMBER: NUMBERS, Kind.TIME: TIMES, Kind.BOOLEAN: st.booleans()}
 
@@ -221,6 +231,8 @@ def filters(draw: st.DrawFn) -> Filter:
     if draw(st.integers(0, 4)) == 0:
         return Filter(name, Op.IS, draw(st.booleans()), *more)
     op = draw(st.sampled_from(OPERATORS_OF[name]))
+    if kind is Kind.JSON and op in (Op.STARTS, Op.ENDS, Op.LIKE):
+        return Filter(name, op, draw(WRITTEN), *more)
     if kind is Kind.JSON:  # as a request has it: all that is written so
         return Filter(name, Op.IN if op is Op.EQ else op, value_of(draw(WRITTEN), INDEXED.field(name)), *more)
     values = {Kind.INTEGER: st.integers(-3, 3), **VALUES}[kind]
@@ -251,13 +263,31 @@ def satisfies(item: Any, filter: Filter) -> bool:
     if filter.op is Op.IS:
         return all(value is None for value in found) == given
     if filter.op in EQUALITY:
-        has = any(is_equal(value, each) for value in found for each in values)
+        has = any(is_equal(value, each) for value in found for each in values if each is not None)
+        has |= None in values and all(value is None for value in found)
         return not has if filter.op is Op.NE else has
+    if filter.op is Op.LIKE:
+        return any(str(given).casefold() in written(value).casefold() for value in found if is_written(value))
     if filter.op is Op.STARTS:
         return any(isinstance(value, str) and value.startswith(str(given)) for value in found)
     if filter.op is Op.ENDS:
         return any(isinstance(value, str) and value.endswith(str(given)) for value in found)
+    if INDEXED.field(filter.field).kind is Kind.JSON:
+        found = [value for value in found if is_written(value)]
+        pairs = [(value, each) for value in found for each in values if is_written(each)]
+        comparable = [pair for pair in pairs if isinstance(pair[0], str) == isinstance(pair[1], str)]
+        return any(OPERATORS[filter.op](*pair) for pair in comparable)
     return any(OPERATORS[filter.op](value, given) for value in found if value is not None)
+
+
+def is_written(value: Any) -> bool:
+    """Whether it is a text or a number."""
+    return isinstance(value, str | int | float | Decimal) and not isinstance(value, bool)
+
+
+def written(value: Any) -> str:
+    """A text, or a number as a text."""
+    return value if isinstance(value, str) else f"{Decimal(str(value)).normalize():f}"
 
 
 @pytest.fixture(params=KINDS, scope="module")

@@ -75,28 +75,25 @@ def like(pattern: str) -> str:
 def fields_of(body: bytes | str) -> tuple[str, str | None]:
     """Two JSON objects: the values of an item that can be compared, and those texts that have another folded form.
 
-    Null is left out, and so are objects and mixed lists. Folding is `str.casefold`; for other texts, PostgreSQL's
-    `lower` of the collation "C" is the same.
+    Null is left out, and so are objects and mixed lists, but for their folded form. Folding is `str.casefold`; for
+    other texts, PostgreSQL's `lower` of the collation "C" is the same.
     """
     item = orjson.loads(body)
     if not isinstance(item, dict):  # a record of a feature, which no query compares
         return "{}", None
     values, folded = {}, {}
     for name, value in item.items():
-        other = value
-        if isinstance(value, str):
-            other = _folded(value)
-        elif isinstance(value, list):
-            if any(type(each) is not str for each in value):
-                continue
-            other = [_folded(each) for each in value]
-        elif value is None or isinstance(value, dict):
-            continue
-        values[name] = value
-        if other != value:
+        if (other := _folded(value)) != value:
             folded[name] = other
+        is_mixed = isinstance(value, list) and any(type(each) is not str for each in value)
+        if not (value is None or isinstance(value, dict) or is_mixed):
+            values[name] = value
     return orjson.dumps(values).decode(), orjson.dumps(folded).decode() if folded else None
 
 
-def _folded(text: str) -> str:
-    return text if text.isascii() else text.casefold()
+def _folded(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if value.isascii() else value.casefold()
+    if isinstance(value, list):
+        return [_folded(each) for each in value]
+    return {name: _folded(each) for name, each in value.items()} if isinstance(value, dict) else value

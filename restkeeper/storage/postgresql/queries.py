@@ -14,7 +14,19 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query, Scalar, Sort
+from restkeeper.storage.interface import (
+    ANY,
+    SORTED,
+    Collection,
+    Field,
+    Filter,
+    Kind,
+    Op,
+    Page,
+    Query,
+    Scalar,
+    Sort,
+)
 from restkeeper.storage.sql import (
     Column,
     Database,
@@ -41,6 +53,34 @@ _OF_EACH = """\
 SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
 FROM unnest({values}::text[]) AS each(value)
 CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY {order} LIMIT {most}) AS found"""
+
+# A body in which all texts are folded, but for ASCII letters.
+_FOLDED = "(body::jsonb || coalesce(folded, '{}'))"
+
+# Values of kind JSON, {json} and as a {text}, as a text that sorts as they do: of a number, its double in hex digits.
+_NUMBER = "round(least(greatest(({text})::numeric, -1e308), 1e308), 300)"  # no double that PostgreSQL refuses
+_DIGITS = "encode(float8send(({number})::float8), 'hex')"
+_SORTED = f"""\
+CASE jsonb_typeof({{json}})
+    WHEN 'string' THEN 't' || left({{text}}, {SORTED})
+    WHEN 'boolean' THEN 'n' || {_DIGITS.format(number="({text})::boolean::int")}
+    WHEN 'number' THEN CASE
+        WHEN ({{text}})::numeric < 0
+        THEN 'm' || translate({_DIGITS.format(number=_NUMBER)}, '0123456789abcdef', 'fedcba9876543210')
+        ELSE 'n' || {_DIGITS.format(number=_NUMBER)}
+    END
+END COLLATE "C\""""
+_COUNTED = f"""\
+CASE jsonb_typeof({{json}})
+    WHEN 'string' THEN to_jsonb(left({{text}}, {SORTED}))::text
+    WHEN 'boolean' THEN {{text}}
+    WHEN 'number' THEN trim_scale(({{text}})::numeric)::text
+END"""
+_WRITTEN = """\
+CASE jsonb_typeof(each)
+    WHEN 'string' THEN lower((each #>> '{}') COLLATE "C")
+    WHEN 'number' THEN trim_scale((each #>> '{}')::numeric)::text
+END"""
 
 _SIGN, _ESCAPED = re.compile(r"([!-/:-@\[-`{-~])"), r"\\\1"
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN)
@@ -69,6 +109,8 @@ class PostgresColumn(Column):
     @property
     def value(self) -> str:
         """The value as its type, which is null if an older item has another kind of value there."""
+        if self.field.kind is Kind.JSON:
+            return self._of_json(_SORTED)
         if self.is_own:
             return self.field.name if self.type == "text" else f"{self.field.name}::{self.type}"
         if self.field.kind in (Kind.INTEGER, Kind.NUMBER):
@@ -76,6 +118,16 @@ class PostgresColumn(Column):
         if self.field.kind is Kind.BOOLEAN:
             return f"CASE {self.json} WHEN 'true'::jsonb THEN 1::numeric WHEN 'false'::jsonb THEN 0::numeric END"
         return f'((fields ->> {literal(self.field.name)}) COLLATE "C")'
+
+    @property
+    def counted(self) -> str:
+        return self._of_json(_COUNTED) if self.field.kind is Kind.JSON else self.value
+
+    def _of_json(self, form: str) -> str:
+        names = path_of(self.field.name)
+        *around, last = (f"'{name}'" for name in names)
+        parent = " -> ".join(["body::jsonb" if around else "fields", *around])  # objects are in the body only
+        return f"({form.format(json=f'{parent} -> {last}', text=f'{parent} ->> {last}')})"
 
     @property
     def order(self) -> str:
@@ -92,15 +144,23 @@ class PostgresColumn(Column):
         """The JSON values of a field that can have several, as an array. Objects are in the body only."""
         if self.field.kind is Kind.LIST and "." not in self.field.name:
             return self.json
-        steps = ".".join(f'"{name}"' for name in path_of(self.field.name))
-        return f"jsonb_path_query_array(body::jsonb, '$.{steps}[*]')"
+        return f"jsonb_path_query_array(body::jsonb, {self._path})"
+
+    @property
+    def _path(self) -> str:
+        names = ".".join(f'"{name}"' for name in path_of(self.field.name))
+        return f"'$.{names}[*]'"
 
     @property
     def each(self) -> str:
         return "('strict $[*] ? (@ == ' || each.value || ')')" if self.field.is_many else "(each.value::jsonb #>> '{}')"
 
     def condition(self, filter: Filter, given: str) -> str:
+        if self.field.kind is Kind.JSON and filter.op is Op.LIKE:
+            each = f"jsonb_path_query({_FOLDED}, {self._path}) AS each"
+            return f"EXISTS (SELECT FROM {each} WHERE strpos({_WRITTEN}, {given}) > 0)"  # noqa: S608 - declared names only
         if self.field.is_many:  # `given` is a test of its values
+            given = "'strict $[*] ? (@ != null)'" if filter.op is Op.IS else given
             has = f"{self.values} @? {given}::jsonpath"
             if self.is_indexed and filter.op in (Op.EQ, Op.IN):  # at once: the planner expects to find some soon by id
                 where = f"collection = {literal(self.collection)} AND {has}"
@@ -146,10 +206,10 @@ class PostgresColumn(Column):
 
     @staticmethod
     def given(field: Field, filter: Filter) -> Any:
-        if field.is_many:
-            return clean(_json_path(filter))
         if filter.op is Op.LIKE:
             return clean(str(filter.value).casefold())
+        if field.is_many:
+            return clean(_json_path(filter))
         if isinstance(filter.value, tuple):
             return [comparable(field.kind, each) for each in filter.value]
         return comparable(field.kind, filter.value)
@@ -170,6 +230,9 @@ class PostgresColumn(Column):
 
     @classmethod
     def found(cls, columns: Sequence["PostgresColumn"], given: str) -> str:
+        if any(each.field.name == ANY for each in columns):
+            texts = f"jsonb_path_query({_FOLDED}, 'strict $.** ? (@.type() == \"string\")') AS each"
+            return f"EXISTS (SELECT FROM {texts} WHERE strpos({_WRITTEN}, {given}) > 0)"  # noqa: S608 - constant texts
         return f"({' OR '.join(each.contains(given) for each in columns)})" if columns else "false"
 
     def contains(self, given: str) -> str:
@@ -193,13 +256,12 @@ def clean(text: str) -> str:
 def _json_path(filter: Filter) -> str:
     """The test of the values of a field that can have several, as a JSON path. It does not look into their arrays."""
     given = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    given = tuple(each for each in given if each is not None)
     values = [str(each) if isinstance(each, Decimal) else orjson.dumps(each).decode() for each in given]
-    if filter.op is Op.IS:
-        test = "@ != null"
-    elif filter.op is Op.ENDS:  # by a regular expression in which every sign stands for itself
+    if filter.op is Op.ENDS:  # by a regular expression in which every sign stands for itself
         test = f"@ like_regex {orjson.dumps(_SIGN.sub(_ESCAPED, str(filter.value)) + '$').decode()}"
     elif filter.op in _TESTS:
-        test = f"@ {_TESTS[filter.op]} {values[0]}"
+        test = " || ".join(f"@ {_TESTS[filter.op]} {each}" for each in values if each not in ("true", "false"))
     else:
         test = " || ".join(f"@ == {each}" for each in values) or "1 == 0"
     return f"strict $[*] ? ({test})"

@@ -1,5 +1,6 @@
 """Queries in SQLite. A field's `key` is the expression by which it is compared and sorted, and what its index has."""
 
+import json
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import Collection, Field, Filter, Kind, Op, Page, Query
+from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Page, Query
 from restkeeper.storage.sql import (
     Column,
     conditions,
@@ -52,6 +53,24 @@ LAST = "char(1114111)"  # the last character
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
+_EQUALITY = (Op.EQ, Op.NE, Op.IN)
+
+# A value of kind JSON as it is sorted. No number is infinite: a position is JSON.
+_SORTED = f"""\
+CASE json_type(body, {{0}})
+    WHEN 'text' THEN substr(json_extract(body, {{0}}), 1, {SORTED})
+    WHEN 'array' THEN NULL
+    WHEN 'object' THEN NULL
+    ELSE max({-sys.float_info.max!r}, min({sys.float_info.max!r}, json_extract(body, {{0}})))
+END"""
+_COUNTED = f"""\
+CASE json_type(body, {{0}})
+    WHEN 'true' THEN 'true'
+    WHEN 'false' THEN 'false'
+    WHEN 'text' THEN json_quote(substr(json_extract(body, {{0}}), 1, {SORTED}))
+    ELSE {{1}}
+END"""
+
 # Comparisons with the nearest double instead of the number, if the double is below the number, or above it.
 _IF_BELOW = {Op.LT: Op.LTE, Op.LTE: Op.LTE, Op.GT: Op.GT, Op.GTE: Op.GT}
 _IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
@@ -62,12 +81,23 @@ class SqliteColumn(Column):
 
     parameter = ":{}"
     of_each = _OF_EACH
-    lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1"}
+    lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
 
     @property
     def value(self) -> str:
+        if self.field.kind is Kind.JSON:
+            return _SORTED.format(self._path)
         literal(self.field.name)
         return self.field.name if self.is_own else f"json_extract(body, '$.{self.field.name}')"
+
+    @property
+    def counted(self) -> str:
+        return _COUNTED.format(self._path, self.value) if self.field.kind is Kind.JSON else self.value
+
+    @property
+    def _path(self) -> str:
+        names = "".join(f'."{name}"' for name in path_of(self.field.name))
+        return f"'${names}'"
 
     @property
     def table(self) -> str:
@@ -95,19 +125,27 @@ class SqliteColumn(Column):
         value, type, tables = self.values("body")
         if filter.op is Op.IS:
             return f"{'NOT ' if filter.value else ''}EXISTS (SELECT 1 FROM {tables} WHERE {type} <> 'null')"  # noqa: S608
-        value = "value" if self.is_indexed else value
+        is_indexed = self.is_indexed and (filter.op in _EQUALITY or self.field.kind is not Kind.JSON)
+        value = "value" if is_indexed else value
         given = f"CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER and filter.op in _IF_BELOW else given
         match filter.op:
             case Op.EQ | Op.NE | Op.IN:
                 term = f"{value} IN (SELECT value FROM json_each({given}))"  # noqa: S608 - declared names only
+            case Op.LIKE:
+                term = f"{type} IN ('text', 'integer', 'real') AND instr(fold({value}), {given})"
             case Op.STARTS:
                 term = f"{value} >= {given} AND {value} < {given} || {LAST}"
             case Op.ENDS:
                 term = ends(value, given)
+            case op if self.field.kind is Kind.JSON:
+                numbers = f"{type} IN ('integer', 'real') AND {value} {_COMPARISON[op]} json_extract({given}, '$[1]')"
+                term = f"({numbers} OR {type} = 'text' AND {value} {_COMPARISON[op]} json_extract({given}, '$[0]'))"
             case op:
                 term = f"{value} {_COMPARISON[op]} {given}"
+        if self.field.kind is Kind.JSON and filter.op in (Op.STARTS, Op.ENDS):
+            term = f"{type} = 'text' AND {term}"
         is_not = "NOT " if filter.op is Op.NE else ""
-        if self.is_indexed:
+        if is_indexed:
             return f'id {is_not}IN (SELECT id FROM "{self.table}" WHERE {term})'  # noqa: S608 - likewise
         return f"{is_not}EXISTS (SELECT 1 FROM {tables} WHERE {term})"  # noqa: S608 - likewise
 
@@ -152,9 +190,11 @@ class SqliteColumn(Column):
     def given(field: Field, filter: Filter) -> Any:
         """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
         value = filter.value
-        if field.is_many and filter.op in (Op.EQ, Op.NE, Op.IN):
-            found = value if isinstance(value, tuple) else (value,)
-            value = tuple(str(each).lower() if isinstance(each, bool) else each for each in found)
+        found = value if isinstance(value, tuple) else (value,)
+        if field.is_many and filter.op in _EQUALITY:
+            value = tuple(str(each).lower() if isinstance(each, bool) else each for each in found if each is not None)
+        elif field.kind is Kind.JSON and filter.op in _IF_BELOW:  # a text, and the number that is written so
+            value = tuple(each for each in found if not isinstance(each, bool))
         if isinstance(value, tuple):
             return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
         if filter.op is Op.LIKE:
@@ -167,6 +207,8 @@ class SqliteColumn(Column):
 
     @classmethod
     def found(cls, columns: Sequence["SqliteColumn"], given: str) -> str:
+        if any(each.field.name == ANY for each in columns):
+            return f"is_inside({given}, body)"
         lists = "".join("01"[each.field.kind is Kind.LIST] for each in columns)
         values = ", ".join(each.searched for each in columns)
         return f"is_found({given}, '{lists}', {values})" if columns else "0"
@@ -270,8 +312,11 @@ def ends(text: str, end: str) -> str:
     return f"substr({text}, length({text}) - length({end}) + 1) = {end}"
 
 
-def fold(text: str | None) -> str | None:
-    return None if text is None else str(text).casefold()
+def fold(value: str | float | None) -> str | None:
+    """A text without case; of a number, as JavaScript writes it where it has no exponent."""
+    if isinstance(value, float):
+        value = f"{Decimal(repr(value)).normalize():f}"
+    return None if value is None else str(value).casefold()
 
 
 def is_found(search: str, lists: str, *values: str | None) -> bool:
@@ -285,3 +330,20 @@ def is_found(search: str, lists: str, *values: str | None) -> bool:
         if value is not None
         for text in (orjson.loads(value) if is_list == "1" else (value,))
     )
+
+
+def is_inside(search: str, body: str) -> bool:
+    """Whether a text without case is in one of the texts inside a JSON value (the SQL function `is_inside`)."""
+    if "\\" not in body and search not in body.casefold():  # most have no escapes: they are not parsed
+        return False
+    left = [json.loads(body)]  # not by orjson, which refuses what a store may have, such as 1e400
+    while left:
+        match left.pop():
+            case str(text):
+                if search in text.casefold():
+                    return True
+            case dict(members):
+                left += members.values()
+            case list(elements):
+                left += elements
+    return False

@@ -1,0 +1,155 @@
+"""Names that a collection does not declare: filtered, sorted, counted and searched as the values are."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pytest
+
+from restkeeper.storage.base import Store
+from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query, Record, Sort
+from restkeeper.web import exactjson
+from tests.store_suite.test_pages import ids_of, walk
+from tests.things import ids, insert
+
+OPEN = Collection("things", {"id": Field("id", Kind.TEXT), ANY: Field(ANY, Kind.JSON, nullable=True)}, search=(ANY,))
+
+VALUES: list[Any] = [  # in their order
+    (None, [], ["a", 1], {"a": 1}),
+    Decimal("-1e308"),
+    -(2**63),
+    Decimal("-12.5"),
+    -3,
+    Decimal("-1e-300"),
+    (False, 0, Decimal("0.0")),
+    Decimal("5e-324"),
+    Decimal("0.1"),
+    (1, True, Decimal("1.0")),
+    9,
+    10,
+    Decimal("12.5"),
+    Decimal("1e300"),
+    "",
+    "-1",
+    "10",
+    "9",
+    "Z",
+    "a",
+    ("x" * SORTED, "x" * SORTED + "b", "x" * SORTED + "a"),
+    "É",
+    "\uffff",
+    "\U0001f600",
+]
+
+
+@pytest.fixture
+def store(open_one: Callable[..., Store]) -> Store:
+    """A store with a collection that declares nothing but ids."""
+    return open_one(OPEN)
+
+
+def put(store: Store, **items: Any) -> None:
+    made = {id: exactjson.dumps({"id": id, **item}) for id, item in items.items()}
+    insert(store, *(Record(id, 1, "2026-01-01T00:00:00.000000Z", "shape", body) for id, body in made.items()))
+
+
+@pytest.mark.parametrize("name", ["value", "first-name", "in.ner", "größe.$a b"])
+def test_values_sort_by_kind(store: Store, name: str) -> None:
+    """Null, objects and arrays first, then numbers, then texts, each item on exactly one page, in both directions."""
+    groups: list[list[str]] = []
+    items: dict[str, Any] = {"absent": {}}
+    for n, values in enumerate(VALUES):
+        groups.append([])
+        for each, value in enumerate(values if isinstance(values, tuple) else (values,)):
+            root, _, inner = name.partition(".")
+            groups[n].append(id := f"{(each * 7 + n) % 10}{n:02}")
+            items[id] = {root: {inner: value} if inner else value}
+    groups[0].append("absent")
+    put(store, **dict(sorted(items.items())))
+    for is_descending, backward in product((False, True), repeat=2):
+        ordered = [sorted(group, reverse=is_descending) for group in groups]
+        expected = [id for group in (reversed(ordered) if is_descending else ordered) for id in group]
+        query = Query(sort=(Sort(name, is_descending),), limit=3, backward=backward)
+        assert ids_of(walk(store, query), query) == expected
+    both = Query(sort=(Sort(name), Sort("none", True)), limit=1)
+    assert sorted(ids_of(walk(store, both), both)) == sorted(items)
+
+
+def test_a_made_up_position_gives_some_page(store: Store) -> None:
+    """Whatever a client sends, also the position of another kind of store."""
+    put(store, a={"value": 1}, b={"value": "x"}, c={})
+    for position in product((None, 5, -1.5, "x", "", "n00", "é" * 600), ("a", "")):
+        for backward in (False, True):
+            store.page("things", Query(sort=(Sort("value"),), after=position, backward=backward))
+
+
+def test_values_are_counted(store: Store) -> None:
+    """The most frequent first, then in their order; a number is no boolean, and no text."""
+    values = [1, Decimal("1.0"), 1, True, True, "1", "a", "a", 'q"é', None, [1], {"a": 1}, Decimal("2.50")]
+    put(store, **{f"{n:02}": {"value": value} for n, value in enumerate(values)}, absent={}, false={"value": False})
+    found = store.groups("things", Query(sort=(Sort("value"),)), 10)
+    expected = [(None, 4), (1, 3), (True, 2), ("a", 2), (False, 1), (2.5, 1), ("1", 1), ('q"é', 1)]
+    assert [(type(value) in (bool, str), value, number) for value, number in found] == [
+        (type(value) in (bool, str), value, number) for value, number in expected
+    ]
+    assert store.groups("things", Query(sort=(Sort("a.b"),)), 10) == [(None, len(values) + 2)]
+
+
+def test_a_search_finds_texts_at_any_depth(store: Store) -> None:
+    """Without case, each text by itself: no names of members, no numbers, and no signs of JSON."""
+    put(
+        store,
+        a={"title": "One", "deep": [{"x": [{"y": "ÉCLAIR straße"}]}], "n": 42},
+        b={"names": {"one": True}, "text": 'a "quoted" back\\slash', "lines": ["two\nthree"]},
+        c={"list": ["one", 5, None]},
+    )
+    searches = ["one", "éclair", "STRASSE", "42", "names", "true", '"QUOTED', "k\\s", "o\nT", "n", "],[", '","', "\\n"]
+    assert {each: "".join(ids(store, search=each)) for each in searches} == {
+        "one": "ac",
+        "éclair": "a",
+        "STRASSE": "a",
+        "42": "",
+        "names": "",
+        "true": "",
+        '"QUOTED': "b",
+        "k\\s": "b",
+        "o\nT": "b",
+        "n": "ac",
+        "],[": "",
+        '","': "",
+        "\\n": "",
+    }
+    assert store.count("things", Query(search="one", filters=(Filter("n", Op.GT, ("5", Decimal(5))),))) == 1
+
+
+FOUND = {
+    Filter("first-name", Op.IN, ("null", None)): "bcde",  # also the text
+    Filter("first-name", Op.NE, ("null", None)): "a",
+    Filter("first-name", Op.GT, ("null", None)): "",
+    Filter("first-name", Op.IN, ("null", None), negated=True): "a",
+    Filter("views", Op.GTE, ("9", Decimal(9))): "ab",  # 10 as a number, and "9" as a text
+    Filter("views", Op.LT, ("x",)): "b",
+    Filter("views", Op.LIKE, "1"): "ac",
+    Filter("on", Op.GTE, ("0", Decimal(0))): "",
+    Filter("on", Op.LIKE, "tr"): "",
+    Filter("on", Op.STARTS, "tr"): "",
+    Filter("author.name", Op.LIKE, "ÀN"): "ac",
+    Filter("author.name", Op.STARTS, "À"): "a",
+    Filter("id.x", Op.IN, ("a",)): "",
+    Filter("version", Op.IN, ("1", Decimal(1))): "e",  # of the body
+}
+
+
+def test_filters_of_undeclared_names(store: Store) -> None:
+    """A value is compared with what is of its kind, an array is each of its elements; null is also what is absent."""
+    put(
+        store,
+        a={"first-name": "Ann", "views": 10, "on": True, "author": {"name": "Ànn"}},
+        b={"first-name": None, "views": "9"},
+        c={"first-name": "null", "views": [1, 2], "author": [{"name": "x"}, {"name": "Joàn"}]},
+        d={"first-name": []},
+        e={"version": 1},
+    )
+    assert {each: "".join(ids(store, filters=(each,))) for each in FOUND} == FOUND
+    assert {each: store.count("things", Query((each,))) for each in FOUND} == {e: len(f) for e, f in FOUND.items()}

@@ -36,7 +36,7 @@ from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.service import Service
-from restkeeper.storage.interface import Kind, root_of
+from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
 from restkeeper.web.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
@@ -47,7 +47,7 @@ _RELATIONS = ("_embed", "_expand")
 _ORDER = ("_sort", "_order")  # with commas, or given repeatedly
 _UNDERSCORED = (*_PAGING, *_ORDER, "_where", *_RELATIONS)
 _AFTER_COLON = "eq|ne|gte?|lte?|in|contains|startsWith|endsWith"
-_OPERATOR = re.compile(rf"(\w+?(?:\.[\w-]+?)*)(?:_(ne|gte?|lte?|like|in)|:({_AFTER_COLON}))", re.ASCII)
+_OPERATOR = re.compile(rf"({FREE_NAME}?(?:\.{FREE_NAME}?)*)(?:_(ne|gte?|lte?|like|in)|:({_AFTER_COLON}))")
 _OPERATORS: Mapping[str, str] = {
     **{name: name for name in ("eq", "ne", "gt", "gte", "lt", "lte")},
     **{"contains": "like", "startsWith": "starts", "endsWith": "ends"},
@@ -150,9 +150,14 @@ def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> 
 
 
 def _with_operator(name: str, representation: Representation) -> str:
-    """`price_gte` and `price:gte` as `price[gte]`, unless a field has that very name. A refused field is still one."""
+    """`price_gte` and `price:gte` as `price[gte]`, unless a field has that very name. A refused field is still one.
+
+    Names such as `opt_in` are so frequent that an undeclared one is no `opt` with an operator.
+    """
     if (parts := _OPERATOR.fullmatch(name)) and name not in representation.names:
-        if (root := root_of(parts[1])) in representation.names or root in representation.queryable.refused:
+        root, queryable = root_of(parts[1]), representation.queryable
+        is_free = queryable.is_open and parts[2] != "in"
+        if is_free or root in representation.names or root in queryable.refused:
             return f"{parts[1]}[{parts[2] or ('in' if parts[3] == 'in' else _OPERATORS[parts[3]])}]"
     return name
 
@@ -252,7 +257,7 @@ def _filters(filters: JsonObject, known: Representation, path: str = "", depth: 
             continue
         is_operator = path and name in _OPERATORS
         field = f"{path[:-1]}[{_OPERATORS[name]}]" if is_operator else _with_operator(f"{path}{name}", known)
-        if not path and name in known.queryable.reserved and name != "q":
+        if not path and (name in known.queryable.reserved or known.queryable.ignores(name)) and name != "q":
             field = f"{name}[eq]"  # of a field that is called limit, and not that parameter; q is the search there
         terms = [_term("filter", field, each) for each in (value if isinstance(value, list) else [value])]
         if len(terms) > 1 and None in value:

@@ -217,7 +217,7 @@ class Items:
             detail = f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
             raise InvalidQuery(f"count {detail}", errors=[{"parameter": "count", "detail": detail}])
         makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: self.resource.shown}
-        if make := makes.get(self.stored.revision.fields[query.sort[0].field].kind):
+        if make := makes.get(self.stored.collection.field(query.sort[0].field).kind):
             groups = [(None if value is None else make(value), count) for value, count in groups]
         return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
 

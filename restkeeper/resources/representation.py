@@ -120,8 +120,8 @@ class Representation(Protocol):
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
-        members = exactjson.cut(body)
-        return exactjson.joined({name: members[name] for name in names if name in members})
+        shown = {*names}
+        return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name in shown})
 
 
 class StoredRepresentation(Representation):

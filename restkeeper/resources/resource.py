@@ -31,6 +31,7 @@ from restkeeper.schemas.fields import Refers, default_of, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import COMPUTED, all_fields_in, fields_of, is_computed, is_optional, prepared, refusals
 from restkeeper.storage.interface import (
+    ANY,
     POSITION,
     Collection,
     Field,
@@ -116,8 +117,11 @@ class Revision(NamedTuple):
     loading: Schema  # loads an item without READ_ONLY, and with what is stored of the other read-only fields
 
     @classmethod
-    def of(cls, number: int, schema: type[ItemSchema]) -> Self:
-        """The revision of items with this schema. Raises ValueError for a default that is no value of its field."""
+    def of(cls, number: int, schema: type[ItemSchema], *, undeclared: bool = False) -> Self:
+        """The revision of items with this schema; queries can use what is `undeclared`, too.
+
+        Raises ValueError for a default that is no value of its field.
+        """
         known, hidden = fields_of(made := prepared(schema)), hidden_in(schema)
         definitions = {name: field for name, field in known.items() if name not in READ_ONLY or name in hidden}
         is_open, optional = made.unknown == INCLUDE, {n for n, each in definitions.items() if is_optional(made, each)}
@@ -130,6 +134,9 @@ class Revision(NamedTuple):
         for path, each in queried.items():
             can_be_null, in_body = each.nullable or root_of(path) in optional, root_of(path) in definitions
             queried[path] = dataclasses.replace(each, nullable=can_be_null, in_body=in_body)
+        if undeclared:  # this has the paths of free objects, too
+            queried = {path: each for path, each in queried.items() if each.kind is not Kind.JSON or each.read}
+            queried[ANY] = Field(ANY, Kind.JSON, nullable=True, in_body=True)
         texts = (name for name, each in queried.items() if each.kind in (Kind.TEXT, Kind.TIME))
         computed = frozenset(name for name, field in definitions.items() if is_computed(field))
         given = [name for name, field in definitions.items() if not (field.required or name in optional | computed)]
@@ -200,6 +207,9 @@ class Resource:
     integers, and the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a
     collection that they only read: actions, functions of the service and imports write it all the same.
 
+    With `undeclared`, which needs an open schema (`Meta.unknown = INCLUDE`), lists are also filtered, sorted and
+    counted by names that no field of the schema has, and without `search` they are searched in all texts of an item.
+
     A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
     Until it is stored, it has their defaults.
     """
@@ -219,6 +229,7 @@ class Resource:
     ids: str = "server"
     methods: Sequence[str] = METHODS
     singleton: bool = False
+    undeclared: bool = False
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
     # By moment, such as "before create".
     functions: Mapping[str, Functions] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
@@ -317,14 +328,17 @@ class Resource:
             self._require_sound(each)
         known = self.newest.fields
         for name in (*(index.field for index in self.indexes), *self.search):
-            if not field_in(known, name) or ("." in name and name in self.search):
+            is_known = name in known if name in self.search else field_in(known, name)
+            if not is_known or "*" in name or ("." in name and name in self.search):
                 raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
         for index in self.indexes:
-            if (index.unique or index.fold) and ("." in index.field or known[index.field].is_many):
+            found = field_in(known, index.field)
+            if (index.unique or index.fold) and found and found.is_many:
                 raise ValueError(f"{self.name}.{index.field}: can have several values: write Index({index.field!r})")
-        sortable = [name for name, field in known.items() if field.sortable]
+        sortable = [name for name, field in known.items() if field.sortable and name != ANY]
         for key in self.order:
-            if key.field not in sortable and self.sort != POSITION:
+            is_free = self.undeclared and key.field not in known
+            if key.field not in sortable and not is_free and self.sort != POSITION:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
         limits = {"page_limit": LARGEST_PAGE, "page_bytes": 2**31, "embed_limit": LARGEST_PAGE}
         for name, most in limits.items():
@@ -346,6 +360,8 @@ class Resource:
             raise ValueError(
                 f"{self.name}: upgrades: no step knows all that items of an open schema have: leave it out"
             )
+        if self.undeclared and not self.newest.is_open:
+            raise ValueError(f"{self.name}: undeclared=True: items have no other fields: needs Meta.unknown = INCLUDE")
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
         vars(self).update({name: tuple(getattr(self, name)) for name in ("indexes", "search", "methods")})
@@ -424,7 +440,8 @@ class Resource:
             id: dict[str, Any] = {"id": IntegerId(*INTEGERS[self.ids], dump_only=True, metadata=about)}
             schema = cast(type[ItemSchema], schema.from_dict(id, name=schema.__name__))
         try:
-            newest = Revision.of(self.revision, schema_without(schema, READ_ONLY) if self.singleton else schema)
+            schema = schema_without(schema, READ_ONLY) if self.singleton else schema
+            newest = Revision.of(self.revision, schema, undeclared=self.undeclared)
         except ValueError as error:
             raise ValueError(f"{self.name}.{error}") from error
         older = {}
@@ -468,7 +485,7 @@ class Resource:
             self.name,
             MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields, **position}),  # `id` of a singleton, too
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
-            self.search,
+            self.search or (ANY,) * self.undeclared,
             owned=self.ownership is Ownership.ALL,
             schema=StoredSchema(
                 newest.fingerprint, self.revision, oldest, describe(newest.described, is_open=newest.is_open)

@@ -13,7 +13,20 @@ from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
-from restkeeper.storage.interface import Field, Filter, Kind, Op, Query, Sort, field_in, root_of, serial
+from restkeeper.storage.interface import (
+    ANY,
+    FREE_NAME,
+    POSITION,
+    Field,
+    Filter,
+    Kind,
+    Op,
+    Query,
+    Sort,
+    field_in,
+    root_of,
+    serial,
+)
 
 RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "not", "count", "embed")
 NEWER = ("or", "not", "count", "embed")  # of these, those that a field may be called
@@ -26,7 +39,7 @@ OPERATORS = {
     Kind.NUMBER: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN),
     Kind.BOOLEAN: (Op.EQ, Op.NE),
     Kind.LIST: (Op.EQ, Op.IN, Op.NIN),
-    Kind.JSON: (Op.EQ, Op.NE, Op.IN, Op.NIN),
+    Kind.JSON: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN, Op.LIKE, Op.STARTS, Op.ENDS),
 }
 
 PARTS = {Op.LIKE, Op.STARTS, Op.ENDS}  # take a part of a text
@@ -41,6 +54,7 @@ MAX_VALUES = 200  # of all filters of one query: as many ids as an address of 8 
 MOST_NESTED = 8  # groups inside each other
 MOST_NAMES = 5  # on a path
 MOST_CHARACTERS = 100  # of a path
+_NO_PATH = f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters"
 MOST_EMBEDDED = 10  # names in `embed`
 MOST_CHOICES = 50  # values that a fault lists
 
@@ -48,7 +62,7 @@ NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
 TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the text "null"
 
 _OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**63 - 1)
-FILTER = re.compile(r"(\w+(?:\.[\w-]+)*)(?:\[(\w+)\])?", re.ASCII)
+FILTER = re.compile(rf"({FREE_NAME}(?:\.{FREE_NAME})*)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _GROUP = re.compile(r"(and|or|not)\(")
 _TERM = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)""", re.DOTALL)
@@ -63,7 +77,8 @@ Parts = list[tuple[str, Any]]  # of a group: the name and the text of a filter, 
 class Queryable:
     """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
 
-    `refused` has fields that no query can use, each with the reason.
+    `refused` has fields that no query can use, each with the reason. If `fields` has ANY, queries can also use names
+    that are none of them, and some parameters are ignored.
     """
 
     fields: Mapping[str, Field]
@@ -78,7 +93,18 @@ class Queryable:
     @property
     def sortable(self) -> list[str]:
         """The fields to sort by, whose values can also be counted."""
-        return [name for name, field in self.fields.items() if field.sortable]
+        others = set(self.names) - set(map(root_of, self.fields)) if self.is_open else ()
+        found = [name for name, field in self.fields.items() if field.sortable and name != ANY]
+        return [*found, *(name for name in self.names if name in others)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether queries can use names that are not declared."""
+        return ANY in self.fields
+
+    def ignores(self, parameter: str) -> bool:
+        """Whether a parameter is for the way of a response, as `callback`, and `_` by which it is not cached."""
+        return self.is_open and (parameter == "callback" or parameter.startswith("_")) and "[" not in parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +174,7 @@ def parse_item(
     reader = Reader(args)
     fields: tuple[str, ...] | None = reader.joined("fields", partial(_names, queryable=queryable), None)
     embed = _embed(reader, queryable, related)
-    reader.only(("fields", "embed"), "an item")
+    reader.only(("fields", "embed", *filter(queryable.ignores, args)), "an item")
     reader.finish()
     return fields, embed
 
@@ -218,7 +244,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     found: list[Filter] = []
     values = 0
     reserved = queryable.reserved
-    names = [name for name in reader.args if name in GROUPS or name not in reserved]
+    names = [name for name in reader.args if name in GROUPS or not (name in reserved or queryable.ignores(name))]
     for count, name in enumerate(names, start=1):
         texts = reader.args.getlist(name)
         is_group = name in GROUPS and name in reserved
@@ -318,10 +344,10 @@ def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *
     if parts and (reason := queryable.refused.get(root_of(parts[1]))):
         reader.fault(name, reason)
         return []
-    if parts and (len(parts[1]) > MOST_CHARACTERS or parts[1].count(".") >= MOST_NAMES):
-        reader.fault(name, f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters")
+    if parts and not is_short(parts[1]):
+        reader.fault(name, _NO_PATH)
         return []
-    field = field_in(queryable.fields, parts[1]) if parts else None
+    field = field_in(queryable.fields, parts[1]) if parts and parts[1] != POSITION else None
     if not parts or not field:
         reader.unknown(name, "this list", (*queryable.reserved, *queryable.fields, "and field[operator]"))
         return []
@@ -345,7 +371,9 @@ def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *
 def operators_of(field: Field) -> list[Op]:
     """The operators of the filters of a field."""
     known = [*OPERATORS[field.kind], *([Op.IS] if field.nullable else [])]
-    refused = {Op.LIKE} if "." in field.name else set()
+    is_free = field.kind is Kind.JSON
+    refused = {Op.LIKE} if "." in field.name and not is_free else set()
+    refused |= {*PARTS, *RANGES} if is_free and not field.sortable else set()  # in a JsonObject, as promised so far
     refused |= PARTS if field.expected else set()
     refused |= RANGES if not field.is_ordered else set()
     return [op for op in known if op not in refused]
@@ -360,7 +388,7 @@ def _condition(text: str, op: Op, field: Field) -> Filter:
     is_null = text == "null" and field.nullable and op in (Op.EQ, Op.NE)
     if is_null and (field.expected or field.kind not in TEXTS):
         return Filter(field.name, Op.IS, op is Op.EQ)
-    value = value_of(text, field)
+    value = _text(text) if op in PARTS else value_of(text, field)
     if field.read and op not in PARTS:
         try:
             value = field.read(value)
@@ -392,7 +420,8 @@ def value_of(text: str, field: Field) -> Any:
             return text == "true"
         case Kind.JSON if not field.read:  # a value of any kind that is written so
             numbers = [Decimal(text)] if _NUMBER.fullmatch(text) else []
-            return (_text(text), *numbers, *([text == "true"] if text in ("true", "false") else []))
+            words = {"true": (True,), "false": (False,), "null": (None,) if field.sortable else ()}
+            return (_text(text), *numbers, *words.get(text, ()))
         case _:
             return _text(text)
 
@@ -409,14 +438,36 @@ def _sort(text: str, queryable: Queryable, *, is_count: bool) -> tuple[Sort, ...
     if is_count:  # by one field
         keys = [Sort(text)]
     for key in keys:
-        _require_known(key.field, queryable.sortable, queryable, "" if is_count else ", each also with - before it")
+        if not _is_undeclared(key.field, queryable):
+            more = "" if is_count else ", each also with - before it"
+            _require_known(key.field, queryable.sortable, queryable, more)
     if len({key.field for key in keys}) < len(keys):
         raise ValueError("names a field twice")
     return tuple(keys)
 
 
+def _is_undeclared(name: str, queryable: Queryable) -> bool:
+    """Whether it is the name or path of a field that items can have, and that is not declared.
+
+    Raises ValueError for what can be none, in such a list.
+    """
+    if not queryable.is_open or name in queryable.fields or root_of(name) in queryable.refused:
+        return False
+    if not (parts := FILTER.fullmatch(name)) or parts[2] or name == POSITION or not is_short(name):
+        raise ValueError(f"has {shortened(name)!r}, which {_NO_PATH}")
+    return True
+
+
+def is_short(path: str) -> bool:
+    """Whether a path is within the bounds."""
+    return len(path) <= MOST_CHARACTERS and path.count(".") < MOST_NAMES
+
+
 def _names(text: str, queryable: Queryable) -> tuple[str, ...]:
-    for name in (names := text.split(",")):
+    names = text.split(",")
+    if queryable.is_open:
+        return tuple(dict.fromkeys(names))
+    for name in names:
         _require_known(name, queryable.names, queryable)
     return tuple(name for name in queryable.names if name in names)
 

@@ -13,10 +13,18 @@ from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.schemas.fields import Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
-from restkeeper.storage.interface import Kind, Op
+from restkeeper.storage.interface import ANY, Kind, Op
 from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
-from restkeeper.web.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, SEVERAL, operators_of
+from restkeeper.web.queries import (
+    GROUPS,
+    MAX_VALUES,
+    MOST_EMBEDDED,
+    MOST_NAMES,
+    RESERVED,
+    SEVERAL,
+    operators_of,
+)
 
 # The ends of the names of components that a collection has.
 PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
@@ -38,7 +46,7 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
     }
     present = {
-        "Search": items.resource.search,
+        "Search": items.stored.collection.search,
         "Owner": items.resource.ownership is not Ownership.NONE,
         "Count": "count" in reserved,
         "Embed": items.relations,
@@ -126,26 +134,29 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
         patch = {name: spec.patch(part) for name, part in patch.items()}
     sortable = representation.queryable.sortable
+    extensible = {"x-extensible": True} if representation.queryable.is_open else {}
     return {
         "": item,
         "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
         "Replacement": sent | {"properties": _without(own, "id") | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
-        "Field": {"type": "string", "enum": list(properties)},
+        "Field": {"type": "string", "enum": list(properties)} | extensible,
         "SortKey": {
             "type": "string",
             "enum": [way + name for name in sortable for way in ("", "-")],
             "x-enum-varnames": [name + way for name in sortable for way in ("", "_descending")],
-        },
+        }
+        | extensible,
     }
 
 
 def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
     resource, representation = items.resource, items.representation
-    searched = list(dict.fromkeys(map(representation.name_of, resource.search)))
+    searched = list(dict.fromkeys(map(representation.name_of, items.stored.collection.search)))
     most = " or ".join(map(str, sorted({each.to.resource.embed_limit for each in items.relations.values()})))
-    texts = filled(spec.common["collection"], kind=resource.singular, fields=", ".join(searched), most=most)
+    where = "any texts" if ANY in searched else ", ".join(searched)
+    texts = filled(spec.common["collection"], kind=resource.singular, fields=where, most=most)
     sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
     order = [(representation.name_of(key.field), key.descending) for key in resource.order]
     if order and {name for name, _ in order} <= {*representation.queryable.sortable}:
@@ -164,7 +175,7 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     yield f"{kind}Owner", parameter("owner", owner, "Whose the item is, if an admin creates it for another caller.")
     embed = several({"type": "string", "enum": sorted(items.relations), "x-extensible": True}, maxItems=MOST_EMBEDDED)
     yield f"{kind}Embed", parameter("embed", embed, texts["Embed"])
-    search = {"type": "string", "x-search": [name for name in searched if name in representation.names]}
+    search = {"type": "string", "x-search": [name for name in searched if name in (ANY, *representation.names)]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
@@ -189,11 +200,18 @@ def _filters(spec: Spec, items: Items) -> Iterator[JsonSchema | str]:
         if field.name in READ_ONLY:  # of all collections
             spec.components.parameters_lazy.setdefault(name, made)
         yield name if field.name in READ_ONLY else made
-    for root in (name.removesuffix(".*") for name in queryable.fields if "*" in name):  # parameters of any such name
-        kinds, most = spec.common["filters"], MOST_NAMES - 1 - root.count(".")
-        path = rf"^{re.escape(root)}(\.[A-Za-z0-9_-]{{1,20}}){{1,{most}}}"
-        parts = {rf"{path}(\[(ne|in|nin)\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
-        yield parameter(root, CLOSED | {"patternProperties": parts}, spec.common["collection"]["Paths"])
+    for wild in (each for each in queryable.fields.values() if "*" in each.name):  # parameters of any such name
+        root, about, kinds = wild.name.removesuffix(".*"), spec.common["collection"]["Paths"], spec.common["filters"]
+        inner, most = r"\.[A-Za-z0-9_-]{1,20}", MOST_NAMES - 1 - root.count(".")
+        path = rf"^{re.escape(root)}({inner}){{1,{most}}}"
+        if wild.name == ANY:
+            root, about = "others", spec.common["collection"]["Others"]
+            taken = (*RESERVED, "callback", *(field.name for field in named), *queryable.refused)
+            none_of = "|".join(map(re.escape, dict.fromkeys(taken)))
+            path = rf"^(?!({none_of})(\[|$))[A-Za-z][A-Za-z0-9_-]{{0,19}}({inner}){{0,{most}}}"
+        others = "|".join(op for op in operators_of(wild) if op not in (Op.EQ, Op.IS))
+        parts = {rf"{path}(\[({others})\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
+        yield parameter(root, CLOSED | {"patternProperties": parts}, about)
 
 
 def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str = "query") -> JsonSchema:

@@ -28,7 +28,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.sql import Dialect, Row, event_columns
-from restkeeper.storage.sqlite.queries import AS_BYTES, COLUMNS, SqliteColumn, fold, is_found, is_inside
+from restkeeper.storage.sqlite.queries import AS_BYTES, COLUMNS, SqliteColumn, as_text, fold, is_found, is_inside
 
 APPLICATION_ID = int.from_bytes(b"RstK")  # of our files, in their header
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
@@ -132,6 +132,7 @@ def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") 
         uri=True,
         factory=SqliteConnection,
     )
+    connection.create_function("as_text", 1, as_text, deterministic=True)
     connection.create_function("fold", 1, fold, deterministic=True)
     connection.create_function("is_found", -1, is_found, deterministic=True)
     connection.create_function("is_inside", 2, is_inside, deterministic=True)

@@ -129,7 +129,7 @@ def create_app(
             raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
 
         def make(clock: Clock, wait_seconds: float = 0.0) -> Application:
-            representations = [StoredRepresentation(each) for each in resources]
+            representations = [(each.represented_by or StoredRepresentation)(each) for each in resources]
             of_features = [StoredRepresentation(each) for each in _resources_of(opened)]
             service = make_service(
                 config,

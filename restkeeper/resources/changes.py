@@ -87,7 +87,8 @@ class Hooks:
     `before_read` are called before items are read, with how callers know these. `represent` returns how the callers of
     a version of the API know the items of a collection. `unit` returns the `Unit` of a transaction. `dependents` are
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
-    "null". `new_id` returns the id of a new item, in the order of their creation.
+    "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
+    whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
@@ -98,6 +99,8 @@ class Hooks:
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
     unit: Callable[[Transaction], Any] = lambda transaction: None
     dependents: Callable[[], Collection[str]] = lambda: ()
+    described: Callable[[Any], Any] = lambda app: app
+    clears: bool = True
     new_id: Callable[[], str] = uuid7
 
     def apply(self, transaction: Transaction, change: Change) -> None:

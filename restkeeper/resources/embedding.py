@@ -17,7 +17,7 @@ from restkeeper.resources.representation import Representation, StoredRepresenta
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Refers
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import POSITION, Query, Related, Sort
+from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort
 from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
@@ -55,8 +55,10 @@ class Relation(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Whether there is a list of those that refer to an item: by a field with one value, which is in no other."""
-        is_many = self.to.representation.queryable.fields[self.field].is_many if self.is_back else True
-        return not (is_many or self.to.resource.singleton)
+        if not self.is_back or self.to.resource.singleton:
+            return False
+        field = self.to.representation.queryable.fields[self.field]
+        return not field.is_many or field.kind is Kind.JSON
 
 
 def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> dict[str, Relation]:
@@ -160,7 +162,7 @@ def embed(
     prefix = address_of(version)
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
-            referring = found.get((number, id), [])
+            referring = found.get((number, items.resource.key(id)), [])
             most = each.to.resource.embed_limit
             sort = {} if each.to.resource.sort == POSITION else {"sort": "-id"}
             query = urlencode({each.field: id, **sort, "offset": most})
@@ -170,7 +172,7 @@ def embed(
     def write(value: Raw | _Id) -> Any:
         if isinstance(value, Raw):
             return orjson.Fragment(bytes(value))
-        body = found.get(value, [b""])[0]
+        body = found.get((value.part, relations[value.part].to.resource.key(value.id)), [b""])[0]
         return orjson.Fragment(body) if body else None if relations[value.part].beside else value.id
 
     return [orjson.dumps(item, default=write) for item in shown]
@@ -178,15 +180,19 @@ def embed(
 
 def _find(
     items: Embeddable, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
-) -> dict[tuple[int, str | int], list[bytes]]:
-    """The representations that each part finds by each id; an empty text for one that is NotConvertible."""
-    wanted = []
+) -> dict[tuple[int, str], list[bytes]]:
+    """The representations that each part finds by each key; an empty text for one that is NotConvertible."""
+    wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
+    for (part, id), times in counts.items():
+        keys[part, parts[part].to.resource.key(id)] += times
     for number, (to, _, path, is_back, _) in enumerate(parts):
-        values = ids if is_back else [to.resource.key(id) for part, id in counts if part == number]
+        values: Sequence[str | int] = [key for part, key in keys if part == number]
+        if is_back:
+            values = [form for id in ids for form in resource.forms(resource.key(id))]
         most = to.resource.embed_limit + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
         wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner(), in_order))
-    found: dict[tuple[int, str | int], list[bytes]] = {}
+    found: dict[tuple[int, str], list[bytes]] = {}
     stored, shown, most = 0, 0, items.page_bytes
     others: dict[int, list[str]] = {}
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
@@ -196,10 +202,10 @@ def _find(
         to, body = parts[number].to, b""
         with suppress(NotConvertible):
             body = to.representation.body(record)
-        key = _Id(number, value if parts[number].is_back else to.resource.shown(record.id))
+        key = number, resource.key(value) if parts[number].is_back else record.id
         found.setdefault(key, []).append(body)
         stored += len(record.body) + len(record.removed or b"")
-        shown += len(body) * counts.get(key, 1)
+        shown += len(body) * keys.get(key, 1)
     if max(stored, shown) > most:
         raise _too_much(f"would add more than {most} bytes here")
     lists = [(parts[number].to.stored, wanted[number].query, each) for number, each in others.items()]

@@ -206,19 +206,20 @@ class ReferringHandlers(CollectionHandlers):
         self.parents = parents
         self.relation = relation
 
-    def _parent(self, id: str) -> str | int:
-        """The id of an item, as others refer to it. Raises Forbidden, and NotFound as `require_sight`."""
+    def _parent(self, id: str) -> Record:
+        """The item that others refer to. Raises Forbidden, and NotFound as `require_sight`."""
         if not caller().may(scope := f"{self.parents.name}:read"):
             raise lacking(scope)
         request.environ[SHOWN] = {self.name}
-        return self.parents.resource.shown(self.parents.require_sight(id).id)
+        return self.parents.require_sight(id)
 
     @needs("read")
     @takes(*LIST)
     @returns(PAGE, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def list_items_of_parent(self, id: str) -> Reply:
         """List the items that refer to the one in the path, a page at a time."""
-        return self.items.page(Filter(self.relation.path, Op.EQ, self._parent(id)))
+        first, *more = forms = self.parents.resource.forms(self._parent(id).id)
+        return self.items.page(Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, first))))
 
     @needs("write")
     @takes(OWNER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
@@ -232,7 +233,7 @@ class ReferringHandlers(CollectionHandlers):
         several = sent if isinstance(sent, list) else [sent]
 
         def refer() -> None:
-            own = self._parent(id)
+            own = self.parents.stored.id_of(self._parent(id))
             other = [n for n, each in enumerate(several) if each.setdefault(field, own) != own]
             detail = f"must be {own}, as in the path, or left out"
             require_none([fault([n, field] if several is sent else [field], detail) for n in other])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
-from restkeeper.schemas.fields import IntegerReference, Time, forms_of
+from restkeeper.schemas.fields import IntegerReference, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import ISO, fields_of
 from restkeeper.storage.interface import Field, Kind
@@ -30,6 +30,7 @@ class _Compared(NamedTuple):
 
 
 _COMPARED = (  # the first that fits
+    _Compared(WeakReference, Kind.JSON),
     _Compared(Time, Kind.TIME, "a time like 2026-01-31T12:00:00Z"),
     _Compared(fields.NaiveDateTime, Kind.TEXT, "a time like 2026-01-31T12:00:00"),
     _Compared(fields.DateTime, Kind.TIME, "a time like 2026-01-31T12:00:00Z"),

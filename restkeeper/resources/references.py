@@ -1,6 +1,7 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Any, NamedTuple
 
 from flask import has_request_context
@@ -11,7 +12,7 @@ from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
-from restkeeper.schemas.fields import IntegerReference, Reference, Refers
+from restkeeper.schemas.fields import IntegerReference, Reference, Refers, WeakReference
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -48,12 +49,14 @@ class References:
                 if field.to not in representations or representations[field.to].resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
                     raise ValueError(f"{name}.{path}: Reference({field.to!r}): must be one of {known}")
+                self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
+                if isinstance(field, WeakReference):
+                    continue
                 kind = IntegerReference if representations[field.to].resource.ids in INTEGERS else Reference
                 if not isinstance(field, kind):
                     raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
                 if field.on_delete == "null" and not (field.allow_none and field in own):
                     raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
-                self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
     def check(self, transaction: Transaction, change: Change, *, bounded: bool = True) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.
@@ -68,6 +71,8 @@ class References:
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         for field, pointers in added(change.representation, before, after.body):
+            if isinstance(field, WeakReference):
+                continue
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
             if new and bounded and has_request_context():
@@ -142,8 +147,10 @@ class References:
         These are besides the `known` ones, which are to be deleted. Raises Forbidden and Unavailable, see `follow`.
         """
         for name, ids in deleted.items():
-            to = [*map(self._resources[name].shown, ids)]
+            to = [*chain.from_iterable(map(self._resources[name].forms, ids))]
             for stored, path, rule in self._to.get(name, ()):
+                if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
+                    continue
                 require_found(stored, root_of(path), transaction)
                 if rule == "null" and stored.name in self._hooks.dependents():
                     rule = "chosen"

@@ -169,6 +169,10 @@ class StoredRepresentation(Representation):
         """Whether a PUT creates the item if there is none."""
         return self.resource.ids in GIVEN or (self.resource.singleton and self.initial is None)
 
+    def id_of(self, record: Record) -> str | int:
+        """The id of an item as it shows it."""
+        return self.resource.shown(record.id)
+
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
         try:

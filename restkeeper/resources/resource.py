@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from hashlib import blake2b
 from inspect import signature, unwrap
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 from marshmallow import INCLUDE, Schema, fields, missing
 
@@ -135,7 +135,7 @@ class Revision(NamedTuple):
             can_be_null, in_body = each.nullable or root_of(path) in optional, root_of(path) in definitions
             queried[path] = dataclasses.replace(each, nullable=can_be_null, in_body=in_body)
         if undeclared:  # this has the paths of free objects, too
-            queried = {path: each for path, each in queried.items() if each.kind is not Kind.JSON or each.read}
+            queried = {path: each for path, each in queried.items() if "*" not in path or each.read}
             queried[ANY] = Field(ANY, Kind.JSON, nullable=True, in_body=True)
         texts = (name for name, each in queried.items() if each.kind in (Kind.TEXT, Kind.TIME))
         computed = frozenset(name for name, field in definitions.items() if is_computed(field))
@@ -207,6 +207,8 @@ class Resource:
     integers, and the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a
     collection that they only read: actions, functions of the service and imports write it all the same.
 
+    `represented_by` is a subclass of StoredRepresentation, where that is not how items are created and changed.
+
     With `undeclared`, which needs an open schema (`Meta.unknown = INCLUDE`), lists are also filtered, sorted and
     counted by names that no field of the schema has, and without `search` they are searched in all texts of an item.
 
@@ -231,6 +233,7 @@ class Resource:
     singleton: bool = False
     undeclared: bool = False
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
+    represented_by: ClassVar[type | None] = None
     # By moment, such as "before create".
     functions: Mapping[str, Functions] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
 
@@ -405,6 +408,14 @@ class Resource:
     def shown(self, key: str) -> str | int:
         """The id of an item as callers know it."""
         return int(key.removeprefix("A")) if self.ids in INTEGERS else key
+
+    def forms(self, key: str) -> tuple[str | int, ...]:
+        """The values by which others can refer to an item."""
+        return (self.shown(key),)
+
+    def number(self, key: str) -> int:
+        """The id of an item as a number; -1 for a text."""
+        return shown if isinstance(shown := self.shown(key), int) else -1
 
     @cached_property
     def order(self) -> tuple[Sort, ...]:

@@ -180,10 +180,10 @@ def use_ids(resource: Resource, first: str, last: str, transaction: Transaction)
     """
     if resource.ids not in INTEGERS:
         return
-    before, greatest = last_id(resource, transaction), int(resource.shown(last))
+    before, greatest = last_id(resource, transaction), resource.number(last)
     if before >= greatest and not first:
         return
-    if before < int(resource.shown(first or last)):
+    if before < resource.number(first or last):
         with suppress(DuplicateValue), transaction.savepoint():  # that others give the first one at the same time
             write = transaction.update if before else transaction.insert
             return write(LAST_IDS.name, Record(resource.name, greatest, "", "", b"{}"))

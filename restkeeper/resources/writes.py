@@ -182,7 +182,8 @@ class Writes(Items):
             if not self.resource.singleton:
                 known = self.resource.shown(key) if (key := self.resource.key(id)) else id
                 sent = sent if "id" in sent else {"id": known, **sent}
-                require_none([fault(["id"], "is another one in the path")] if sent["id"] != known else [])
+                is_other = self.resource.key(sent["id"]) != self.resource.key(id)
+                require_none([fault(["id"], "is another one in the path")] if is_other else [])
             with nullcontext() if transaction else self._alone(deadline):
                 return self.prepare_create(sent)._replace(creates=True)
         with nullcontext() if transaction else self._alone(deadline, len(before.body)):
@@ -296,7 +297,12 @@ class Writes(Items):
 
     def _insert(self, records: Sequence[Record], made: Sequence[str], transaction: Transaction) -> None:
         """Store new items, of which some have ids that were `made` for them."""
-        use_ids(self.resource, next(filter(None, made), ""), max(each.id for each in records), transaction)
+        use_ids(
+            self.resource,
+            next(filter(None, made), ""),
+            max((each.id for each in records), key=self.resource.number),
+            transaction,
+        )
         for each in in_turns(records, self.clock, WRITE_TURN_SECONDS):
             self._apply(transaction, Change("created", self.stored, None, each, each.updated_at))
 

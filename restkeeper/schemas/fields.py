@@ -250,7 +250,7 @@ class Refers(fields.Field[Any]):
     embedded in place of the id, or as a member `embed_as` beside it.
     """
 
-    bounds = 1, 64
+    bounds: tuple[int, ...] = (1, 64)
 
     def __init__(
         self, to: str, *, on_delete: str = "restrict", embed_as: str = "", **options: Unpack[FieldOptions]
@@ -262,7 +262,7 @@ class Refers(fields.Field[Any]):
         self.on_delete = on_delete
         self.embed_as = embed_as
         _describe(options, {"description": f"The id of an item of {to}.", "x-references": to})
-        super().__init__(*self.bounds, **options)  # type: ignore[call-arg,misc] # of Text, or of Whole
+        super().__init__(*self.bounds, **options)  # type: ignore[misc] # of Text, or of Whole
 
 
 class Reference(Refers, Text):
@@ -275,6 +275,16 @@ class IntegerReference(Refers, Whole):
     def __init__(self, to: str, low: int = 1, high: int = 2**53 - 1, **options: Unpack[ReferenceOptions]) -> None:
         self.bounds = low, high
         super().__init__(to, **options)
+
+
+class WeakReference(Refers, fields.Raw):
+    """The id of an item, as a text or a number, if there is one with it: any other value is stored, too."""
+
+    bounds = ()
+
+    def __init__(self, to: str, *, embed_as: str = "", **options: Unpack[FieldOptions]) -> None:
+        options["allow_none"] = True
+        super().__init__(to, on_delete="null", embed_as=embed_as, **options)
 
 
 @dataclass(frozen=True)

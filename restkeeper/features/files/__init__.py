@@ -4,9 +4,9 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
@@ -17,8 +17,8 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config
-from restkeeper.features.files.declaring import resources_of
-from restkeeper.features.files.file import File, declare, read_file
+from restkeeper.features.files.declaring import Declared, resources_of
+from restkeeper.features.files.file import File, declare, describe, read_file
 from restkeeper.features.files.reading import WITH_COMMENTS, FileError
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
@@ -36,8 +36,10 @@ from restkeeper.features.harness.spaces import FAULT, fail
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
+from restkeeper.storage.interface import Query
 from restkeeper.web.application import SAFE_METHODS, Application
 
+MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
@@ -85,11 +87,13 @@ def _application_of(
     if is_saved and path.suffix.lower() in WITH_COMMENTS:
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
     file, notes = read_file(path), list[str]()
-    declared, lines = declare(file)
+    declared, lines = declare(file, infers=options.strict)
+    checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
+        service.hooks.described = Description(create, declared, service, path.name, blueprints).application
         at = app.before.index(service.guard.identify)
         if options.read_only:
             app.before.insert(at, _read_only)
@@ -97,7 +101,7 @@ def _application_of(
             app.before.insert(at, _faults(options, service.clock))
         if (folder := path.with_name("public")).is_dir():
             app.before.insert(at, _public(folder.resolve()))
-        fill(service, file.content)
+        fill(service, file.content, checked)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
     if is_own and serves:
@@ -109,6 +113,33 @@ def _application_of(
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
         say(f"{path.name}: {', '.join(counts)}", *lines, *notes, *(_about_saving(file) if is_saved else ()))
     return app
+
+
+@dataclass
+class Description:
+    """The application whose API document describes that of a file: its schemas are those that the items have now."""
+
+    create: Create
+    declared: Mapping[str, Declared]
+    service: Service
+    name: str
+    blueprints: Sequence[Blueprint]
+    _made: tuple[list[str], Application] | None = None
+
+    def application(self, app: Application) -> Application:
+        """The application that describes the one that is served: another one when items have changed."""
+        if not any(each.is_open for each in self.declared.values()):
+            return app
+        store = self.service.store
+        tokens = [store.change_token(name) for name in self.declared]
+        if self._made is None or self._made[0] != tokens:
+            described = describe(self.declared, lambda name: store.page(name, Query(limit=MOST_DESCRIBED)).bodies)
+            own = zip(resources_of(described, []), self.service.resources, strict=True)
+            resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
+            config = replace(self.service.config, database_url="memory://", harness=False, webhook_worker="apart")
+            made = self.create(config, resources, blueprints=self.blueprints, name=self.name, serves=False)
+            self._made = tokens, made
+        return self._made[1]
 
 
 def _about_saving(file: File) -> Iterator[str]:
@@ -132,9 +163,10 @@ def _synchronize(saved: SavedFile) -> None:
 def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
     """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
     file, notes = apart(read_file, path), list[str]()
-    declared, lines = declare(file)
+    declared, lines = declare(file, infers=options.strict)
+    checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
-    create(Config(), resources, begin=lambda app, service: fill(service, file.content))
+    create(Config(), resources, begin=lambda app, service: fill(service, file.content, checked))
     say(f"{path.name}: {reason}: the service starts again", *lines, *notes)
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from marshmallow import Schema, ValidationError, fields, validate
 
 from restkeeper.features.files import fields as theirs
+from restkeeper.features.files.items import FileResource
 from restkeeper.resources import RESERVED_KINDS
 from restkeeper.resources.resource import LARGEST_PAGE, METHODS, Resource
 from restkeeper.schemas.fields import (
@@ -27,6 +28,7 @@ from restkeeper.schemas.fields import (
     Reference,
     Text,
     Url,
+    WeakReference,
     Whole,
 )
 from restkeeper.schemas.item import READ_ONLY
@@ -41,7 +43,7 @@ EMBED_LIMIT = 1_000  # items that are embedded in one that they refer to
 MOST_SEARCHED = 100  # fields: a function of SQLite has at most 127 arguments
 MOST_PARTS = 5_000  # of one collection's schema, with what it refers to; what is beyond is any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
-OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, Whole)
+OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, WeakReference, Whole)
 THEIRS = [each for each in vars(theirs).values() if isinstance(each, type) and each.__module__ == theirs.__name__]
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
@@ -140,13 +142,16 @@ class Declared(NamedTuple):
     """What a collection, or a singleton, is declared by.
 
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
-    to items of these collections. Without `methods` it has all.
+    to items of these collections. Without `methods` it has all. If it `is_open`, items are accepted as they are sent;
+    items of the file are to be checked if the schema was not inferred of them.
     """
 
     schema: JsonSchema
     kind: str = "client"
     references: Mapping[str, str] = {}
     methods: Sequence[str] = ()
+    is_open: bool = False
+    is_checked: bool = False
 
 
 def resources_of(
@@ -169,6 +174,7 @@ def _resource_of(
     name: str, declared: Mapping[str, Declared], notes: list[str], strict: bool, read_only: bool
 ) -> Resource:
     own = declared[name]
+    strict = strict and not own.is_open
     schema, is_single = own.schema, own.kind == "singleton"
     schema = inlined(schema, schema, name, notes)
     singular = singular_of(name)
@@ -183,10 +189,13 @@ def _resource_of(
     made = _Maker(class_name, strict, notes).members(class_name, name, fit, schema.get("required", ()))
     taken = {*members}
     for each, to in own.references.items():
-        if each in made:
-            beside = re.sub(r"_?[iI]d$", "", each)
-            options = {"on_delete": "null", "allow_none": True}
-            options |= {"embed_as": beside} if beside and beside not in taken else {}
+        beside = re.sub(r"_?[iI]d$", "", each)
+        embed_as = {"embed_as": beside} if beside and beside not in taken and _NAME.fullmatch(beside) else {}
+        if own.is_open and _NAME.fullmatch(each) and each not in _TAKEN:
+            made[each] = Call("WeakReference", (to,), embed_as)
+            taken.add(beside)
+        elif each in made:
+            options = {"on_delete": "null", "allow_none": True} | embed_as
             options |= {k: v for k, v in made[each].options.items() if k in ("required", "data_key", "metadata")}
             taken.add(beside)
             is_integer = declared[to].kind == "client-integer"
@@ -201,7 +210,7 @@ def _resource_of(
     texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:
         notes.append(f"{name}: q searches the first {MOST_SEARCHED} of its {len(texts)} text fields")
-    return Resource(
+    return FileResource(
         name=name,
         singular=singular,
         schema=cast(type[theirs.FileItem], item),
@@ -210,6 +219,7 @@ def _resource_of(
         singleton=is_single,
         methods=("GET",) if read_only else own.methods or METHODS,
         embed_limit=EMBED_LIMIT,
+        undeclared=own.is_open and not is_single,
         **({} if is_single else LISTS),
     )
 

@@ -1,7 +1,9 @@
 """A JSON file, or an OpenAPI document with its data, as it was read; and what its collections are declared by."""
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,8 @@ from restkeeper.features.files.reading import (
     Content,
     FileError,
     Stamp,
+    Texts,
+    key_of,
     load_json,
     parse,
     progress,
@@ -21,9 +25,14 @@ from restkeeper.features.files.reading import (
     stamp_of,
     value_of,
 )
+from restkeeper.web import exactjson
+from restkeeper.web.exactjson import Buffer
 
 SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
+
+FEW = 1000  # items of a collection that can have references which none of them has yet
+MOST_REFERENCES = 100  # fields of a collection
 
 Look = tuple[Stamp, Stamp]  # of the data, and of the schema
 
@@ -56,6 +65,7 @@ def read_file(path: Path) -> File:
         raise FileError(f"{path.name}: {error}") from None
     source = schema.read_bytes() if schema.is_file() else b""
     content = read_data(data, {name: each.kind for name, each in declared.items()})
+    lines += content.left
     for name, texts in content.collections.items():
         if declared and texts and name not in declared:
             lines.append(f"{name}: not described, so its {len(texts)} items stay in {data.name}")
@@ -67,58 +77,108 @@ def read_data(data: Path, kinds: Mapping[str, str]) -> Content:
     content = read(data) if data.exists() or not kinds else parse(b"{\n}\n", data.name)
     if missing := [name for name in kinds if name not in content.members]:
         content = parse(content.with_arrays(missing), data.name)
-    found = dict(content.kinds())
     for name, kind in kinds.items():
-        if content.members[name] and found[name] != kind:
+        if content.members[name] and content.kinds.get(name) != kind:
             wanted = "texts" if kind == "client" else "integers"
             raise FileError(f"{data.name}: {name!r} must be an array of items whose ids are {wanted}")
     return content
 
 
-def declare(file: File) -> tuple[Mapping[str, Declared], list[str]]:
+def declare(file: File, *, infers: bool = True) -> tuple[Mapping[str, Declared], list[str]]:
     """What the collections are declared by: the document, or the schema beside, or else the values; and lines about it.
 
-    Raises FileError.
+    Unless it `infers` schemas of values, items without a schema are accepted as they are sent. Raises FileError.
     """
     if file.declared:
         return file.declared, file.lines
     parts, lines = _schemas_beside(file)
     content, declared = file.content, dict[str, Declared]()
-    referring = dict[tuple[str, str], set[Any]]()  # the values of fields that may refer to others
-    with progress("reading", sum(map(len, content.collections.values()))) as bar:
-        for name, kind in content.kinds():
-            if name[0] == "$":
-                continue
-            member, shape = content.members[name], Shape()
-            texts: Mapping[Any, Any] = member if isinstance(member, dict) else {name: member}
-            for number, (id, text) in enumerate(texts.items(), start=1):
-                try:
-                    value = value_of(text)
-                except InvalidJson as problem:
-                    raise content.fault(name, id, problem.detail) from None
-                if name not in parts:
-                    shape.add(value)
-                for key in value if isinstance(member, dict) else ():
-                    if key.endswith(("Id", "_id")):
-                        ids, other = referring.setdefault((name, key), set()), value[key]
-                        ids.update([] if other is None else [other if type(other) in (str, int) else None])
-                if number % 1000 == 0:
-                    bar.update(1000)
-                    time.sleep(YIELD_SECONDS)
-            schema = parts.get(name) or shape.schema()
-            schema = schema.get("items", {}) if name in parts and isinstance(member, dict) else schema
-            declared[name] = Declared(schema, kind)
-    for (name, field), ids in referring.items():
-        single = field[:-2].rstrip("_")
-        if alike := [each for each in content.collections if single in _singles(each)]:
-            target = min(alike, key=single.__eq__)  # `posts`, also beside `post`
-            if missing := sum(id not in content.collections[target] for id in ids):
-                lines.append(f"{name}.{field}: {missing} of {len(ids)} values are no ids of {target}: no relation")
+    with progress("reading", infers * sum(map(len, content.collections.values()))) as bar:
+        for name, kind in content.kinds.items():
+            if name in parts:
+                is_array = kind != "singleton" and "items" in parts[name]
+                declared[name] = Declared(parts[name]["items"] if is_array else parts[name], kind, is_checked=True)
             else:
-                former = declared[name]
-                declared[name] = former._replace(references={**former.references, field: target})
+                declared[name] = Declared(
+                    _inferred(content, name, bar.update) if infers else {}, kind, is_open=not infers
+                )
+    for name, texts in content.collections.items():
+        references = dict[str, str]()
+        for field, values in _fields_of_ids(content, texts).items():
+            single = field[:-2].rstrip("_")
+            alike = [each for each in content.collections if single in _singles(each)]
+            if not alike or not (values or declared[name].is_open):
+                continue
+            target = min(alike, key=single.__eq__)  # `posts`, also beside `post`
+            keys = [key_of(id) if type(id := json.loads(text)) in (str, int) else "" for text in values - {b"null"}]
+            missing = sum(key not in content.collections[target] for key in keys)
+            if missing and not declared[name].is_open:
+                lines.append(f"{name}.{field}: {missing} of {len(keys)} values are no ids of {target}: no relation")
+                continue
+            references[field] = target
+            if values:
                 lines.append(f"{name}.{field} → {target}")
+        declared[name] = declared[name]._replace(references=references)
     return declared, lines
+
+
+def describe(declared: Mapping[str, Declared], bodies: Callable[[str], Iterable[bytes]]) -> Mapping[str, Declared]:
+    """What describes collections whose items are accepted as they are sent: the schema that most of them have.
+
+    Nothing is required, and everything can be null. `bodies` returns some items of a collection.
+    """
+    found = dict(declared)
+    for name, each in declared.items():
+        if each.is_open:
+            shape = Shape()
+            for body in bodies(name):
+                with suppress(InvalidJson):  # what our JSON does not have is served all the same
+                    shape.add(value_of(body))
+            schema = _loosened(shape.schema())
+            known = {field: to for field, to in each.references.items() if field in schema.get("properties", ())}
+            found[name] = each._replace(schema=schema, references=known)
+    return found
+
+
+def _loosened(schema: Any) -> Any:
+    """A schema in which nothing is required, and everything can be null."""
+    if not isinstance(schema, dict):
+        return schema
+    loose = {key: _loosened(value) for key, value in schema.items() if key not in ("required", "enum", "properties")}
+    if "properties" in schema:
+        loose["properties"] = {name: _loosened(part) for name, part in schema["properties"].items()}
+    if isinstance(kind := schema.get("type"), str):
+        loose["type"] = [kind, "null"]
+    return loose
+
+
+def _inferred(content: Content, name: str, done: Callable[[int], object]) -> JsonSchema:
+    """The schema of the values of a collection or singleton. Raises FileError."""
+    member, shape = content.members[name], Shape()
+    texts: Mapping[Any, Buffer] = member if isinstance(member, dict) else {name: member}
+    for number, (key, text) in enumerate(texts.items(), start=1):
+        if isinstance(key, str):
+            try:
+                shape.add(value_of(text))
+            except InvalidJson as problem:
+                raise content.fault(name, key, problem.detail) from None
+        if number % 1000 == 0:
+            done(1000)
+            time.sleep(YIELD_SECONDS)
+    return shape.schema()
+
+
+def _fields_of_ids(content: Content, texts: Texts) -> dict[str, set[bytes]]:
+    """The fields whose names are those of ids of others, with the texts of their values.
+
+    In a small collection these are all that there can be: its next items can have them.
+    """
+    found = {f"{singular_of(each)}Id": set[bytes]() for each in content.collections} if len(texts) < FEW else {}
+    for text in texts.values():
+        for name, value in exactjson.cut(text).items():
+            if name.endswith(("Id", "_id")) and len(found) < MOST_REFERENCES:
+                found.setdefault(name, set()).add(bytes(value))
+    return found
 
 
 def _schemas_beside(file: File) -> tuple[dict[str, JsonSchema], list[str]]:

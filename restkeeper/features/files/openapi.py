@@ -136,7 +136,7 @@ def _described(document: Any, name: str, many: Any, one: Any, notes: list[str]) 
     is_integer = "integer" in types_of(inlined(id or {}, document, name, []))
     methods = {method for method in METHODS if method.lower() in (many if method == "POST" else one)} | {"GET"}
     kind = "client-integer" if is_integer else "client"
-    return Declared(schema, kind, methods=[each for each in METHODS if each in methods])
+    return Declared(schema, kind, methods=[each for each in METHODS if each in methods], is_checked=True)
 
 
 def _success(operation: Any) -> Any:

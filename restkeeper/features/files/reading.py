@@ -13,27 +13,30 @@ from decimal import Decimal
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
 from restkeeper.resources import RESERVED, RESERVED_KINDS
-from restkeeper.schemas.item import GIVEN_ID
+from restkeeper.storage.interface import serial
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
 
-Id = str | int
 Stamp = tuple[int, ...]
-Texts = dict[Id, Buffer]  # of the items of a collection, by their ids in the order of the file
+Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by their keys, and what has none by numbers
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
-BOM = b"\xef\xbb\xbf"
 _BYTE = re.compile(r" \(byte (\d+)\)$")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
+NONE = (b"", b"null")  # texts of an id that an item does not have
+BOM = b"\xef\xbb\xbf"
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
+LONGEST_ITEM = 10 * 1024 * 1024  # bytes
 
 
 def progress(label: str, length: int) -> Any:
@@ -47,14 +50,21 @@ class FileError(Exception):
 
 
 class _Item(msgspec.Struct):
-    id: (
-        Annotated[int, msgspec.Meta(ge=0, le=exactjson.LARGEST_INTEGER)]
-        | Annotated[str, msgspec.Meta(pattern=GIVEN_ID[:-1] + r"\Z")]
-        | msgspec.UnsetType
-    ) = msgspec.UNSET
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_WANTED = "it must be an object, whose id is an integer from 0, or 1 to 64 of A-Z a-z 0-9 . _ ~ -"
+_decoded = msgspec.json.Decoder(list[_Item]).decode
+
+
+def key_of(id: object) -> str:
+    """The key of an item with this id: 1 and "1" are one, and integers have their order."""
+    text = id if isinstance(id, str) else exactjson.dumps(id).decode()
+    return serial(int(text)) if _NUMBER.fullmatch(text) else text
+
+
+def id_of(key: str) -> str | int:
+    """An id with this key: a number if it can be one."""
+    return int(key.removeprefix("A")) if _SERIAL.fullmatch(key) else key
 
 
 class ArrayStyle(NamedTuple):
@@ -87,13 +97,16 @@ class Layout(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a file has: `members` are its collections and singletons in order, and what begins with "$" as it is.
+    """What a file has: `members` are its collections and singletons in order, and what is not served as it is.
 
-    Where items have no ids, they are `given` 1, 2, 3 … The `source` is the text that was read of the `file`, and in it
-    `positions` has where each member begins.
+    `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
+    served. Where items have no ids, some are `given` to them. The `source` is the text that was read of the `file`, and
+    in it `positions` has where each member begins.
     """
 
     members: dict[str, Texts | Buffer]
+    kinds: Mapping[str, str]
+    left: Sequence[str]
     layout: Layout
     given: bool = False
     source: bytes = b""
@@ -104,61 +117,56 @@ class Content(NamedTuple):
     def collections(self) -> dict[str, Texts]:
         return {name: each for name, each in self.members.items() if isinstance(each, dict)}
 
-    def kinds(self) -> list[tuple[str, str]]:
-        """The name and kind of each member: what the service is declared by, besides the schemas."""
-        kinds = dict.fromkeys(self.members, "singleton")
-        for name, texts in self.collections.items():
-            kinds[name] = "client" if any(isinstance(id, str) for id in texts) else "client-integer"
-        return [*kinds.items()]
-
-    def item(self, name: str, id: Id) -> Buffer | None:
+    def item(self, name: str, key: str) -> Buffer | None:
         """The text of an item, or of a singleton."""
         member = self.members.get(name)
-        return member.get(id) if isinstance(member, dict) else member
+        return member.get(key) if isinstance(member, dict) else member
 
-    def fault(self, name: str, id: Id, reason: object) -> FileError:
+    def fault(self, name: str, key: str, reason: object) -> FileError:
         """What is wrong with an item that was read, with its place."""
         at, member = self.positions[name], self.members[name]
         if isinstance(member, dict):
             text = msgspec.json.decode(self.source, type=dict[str, msgspec.Raw])[name]
             elements = msgspec.json.decode(text, type=list[msgspec.Raw])
-            at, name = _start(self.source, elements[: list(member).index(id) + 1], at), f"{name}/{id}"
+            at, name = _start(self.source, elements[: list(member).index(key) + 1], at), f"{name}/{id_of(key)}"
         return fault_at(self.source, self.file, at, f"{name}: {reason}")
 
-    def differs(self, newer: "Content") -> Iterator[tuple[str, Id, Buffer | None]]:
-        """What another content of the same members has instead: the name, id and text of each item, None without it."""
-        for name, now in newer.members.items():
+    def differs(self, newer: "Content") -> Iterator[tuple[str, str, Buffer | None]]:
+        """What another content of the same kinds has instead: the name, key and text of each item, None without it."""
+        for name in newer.kinds:
+            now: Any = newer.members[name]
             before: Any = self.members[name]
             if isinstance(now, dict):
-                yield from ((name, id, text) for id, text in now.items() if bytes(before.get(id, b"")) != bytes(text))
-                yield from ((name, id, None) for id in before if id not in now)
-            elif name[0] != "$" and bytes(before) != bytes(now):
+                own = ((key, text) for key, text in now.items() if isinstance(key, str))
+                yield from ((name, key, text) for key, text in own if bytes(before.get(key, b"")) != bytes(text))
+                yield from ((name, key, None) for key in before if key not in now and isinstance(key, str))
+            elif bytes(before) != bytes(now):
                 yield name, name, now
 
-    def moved(self, newer: "Content") -> Iterator[tuple[str, Id]]:
+    def moved(self, newer: "Content") -> Iterator[tuple[str, str]]:
         """The items, in the order of the newer content, that are not where they are if its new ones are the last."""
         for name, texts in newer.collections.items():
-            before = self.collections[name]
-            had = [*(id for id in before if id in texts), *(id for id in texts if id not in before)]
+            before, now = ([key for key in each if isinstance(key, str)] for each in (self.collections[name], texts))
+            had = [*(key for key in before if key in texts), *(key for key in now if key not in self.collections[name])]
             is_other = False
-            for one, id in zip(had, texts, strict=True):
-                if is_other := is_other or one != id:
-                    yield name, id
+            for one, key in zip(had, now, strict=True):
+                if is_other := is_other or one != key:
+                    yield name, key
 
     def copy(self, names: Iterable[str]) -> "Content":
         """A content whose items with these names can be set, and not those of this one."""
         copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
         return self._replace(members={**self.members, **copies})
 
-    def set(self, name: str, id: Id, text: Buffer | None) -> bool:
-        """Set an item, or delete it; returns whether this changes anything. The id of a singleton is its name."""
-        if name not in self.members or is_equal(had := self.item(name, id), text):
+    def set(self, name: str, key: str, text: Buffer | None) -> bool:
+        """Set an item, or delete it; returns whether this changes anything. The key of a singleton is its name."""
+        if name not in self.kinds or is_equal(had := self.item(name, key), text):
             return False
         texts: Any = self.collections.get(name, self.members)
         if text is None:
-            del texts[id]
+            del texts[key]
         else:
-            texts[id] = self._written(name, text, had)
+            texts[key] = self._written(name, text, had)
         return True
 
     def with_arrays(self, names: Iterable[str]) -> bytes:
@@ -225,10 +233,12 @@ def read(path: Path) -> Content:
 def parse(data: bytes, name: str) -> Content:
     """The content of the text of a file with this name. Raises FileError."""
     try:
+        data.decode()
         found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
+    kinds, left = dict[str, str](), list[str]()
     starts, positions, arrays = dict[str, bytes](), dict[str, int](), dict[str, ArrayStyle]()
     plain = dict[str, str]()
     end, given, twice = len(BOM) * data.startswith(BOM), False, "a name occurs twice, here or after it"
@@ -239,8 +249,8 @@ def parse(data: bytes, name: str) -> Content:
             raise fault_at(data, name, begin.start(1) if begin else end, twice)
         starts[key], positions[key] = data[last : begin.end()], begin.end()
         last = end = begin.end() + len(bytes(text))
+        members[key] = text
         if key[:1] == "$":
-            members[key] = text
             continue
         kind, alike, reason = bytes(text)[:1], plain.setdefault(key.lower().replace("_", ""), key), ""
         if not _NAME.fullmatch(key):
@@ -249,14 +259,18 @@ def parse(data: bytes, name: str) -> Content:
             reason = f"is {alike!r} but for its case or underscores: use another name"
         elif key.lower() in RESERVED | RESERVED_KINDS:
             reason = "is a name of the service itself: use another one"
-        elif kind not in (b"[", b"{"):
-            reason = "must be an array or an object"
         if reason:
             raise fault_at(data, name, begin.start(1), f"{shortened(key)!r} {reason}")
-        members[key] = text
-        if kind == b"[":
+        if kind == b"{":
+            kinds[key] = "singleton"
+        elif kind != b"[":
+            left.append(f"{shortened(key)} is no array or object, and is not served")
+        else:
             elements = msgspec.json.decode(text, type=list[msgspec.Raw])
-            members[key], is_given = _items(data, name, key, begin.end(), text, elements)
+            if any(bytes(each)[:1] != b"{" for each in elements):
+                left.append(f"{shortened(key)} has other values than objects, and is not served")
+                continue
+            members[key], kinds[key], is_given = _items(key, text, elements, left)
             given = given or is_given
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
@@ -264,7 +278,7 @@ def parse(data: bytes, name: str) -> Content:
         raise fault_at(data, name, begin.start(1) if begin else 0, twice)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(starts, arrays, data[last:], *((line[1], line[2]) if line else ()))
-    return Content(members, layout, given, data, name, positions)
+    return Content(members, kinds, left, layout, given, data, name, positions)
 
 
 def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:
@@ -288,31 +302,34 @@ def value_of(text: Buffer) -> Any:
     return exactjson.loads(bytes(text))
 
 
-def _items(
-    data: bytes, file: str, name: str, at: int, text: msgspec.Raw, elements: Sequence[msgspec.Raw]
-) -> tuple[Texts, bool]:
-    """The items of an array by their ids, and whether these are given here. Raises FileError."""
-    texts, reason, number = Texts(), "", 0
-    try:
-        ids: list[Any] = [each.id for each in msgspec.json.decode(text, type=list[_Item])]
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        ids, found = [], re.search(r"\$\[(\d+)\]", str(error))
-        number, reason = int(found[1]) if found else 0, _WANTED
-    is_given = {*ids} == {msgspec.UNSET}
-    for number, id in enumerate(ids[: 0 if is_given else None]):
-        if id in texts:
-            reason = f"the id {json.dumps(id)} is there again"
-        elif type(id) is not type(ids[0]):
-            reason = "some ids are texts, some are integers, or some items have none: use one type"
-        if reason:
-            break
-        texts[id] = elements[number]
-    if reason:
-        raise fault_at(data, file, _start(data, elements[: number + 1], at), f"{name}[{number}]: {reason}")
-    for number, each in enumerate(elements if is_given else (), start=1):
-        inside = bytes(each)[1:].lstrip()
-        texts[number] = b'{"id": %d%b%b' % (number, b"" if inside == b"}" else b", ", inside)
-    return texts, is_given
+def _items(name: str, text: Buffer, elements: Sequence[Buffer], left: list[str]) -> tuple[Texts, str, bool]:
+    """The items of an array by their keys, the kind of their collection, and whether some ids are given here.
+
+    Those without an id get the next integers, or in a collection with texts these as texts. `left` gets what is not
+    served: of items with one id all but the first, and items that are too large.
+    """
+    texts, twice, large = Texts(), 0, 0
+    given = [b"" if isinstance(each.id, msgspec.UnsetType) else bytes(each.id) for each in _decoded(text)]
+    has_texts = any(id[:1] == b'"' for id in given)
+    keys = [key_of(json.loads(id) if id[:1] == b'"' else id.decode()) if id not in NONE else None for id in given]
+    last = max((id for key in keys if key and isinstance(id := id_of(key), int)), default=0)
+    for number, (own_id, key, each) in enumerate(zip(given, keys, elements, strict=True)):
+        element = each
+        if key is None:
+            last += 1
+            key, shown = key_of(last), b'"%d"' % last if has_texts else b"%d" % last
+            inside = bytes(each)[1:].lstrip()
+            element = b'{"id": %b%b%b' % (shown, b"" if inside == b"}" else b", ", inside)
+            if own_id:
+                element = exactjson.joined({**exactjson.cut(each), "id": shown})
+        is_twice, is_large = key in texts, len(bytes(each)) > LONGEST_ITEM
+        twice, large = twice + is_twice, large + is_large
+        texts[number if is_twice or is_large else key] = element
+    if twice:
+        left.append(f"{name}: of items with the same id the first is served, and {twice} others are not")
+    if large:
+        left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
+    return texts, "client" if has_texts else "client-integer", None in keys
 
 
 def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
@@ -348,10 +365,10 @@ def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:
 
 
 def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
-    """Whether two texts have equal values, as 1.5 and 1.50. Raises InvalidJson."""
+    """Whether two texts have equal values, as 1.5 and 1.50."""
     if one is None or other is None:
         return one is other
-    return bytes(one) == bytes(other) or _are_equal(value_of(one), value_of(other))
+    return bytes(one) == bytes(other) or _are_equal(exactjson.stored(one), exactjson.stored(other))
 
 
 def _are_equal(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ import glob
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,17 @@ from gevent import get_hub, monkey
 from restkeeper.clock import YIELD_SECONDS, rfc3339
 from restkeeper.errors import InvalidJson, Problem, shortened
 from restkeeper.features.files.file import File, Look, read_data
-from restkeeper.features.files.reading import Content, FileError, Id, Stamp, is_equal, progress, stamp_of, value_of
+from restkeeper.features.files.items import FileItems
+from restkeeper.features.files.reading import Content, FileError, Stamp, id_of, is_equal, progress, stamp_of, value_of
 from restkeeper.resources.changes import Change
-from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.unit import use_ids
+from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
+from restkeeper.storage.interface import Record
+from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
 
 T = TypeVar("T")
@@ -38,7 +42,7 @@ SMALL = 1024 * 1024  # bytes of a file that is written before a change is answer
 LOOK_SECONDS = 0.1  # between two looks at the file
 TOGETHER = 1000  # items that one transaction stores at the start
 
-Edit = tuple[str, Id, Buffer | None]  # a name, an id and a text, None if the item is deleted
+Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the item is deleted
 
 
 class SavedFile:
@@ -58,7 +62,7 @@ class SavedFile:
         self.stamp, self._schema_stamp = file.look
         self._access, self.in_place = access_of(self._path), not can_be_replaced(self._path)
         self._changed: dict[tuple[str, str], bool] = {}  # the items that this transaction changes: if it deletes one
-        self._unsaved: dict[tuple[str, Id], Buffer | None] = {}  # items, with the texts that the file has of them
+        self._unsaved: dict[tuple[str, str], Buffer | None] = {}  # items, with the texts that the file has of them
         self._refused: tuple[Look, StoreUnavailable] | None = None  # what cannot be served, and why
         self._failure: StoreUnavailable | None = None  # of the last attempt to save a large file
         self._said = ""
@@ -120,8 +124,8 @@ class SavedFile:
         try:
             edited = self._with_unsaved(apart(read_data, self._path, self._kinds))
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
-            if sorted(edited.kinds()) != sorted(self.content.kinds()):
-                reason = "it has other names, or other types of ids"
+            if _structure(edited) != _structure(self.content):
+                reason = "it has other names"
             if not (reason := reason or self._serve(edited)):
                 self.content, self.stamp = edited, look[0]
                 return
@@ -141,13 +145,13 @@ class SavedFile:
 
     def _with_unsaved(self, edited: Content) -> Content:
         """What was edited with the changes that the file does not have yet: of one item, the change is the one."""
-        for (name, id), former in [*self._unsaved.items()]:
-            now, text = edited.item(name, id), self.content.item(name, id)
+        for (name, key), former in [*self._unsaved.items()]:
+            now, text = edited.item(name, key), self.content.item(name, key)
             if not (is_equal(now, former) or is_equal(now, text)):
                 shown = "its deletion" if now is None else shortened(" ".join(bytes(now).decode().split()))
-                say(f"{self._path.name}: {name}/{id} was changed by a request, too; not taken: {shown}")
-            edited.set(name, id, text)
-            self._unsaved[name, id] = now
+                say(f"{self._path.name}: {name}/{id_of(key)} was changed by a request, too; not taken: {shown}")
+            edited.set(name, key, text)
+            self._unsaved[name, key] = now
         return edited
 
     def _serve(self, edited: Content) -> str:
@@ -156,42 +160,43 @@ class SavedFile:
         edits = [each for each in self.content.differs(edited) if each[0] in order]
         edits.sort(key=lambda each: (each[2] is None, order.index(each[0])))
         own = [each.revision.references.values() for each in self._service.representations.values()]
-        referred = {field.to for references in own for field in references}
+        referred = {field.to for fields in own for field in fields if not isinstance(field, WeakReference)}
         if any(text is None and name in referred for name, _, text in edits):
             return "an item was deleted to which others may refer"
         moved = [each for each in self.content.moved(edited) if each[0] in order]
 
         def work(transaction: Transaction) -> None:
-            for name, id, text in edits:
-                self._store(transaction, self._service.representations[name], id, text)
-            for name, id in moved:  # stored as the last of their collections: no event, and the same version
-                key = self._service.representations[name].resource.key(id)
+            for name, key, text in edits:
+                self._store(transaction, self._service.representations[name], key, text)
+            for name, key in moved:  # stored as the last of their collections: no event, and the same version
                 record = transaction.read(name, key)
                 transaction.delete(name, key)
                 transaction.insert(name, record)
 
+        self._service.hooks.clears = False  # what was not edited stays as it is
         try:
             if edits or moved:
                 self._service.store.write(work, wait=False)
         except (Problem, StoreError) as error:
             return f"what was edited does not fit ({error})"
+        finally:
+            self._service.hooks.clears = True
         return ""
 
-    def _store(self, transaction: Transaction, stored: StoredRepresentation, id: Id, text: Buffer | None) -> None:
-        if is_equal(self.content.item(stored.name, id), text):
+    def _store(self, transaction: Transaction, stored: StoredRepresentation, key: str, text: Buffer | None) -> None:
+        if is_equal(self.content.item(stored.name, key), text):
             return  # only its form is another one
         now, before, after = rfc3339(self._service.clock.time()), None, None
-        key = stored.resource.key(stored.name if stored.resource.singleton else id)
         with suppress(RecordNotFound):
             before = transaction.read(stored.name, key)
         kind = "updated" if before else "created"
         if text is None:
             kind = "deleted"
         elif before is None:
-            after = stored.restore(value_of(text), id=key, now=now, limits=NO_LIMITS)
+            after = stored.create({**exactjson.cut(text)}, id=key, now=now)
             use_ids(stored.resource, "", after.id, transaction)
         else:
-            after = stored.revise(before, value_of(text), now=now, limits=NO_LIMITS)
+            after = stored.replace(before, {**exactjson.cut(text)}, now=now)
         if after is not before:
             at = after.updated_at if after else now
             self._service.hooks.apply(transaction, Change(kind, stored, before, after, at))
@@ -215,10 +220,10 @@ class SavedFile:
         content = self.content
         if is_now := self._is_small and self._is_saved:
             content = content.copy({name for name, _, _ in edits})
-        for name, id, text in edits:
-            former = content.item(name, id)
-            if content.set(name, id, text) and not is_now:
-                self._unsaved.setdefault((name, id), former)
+        for name, key, text in edits:
+            former = content.item(name, key)
+            if content.set(name, key, text) and not is_now:
+                self._unsaved.setdefault((name, key), former)
         if is_now:
             self._replace(content, self.stamp)
 
@@ -227,16 +232,14 @@ class SavedFile:
         stored = self._service.representations.get(name)
         if stored is None:
             return []  # of a feature, such as a key
-        id = stored.name if stored.resource.singleton else stored.resource.shown(key)
         text: Buffer | None = b"{}" if stored.resource.singleton else None  # it has its defaults then
         with suppress(RecordNotFound):
             text = stored.body(transaction.read(name, key))
-        former = self.content.item(name, id)
+        former = self.content.item(name, key)
         if is_equal(former, text):
             return []
-        return [(name, id, None)] * (again and former is not None and not stored.resource.singleton) + [
-            (name, id, text)
-        ]
+        is_moved = again and former is not None and not stored.resource.singleton
+        return [*([(name, key, None)] if is_moved else ()), (name, key, text)]
 
     def _save_rest(self) -> None:
         """Save changes of a large file. While that fails, others are refused."""
@@ -273,6 +276,11 @@ class SavedFile:
         self.stamp = found
         if self._is_small:
             self.content = content
+
+
+def _structure(content: Content) -> dict[str, bool]:
+    """The names, and of each whether it is a singleton."""
+    return {name: kind == "singleton" for name, kind in content.kinds.items()}
 
 
 def access_of(path: Path) -> os.stat_result | None:
@@ -341,31 +349,38 @@ def delete_temporaries(path: Path) -> None:
                 each.unlink()
 
 
-def fill(service: Service, content: Content) -> None:
-    """Store what a file has, without events. Raises FileError for an item that is not valid."""
+def fill(service: Service, content: Content, checked: Container[str] = ()) -> None:
+    """Store what a file has, without events. Raises FileError for an item of `checked` collections that is invalid."""
     with progress("storing", sum(map(len, content.collections.values()))) as bar:
         for name in service.representations:
             texts = content.members[name]
-            items: list[tuple[Id, Buffer]] = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
+            items = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
             for first in range(0, len(items), TOGETHER):
-                part = items[first : first + TOGETHER]
-                service.store.write(partial(_insert, service, content, name, part))
+                part = [(key, text) for key, text in items[first : first + TOGETHER] if isinstance(key, str)]
+                service.store.write(partial(_insert, service, content, name, part, name in checked))
                 bar.update(len(part))
                 time.sleep(YIELD_SECONDS)
 
 
 def _insert(
-    service: Service, content: Content, name: str, items: list[tuple[Id, Buffer]], transaction: Transaction
+    service: Service,
+    content: Content,
+    name: str,
+    items: list[tuple[str, Buffer]],
+    is_checked: bool,
+    transaction: Transaction,
 ) -> None:
-    stored, now, last = service.representations[name], rfc3339(service.clock.time()), ""
-    for id, text in items:
+    stored, now = cast(FileItems, service.representations[name]), rfc3339(service.clock.time())
+    records = list[Record]()
+    for key, text in items:
         try:
-            record = stored.restore(value_of(text), id=stored.resource.key(id), now=now, limits=NO_LIMITS)
-            transaction.insert(name, record)
-        except Problem as problem:
-            raise content.fault(name, id, f"{problem}: change it, or the schema") from None
-        last = max(last, record.id)
-    use_ids(stored.resource, "", last, transaction)
+            made = stored.create(value_of(text), id=key, now=now) if is_checked else stored.of_file(key, text, now)
+            records.append(made)
+        except (InvalidJson, Problem) as problem:
+            raise content.fault(name, key, f"{problem}: change it, or the schema") from None
+    transaction.insert_all(name, records)
+    if items:
+        use_ids(stored.resource, "", max((key for key, _ in items), key=stored.resource.number), transaction)
 
 
 def apart(work: Callable[..., T], *arguments: Any) -> T:

@@ -13,7 +13,7 @@ from flask import Blueprint, Response, request, send_from_directory
 
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.features.openapi.document import document
-from restkeeper.service import Service
+from restkeeper.service import Service, service_of
 from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson, preconditions
 from restkeeper.web.application import Application, address_of
@@ -54,10 +54,10 @@ class DocumentHandlers:
         self._service = service
 
         @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
-        def made(mount: str, sunsets: int) -> bytes:
-            return exactjson.dumps(document(app, service, version, mount))
+        def made(described: Application, mount: str, sunsets: int) -> bytes:
+            return exactjson.dumps(document(described, service_of(described), version, mount))
 
-        self._document = made
+        self._app, self._document = app, made
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -67,7 +67,8 @@ class DocumentHandlers:
         require_acceptable(JSON)
         now = self._service.clock.time()
         sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
-        return preconditions.document(self._document(address_of(""), sunsets), JSON)
+        described = self._service.hooks.described(self._app)
+        return preconditions.document(self._document(described, address_of(""), sunsets), JSON)
 
 
 @needs(PUBLIC)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import Transaction, row_of
+from restkeeper.storage.base import INSERT, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -149,6 +149,13 @@ class SqliteTransaction(Transaction):
 
     def _number_all(self) -> None:
         """See `Deliveries`: events have their positions from the beginning."""
+
+    def insert_all(self, collection: str, records: Sequence[Record]) -> None:
+        try:
+            self._database.executemany(DIALECT[INSERT], [values_of(collection, each) for each in records])
+        except sqlite3.IntegrityError as error:
+            raise self._failed(DuplicateValue(field_of(error))) from None
+        self._database.execute(_TOUCH, (len(records), collection))
 
     def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
         try:

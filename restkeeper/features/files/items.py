@@ -1,0 +1,120 @@
+"""The collections of a file: any id, and items that have what was sent, or what a schema accepts."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cached_property
+from types import MappingProxyType
+from typing import ClassVar
+
+from restkeeper.clock import time_after
+from restkeeper.features.files.reading import id_of, is_equal, key_of
+from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
+from restkeeper.resources.resource import Resource, Revision
+from restkeeper.schemas.fields import WeakReference
+from restkeeper.storage.interface import Field, Kind, Record
+from restkeeper.web import exactjson
+from restkeeper.web.exactjson import Buffer, fault, listed, require_none
+
+
+class FileItems(StoredRepresentation):
+    """The items of a collection, or the singleton. If no schema says what they have, they have what is sent.
+
+    An id in what replaces an item, or is merged into it, is ignored.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        self._is_free = all(isinstance(field, WeakReference) for field in resource.newest.definitions.values())
+        super().__init__(resource)
+
+    @property
+    def is_put_creating(self) -> bool:
+        return super().is_put_creating and not self.resource.undeclared
+
+    def id_of(self, record: Record) -> str | int:
+        id: str | int = exactjson.stored(exactjson.cut(record.body)["id"])
+        return id
+
+    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        if self.resource.singleton:
+            return self._stored(self._accepted(sent), self.name, 1, now, limits)
+        value = sent.get("id")
+        value = exactjson.stored(value) if isinstance(value, Buffer) else value
+        value = self.resource.shown(id) if value in (None, "") else value
+        wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
+        require_none([fault(["id"], "must be a text or a number")] if wrong else [])
+        members = self._accepted({name: each for name, each in sent.items() if name != "id"})
+        shown = exactjson.dumps(value)
+        return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits)
+
+    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        return self.create(sent, id=id, now=now, limits=limits)
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        own = exactjson.cut(record.body)
+        members = self._accepted({name: each for name, each in sent.items() if name != "id" or self.resource.singleton})
+        if not self.resource.singleton:
+            members = self._in_order(sent, members, own["id"])
+        if members.keys() == own.keys() and all(is_equal(each, own[name]) for name, each in members.items()):
+            return record
+        now = time_after(record.updated_at, now)
+        return self._stored(members, record.id, record.version + 1, now, limits)._replace(owner=record.owner)
+
+    def revise(self, record: Record, item: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        return self.replace(record, item, now=now, limits=limits)
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """The item with these members in place of its own, also null."""
+        return self.replace(record, {**exactjson.cut(record.body), **patch}, now=now, limits=limits)
+
+    def of_file(self, key: str, text: Buffer, now: str) -> Record:
+        """An item as it stands in a file."""
+        members = exactjson.cut(text)
+        return Record(key, 1, now, self.fingerprint, exactjson.joined(members))
+
+    def _accepted(self, sent: JsonObject) -> Mapping[str, Buffer]:
+        """The texts of what is sent, as far as the schema accepts it. Raises ValidationFailed."""
+        if not self._is_free:
+            values = {name: exactjson.stored(each) if isinstance(each, Buffer) else each for name, each in sent.items()}
+            text, faults = self._load(values)
+            require_none(faults)
+            accepted = exactjson.cut(text)
+            return {**accepted, **{name: each for name, each in sent.items() if isinstance(each, Buffer)}}
+        try:
+            return exactjson.cut(exactjson.dumps(sent))
+        except exactjson.EncodeError:
+            require_none(listed(exactjson.faults_in_values(sent)))
+            raise
+
+    @staticmethod
+    def _in_order(sent: JsonObject, members: Mapping[str, Buffer], id: Buffer) -> Mapping[str, Buffer]:
+        """The members with the id: first, or where it is in what was sent."""
+        known = {"id": id, **members}
+        return {name: known[name] for name in {**sent, **known} if name in known} if "id" in sent else known
+
+    def _stored(self, members: Mapping[str, Buffer], key: str, version: int, now: str, limits: ItemLimits) -> Record:
+        body = exactjson.joined(members)
+        limits.require(body)
+        return Record(key, version, now, self.fingerprint, body)
+
+
+class FileResource(Resource):
+    """The declaration of a collection, or a singleton, of a file."""
+
+    represented_by: ClassVar[type | None] = FileItems
+
+    def key(self, id: object) -> str:
+        return key_of(id)
+
+    def shown(self, key: str) -> str | int:
+        return id_of(key) if self.ids == "client-integer" else str(id_of(key))
+
+    def forms(self, key: str) -> tuple[str | int, ...]:
+        id = id_of(key)
+        return (id, str(id)) if isinstance(id, int) else (id,)
+
+    @cached_property
+    def revisions(self) -> Mapping[int, Revision]:
+        found = super().revisions
+        id = Field("id", Kind.TEXT, read=self.key)
+        fields = {number: {**each.fields, "id": id} for number, each in found.items() if "id" in each.fields}
+        return {n: each._replace(fields=MappingProxyType(fields.get(n, {**each.fields}))) for n, each in found.items()}

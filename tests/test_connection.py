@@ -66,7 +66,7 @@ def test_a_response_has_a_deadline(
     reading = gevent.spawn(read, theirs)
     with pytest.raises(TimeoutError):
         for _ in range(pieces):
-            client.write(b"", bytes(SIZE // pieces))
+            client.write(bytes(SIZE // pieces))
     reading.kill()
     assert clock_reads[1] + 30 < clock_reads[-1] <= clock_reads[1] + seconds + STEP
     assert client.lost
@@ -78,7 +78,7 @@ def test_each_response_has_its_own_deadline(worker: Any, pair: tuple[Client, Any
     reading = gevent.spawn(read, theirs)
     for _ in range(100):
         client.begin_request()
-        client.write(b"", bytes(2**19))
+        client.write(bytes(2**19))
     assert clock_reads[-1] > 240
     reading.kill()
 
@@ -173,17 +173,6 @@ def test_larger_chunks_have_no_limit(size: int) -> None:
     chunks = (b"%x\r\n" % size + b"a" * size + b"\r\n") * 20_000 + b"0\r\n\r\n"
     pieces = (chunks[start : start + 8191] for start in range(0, len(chunks), 8191))
     assert len(content(pieces)) == 20_000 * size
-
-
-def test_content_is_read_as_it_arrives() -> None:
-    """Whatever it consists of: lines of content cost no more than other content."""
-    fed: list[bytes] = []
-    chunks = Chunks(SimpleNamespace(rest=b"", recv=None, worker=None))
-    chunks._read = fed.append  # type: ignore[method-assign]
-    chunks._client.rest, chunks._due = b"\n" * 8192, 5000
-    with pytest.raises(TypeError):  # nothing is left to receive
-        chunks.readinto(bytearray(9))
-    assert fed[0] == b"\n" * 5000
 
 
 def test_other_connections_get_a_turn_after_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:

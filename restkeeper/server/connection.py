@@ -73,43 +73,44 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         self.patience = min(self.most, self.patience - (monotonic() - start) + len(data) / self.slowest)
         return data
 
-    def write(self, head: bytes, content: bytes) -> None:
-        """Buffer data, to send the head and the content of a response together."""
-        self.written += head
-        if len(content) >= self.worker.gathered:
-            self.flush(content)  # not copied: two copies of large data would wait for a slow reader
-            return
-        self.written += content
-        if len(self.written) >= self.worker.gathered:
+    def write(self, data: bytes) -> None:
+        """Send data; small ones are gathered first. Large ones are not copied: copies would wait for slow readers."""
+        is_large = len(data) >= self.worker.gathered
+        if not is_large:
+            self.written += data
+        if is_large or len(self.written) >= self.worker.gathered:
             self.flush()
+        if is_large:
+            self._send(data)
 
-    def flush(self, content: bytes = b"") -> None:
-        """Send the buffer, and then the content."""
-        head, self.written = self.written, b""
-        self.flushed += len(head) + len(content)
+    def flush(self) -> None:
+        """Send what has been gathered."""
+        data, self.written = self.written, b""
+        self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        self.flushed += len(data)
         self.lost = True
         try:
-            sent = self._sock.sendmsg([head, content]) if content else self._sock.send(head)
+            sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        for data in (head, content):
-            if sent < len(data):
-                self._send_rest(data, sent)
-            sent = max(sent - len(data), 0)
+        if sent < len(data):
+            self._send_rest(data, sent)
         self.lost = False
 
     def _send_rest(self, data: bytes, sent: int) -> None:
         """Send the rest to a slow reader; the time limit is that of the whole response."""
-        worker, view = self.worker, memoryview(data)
+        worker, view = self.worker, memoryview(data)[sent:]
         self.delayed_at = self.delayed_at or monotonic()
         deadline = self.delayed_at + min(worker.send_longest, worker.send_timeout + self.flushed / worker.slowest)
         worker.connections.begin_wait(self, len(data))
         try:
-            while sent < len(data):
+            while view:
                 if (left := deadline - monotonic()) <= 0:
                     raise TimeoutError("the client reads too slowly")
                 self.settimeout(left)
-                sent += self.send(view[sent:])
+                view = view[self.send(view) :]
         finally:
             worker.connections.waiting.pop(self, None)
 

@@ -24,10 +24,9 @@ class Response:
 
     def __init__(self, request: Request, client: Any) -> None:
         self._request, self._client = request, client
-        self._head = b""  # what start_response has given
-        self.status = 0
-        self.left: int | None = None  # bytes of the content that are not sent; None if the length is not known
-        self.closes = self._is_chunked = self._is_bare = False
+        self._head = ""  # what start_response has given
+        self._left: int | None = None  # bytes of the content to come; None if its length is not known
+        self._is_chunked = self.closes = False
 
     def start_response(
         self, status: str, headers: Sequence[tuple[str, str]], exc_info: Any = None
@@ -38,70 +37,68 @@ class Response:
         """
         if exc_info and self._client.begun:
             raise exc_info[1].with_traceback(exc_info[2])
-        if self.status and not exc_info:
+        if self._head and not exc_info:
             raise AssertionError("start_response was called twice")
-        self.status, self.left = int(status[:3]), None
-        is_head = self._request.environ["REQUEST_METHOD"] == "HEAD"
-        self._is_bare = is_head or self.status in (204, 304) or self.status < 200
+        never = status[0] == "1" or status[:3] == "204"  # has content, nor a length (RFC 9110 §8.6)
+        is_bare = never or status[:3] == "304" or self._request.environ["REQUEST_METHOD"] == "HEAD"
+        self._left = 0 if is_bare else None
         lines = [f"HTTP/1.{int(self._request.is_http11)} {status}"]
         for name, value in headers:
             key = name.lower()
             if key == "content-length":
-                if self.status == 204 or self.status < 200:  # RFC 9110 §8.6
-                    continue
-                self.left = int(value)
-            if key not in OURS:
+                self._left = 0 if is_bare else int(value)
+            if key not in OURS and not (never and key == "content-length"):
                 lines.append(f"{name}: {value}")
         head = "\r\n".join(lines)
         if head.count("\n") >= len(lines) or not HEAD.fullmatch(head):
             raise ValueError("the status or a field of the response is not valid")
-        self._head = head.encode("latin-1")
+        self._head = head
         return self.write
 
     def write(self, data: bytes) -> None:
         """Send some of the content, not more than there is to be."""
-        head = b"" if self._client.begun else self._begin()
-        if self._is_bare:
-            data = b""
-        elif self.left is not None:
-            data = data[: self.left]
-            self.left -= len(data)
-        elif self._is_chunked and data:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        self._client.write(head, data)
+        if not self._client.begun:
+            self._client.write(self._begin())
+        if self._is_chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        elif self._left is not None:
+            data = data[: self._left]
+            self._left -= len(data)
+        self._client.write(data)
 
     def end(self) -> None:
         """Send what is left to send. The connection closes also if content is missing, or was not read."""
         if not self._client.begun:
             self.write(b"")
-        self._client.write(b"0\r\n\r\n" if self._is_chunked else b"", b"")
+        if self._is_chunked:
+            self._client.write(b"0\r\n\r\n")
         self._client.flush()
-        self.closes |= bool(self.left and not self._is_bare) or self._request.has_unread()
+        self.closes |= bool(self._left or self._request.content.left)
 
     def _begin(self) -> bytes:
         """The head. It announces whether another request can follow."""
         if not self._head:
             raise AssertionError("the application has not called start_response")
-        request, worker = self._request, self._client.worker
-        has_end = self._is_bare or self.left is not None
-        self._is_chunked = request.is_http11 and not has_end
-        has_end |= self._is_chunked
-        self.closes = request.closes or not (has_end and worker.alive) or request.has_unread()
-        coding = "\r\nTransfer-Encoding: chunked" if self._is_chunked else ""
+        request, has_length = self._request, self._left is not None
+        self._is_chunked = request.is_http11 and not has_length
+        has_end = has_length or self._is_chunked
+        self.closes = request.closes or not has_end or not self._client.worker.alive or request.content.left != 0
         connection = "close" if self.closes else "keep-alive"
-        more = f"\r\nServer: gunicorn\r\nDate: {date()}\r\nConnection: {connection}{coding}\r\n\r\n"
+        coding = "Transfer-Encoding: chunked\r\n" if self._is_chunked else ""
         self._client.begun = True
-        return self._head + more.encode()
+        return (
+            f"{self._head}\r\nServer: gunicorn\r\nDate: {date()}\r\nConnection: {connection}\r\n{coding}\r\n"
+        ).encode("latin-1")
 
 
-def problem(status: int, detail: str) -> tuple[bytes, bytes]:
-    """The head and the content of the response to a request that never reached the application (RFC 9457)."""
+def problem(status: int, detail: str) -> bytes:
+    """The response to a request that never reached the application (RFC 9457)."""
     title = HTTPStatus(status).phrase
     members = {"type": "about:blank", "code": code_of(status, title), "title": title, "status": status}
     body = json.dumps({**members, "message": detail, "detail": detail})
     head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
     head += f"Date: {date()}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode(), body.encode()
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 def date() -> str:

@@ -52,26 +52,37 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
         self.patience, self.most, self.slowest = seconds, seconds, slowest
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        self.settimeout(max(0.001, self.patience))
-        start, data = monotonic(), b""
-        self.worker.connections.begin_wait(self)
         try:
-            if self.expects:  # the application reads the content (RFC 9110 §10.1.1)
-                self.expects = False
-                super().sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            data = super().recv(size, flags)
-        except OSError as error:
-            self.lost = not isinstance(error, TimeoutError)
-        finally:
-            self.worker.connections.waiting.pop(self, None)
+            data: bytes = self._sock.recv(size)  # most are there already if others had their turns
+        except BlockingIOError:
+            data = self._wait_for(size)
+        except OSError:
+            self.lost, data = True, b""
         if self.idle:  # a timeout or an end between requests needs no response
             self.idle = not data
             self.limit(self.worker.header_timeout)
             return data
         if not data:  # RFC 9112 §8: an incomplete request is not valid
             raise Incomplete
-        self.patience = min(self.most, self.patience - (monotonic() - start) + len(data) / self.slowest)
+        self.patience = min(self.most, self.patience + len(data) / self.slowest)
         return data
+
+    def _wait_for(self, size: int) -> bytes:
+        """The data that arrive next; none if the client is too slow, or the connection ends."""
+        self.settimeout(max(0.001, self.patience))
+        start = monotonic()
+        self.worker.connections.begin_wait(self)
+        try:
+            if self.expects:  # the application reads the content (RFC 9110 §10.1.1)
+                self.expects = False
+                super().sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            return bytes(super().recv(size))
+        except OSError as error:
+            self.lost = not isinstance(error, TimeoutError)
+            return b""
+        finally:
+            self.worker.connections.waiting.pop(self, None)
+            self.patience -= monotonic() - start
 
     def write(self, data: bytes) -> None:
         """Send data; small ones are gathered first. Large ones are not copied: copies would wait for slow readers."""

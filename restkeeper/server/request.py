@@ -136,11 +136,12 @@ def read_request(client: Client, common: Mapping[str, Any]) -> Request | None:
     parser = HttpRequestParser(request)
     client.begin_request()
     while (end := data.find(END)) < 0:
-        _check_sizes(client.worker, data)
-        if b"\n" in data.removeprefix(b"\r\n"):
-            _line_of(data)
-        _feed(parser, data, known)
-        known = len(data)
+        if data:
+            _check_sizes(client.worker, data)
+            if b"\n" in data.removeprefix(b"\r\n"):
+                _line_of(data)
+            _feed(parser, data, known)
+            known = len(data)
         if not (more := client.recv(RECEIVED)):
             return None
         data += more

@@ -82,6 +82,7 @@ class Application(Flask):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once
         super().__init__(*arguments, **options)
+        self.ensure_sync = lru_cache(maxsize=1024)(self.ensure_sync)  # type: ignore[method-assign]
         self.before: list[Before] = []
         self.after: list[After] = []
         self.ready: list[Callable[[], None]] = []  # to be called once, when all routes are registered
@@ -118,7 +119,7 @@ class Application(Flask):
         for check in self.before:
             if (reply := check(request)) is not None:
                 return reply
-        return super().preprocess_request()
+        return super().preprocess_request() if self.before_request_funcs or self.url_value_preprocessors else None
 
     def process_response(self, response: Response) -> Response:
         """Run the hooks of Flask, then those of `after`."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flask import Flask, Request, has_request_context, request
+from flask.globals import request_ctx
 
 from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
@@ -48,14 +49,15 @@ class Lookup:
     def credential(self, collection: str, id: str, caller: str) -> Record:
         """The record of the current request's credential, which is of this caller. Raises RecordNotFound."""
         began = self._clock.monotonic()
-        if resource := self._resources.get(request.endpoint):
-            arguments = request.view_args
+        served = request_ctx.request
+        if resource := self._resources.get(served.endpoint):
+            arguments = served.view_args
             key: Key | None = (resource.name, resource.key(arguments["id"])) if arguments else resource.name
         else:
-            key = next((key for plan in self.plans if (key := plan(request, caller)) is not None), None)
+            key = next((key for plan in self.plans if (key := plan(served, caller)) is not None), None)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
         seconds = self._clock.monotonic() - began
-        request.environ[_READ] = _Read(key, rest[0] if rest else None, seconds)
+        served.environ[_READ] = _Read(key, rest[0] if rest else None, seconds)
         if not isinstance(first, Record):
             raise RecordNotFound("there is no such record")
         return first

@@ -90,7 +90,7 @@ def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:
 def _shape_of(log_format: str) -> Callable[[Line], bytes]:
     """How a line is written, without the secret of a key that a client has sent in a path."""
     shape = _json_line if log_format == "json" else _text_line
-    return lambda line: _SECRET.sub(rb"\1***", shape(line))
+    return lambda line: _SECRET.sub(rb"\1***", written) if b"rk_" in (written := shape(line)) else written
 
 
 def _json_line(line: Line) -> bytes:

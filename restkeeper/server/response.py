@@ -45,10 +45,11 @@ class Response:
         lines = [f"HTTP/1.{int(self._request.is_http11)} {status}"]
         for name, value in headers:
             key = name.lower()
+            if key in OURS or (never and key == "content-length"):
+                continue
             if key == "content-length":
                 self._left = 0 if is_bare else int(value)
-            if key not in OURS and not (never and key == "content-length"):
-                lines.append(f"{name}: {value}")
+            lines.append(f"{name}: {value}")
         head = "\r\n".join(lines)
         if head.count("\n") >= len(lines) or not HEAD.fullmatch(head):
             raise ValueError("the status or a field of the response is not valid")

@@ -13,13 +13,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import gevent
-from httptools import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserInvalidMethodError,
-    HttpParserUpgrade,
-    HttpRequestParser,
-)
+import httptools
 
 from restkeeper.server.connection import Client, Refused
 
@@ -30,7 +24,6 @@ HOST = re.compile(r"[^/?#@,\s]*")  # the application checks the rest
 END = b"\r\n\r\n"  # of a head
 SINGLE = {"HTTP_HOST": "Host", "CONTENT_TYPE": "Content-Type"}  # two of them make a request ambiguous (RFC 9110 §5.3)
 RECEIVED = 8192  # bytes that are read at once
-LONGEST_NAME = 64  # of a field whose variable is cached
 MOST_DIGITS = 20  # of Content-Length
 MOST_FRAMING = 64 * 1024  # bytes of chunks and trailers beyond those of the content
 
@@ -76,7 +69,7 @@ class Request:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a field."""
-        if not (key := _variable(name) if len(name) <= LONGEST_NAME else _variable.__wrapped__(name)):
+        if not (key := _variable(name)):
             return
         text = value.strip(b" \t").decode("latin-1")
         if key in self.environ:
@@ -116,7 +109,7 @@ def _listed(text: str) -> set[str]:
     return {each.strip() for each in text.lower().split(",")}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)  # of names that clients choose
 def _variable(name: bytes) -> str:
     """The variable of a field. "X_A" has none: it would be that of "X-A"."""
     key = name.decode().upper().replace("-", "_")
@@ -133,7 +126,7 @@ def _line_of(head: bytes) -> tuple[bytes, ...]:
 def read_request(client: Client, common: Mapping[str, Any]) -> Request | None:
     """The next request of a connection, or None if it ends before. Raises Refused, and OSError."""
     request, data, known = Request(common), client.rest, 0
-    parser = HttpRequestParser(request)
+    parser = httptools.HttpRequestParser(request)
     client.begin_request()
     while (end := data.find(END)) < 0:
         if data:
@@ -168,17 +161,17 @@ def _check_sizes(worker: Any, head: bytes) -> None:
         raise Refused(431, f"there are more than {cfg.limit_request_fields} fields")
 
 
-def _feed(parser: HttpRequestParser, head: bytes, begin: int) -> None:
+def _feed(parser: httptools.HttpRequestParser, head: bytes, begin: int) -> None:
     """Let llhttp read a head, or what has arrived of one, from a position on. Raises Refused."""
     try:
         parser.feed_data(head[begin:])
-    except HttpParserUpgrade:  # there is no other protocol: the request is served as any other
+    except httptools.HttpParserUpgrade:  # there is no other protocol: the request is served as any other
         pass
-    except HttpParserCallbackError as error:
+    except httptools.HttpParserCallbackError as error:
         raise error.__context__ or error from None
-    except HttpParserInvalidMethodError as error:
+    except httptools.HttpParserInvalidMethodError as error:
         raise Refused(501 if METHOD.match(head) else 400, str(error)) from None
-    except HttpParserError as error:
+    except httptools.HttpParserError as error:
         raise Refused(400, str(error)) from None
 
 

@@ -161,7 +161,7 @@ def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, p
     schemas, paths = document["components"]["schemas"], document["paths"]
     assert schemas["TagInput"]["properties"]["id"]["pattern"] == r"^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,64}$"
     assert "id" not in schemas["TagInput"]["required"] and "id" not in schemas["TagPatch"]["properties"]
-    assert schemas["Tag"]["properties"]["id"]["description"].startswith("Given by the caller")
+    assert schemas["Tag"]["properties"]["id"]["description"].startswith("Free to choose")
     put = paths["/tags/{id}"]["put"]
     sent = put["requestBody"]["content"]["application/json"]["schema"]
     assert sent == {"$ref": "#/components/schemas/TagReplacement"}

@@ -133,8 +133,8 @@ def test_a_form_creates_an_item_and_shows_the_messages_of_the_api(page: Page) ->
     assert stored["lines"] == [{"thing": thing["id"], "count": 2}] and stored["due"] is None
     assert stored["address"] == {"city": "Oslo", "country": "NO"} and stored["thing"] == thing["id"]
     page.press("Edit")
-    page.fill("city", "")
-    page.fill("country", "")
+    page.see("legend", "address")
+    page.tab.click("[aria-label='null for address']")
     page.press("Save")
     page.see("#status", "It is saved")
     assert page.server.get(f"/orders/{stored['id']}").json()["address"] is None
@@ -173,6 +173,128 @@ def test_a_form_does_not_overwrite_the_change_of_another(page: Page) -> None:
     page.see("#status", "It is saved")
     stored = page.server.get(path)
     assert stored.json()["title"] == "Board" and b'"price":6.50,"data":{"a":1.10}' in stored.body.replace(b" ", b"")
+
+
+def test_null_is_neither_an_empty_text_nor_an_empty_list(page: Page) -> None:
+    """Each can be made of the others, and the item's page says which one it is."""
+
+    def store(*shown: str) -> tuple[Any, Any]:
+        page.tab.run("document.querySelector('.edit form').requestSubmit()")
+        page.see("#status", "It is saved")
+        page.see("dd", *shown)
+        item = page.server.get(f"/posts/{made['id']}").json()
+        page.press("Edit")
+        page.see("h1", "Edit")
+        return item["summary"], item["tags"]
+
+    made = make(page.server, "posts", title="Kinds of nothing", summary="")
+    page.open(f"edit/posts/{made['id']}", "Edit")
+    page.see(".list", "It is null.")
+    page.tab.click("[aria-label='null for summary']")
+    page.tab.click("[aria-label='null for tags']")
+    assert store("null", "empty list") == (None, [])
+    page.press("Add to tags")
+    page.tab.run("document.querySelector('[aria-label=\"null for summary\"]').click()")
+    assert store("empty text") == ("", [""])
+    page.fill("summary", "typed")
+    page.press("Remove")
+    page.see(".list", "It is empty.")
+    assert store("typed", "empty list") == ("typed", [])
+    page.tab.click("[aria-label='null for summary']")
+    page.fill("summary", "again")  # typing takes null away
+    page.press("Leave it out")
+    assert store("again", "null") == ("again", None)
+
+
+def test_a_reference_is_found_by_its_text(page: Page) -> None:
+    """By keyboard, or by a click; an id can be typed as well. It says which item an id is."""
+    things = [make(page.server, "things", title=f"Sofa {name}") for name in ("north", "south", "west")]
+    order = make(
+        page.server, "orders", reference="of a sofa", thing=things[0]["id"], lines=[{"thing": things[0]["id"]}]
+    )
+    page.open(f"edit/orders/{order['id']}", "Edit")
+    page.see(".choice [role=status]", "Sofa north")
+    for text, act, found in (
+        ("SOUTH", lambda: [page.tab.press("ArrowDown", 40), page.tab.press("Enter", 13)], things[1]),
+        ("sofa w", lambda: page.tab.click("[role=option]"), things[2]),
+    ):
+        page.fill("thing", text)
+        page.see("[role=combobox][aria-expanded=true] + [role=listbox] [role=option]", found["title"])
+        act()
+        page.until(f"document.querySelector('[name=thing]').value === '{found['id']}'")
+        page.see(".choice [role=status]", found["title"])
+        assert page.tab.run("document.querySelector('[role=listbox]').hidden")
+    page.fill("thing", "carpet")
+    page.see(".choice [role=status]", "Nothing found")
+    page.fill("thing", things[1]["id"])
+    page.tab.run("document.querySelector('[name=reference]').focus()")
+    page.see(".choice [role=status]", "Sofa south")
+    page.tab.run("document.querySelector('[name=thing]').focus()")
+    page.tab.press("ArrowDown", 40)
+    page.see("[aria-expanded=true] + [role=listbox] [role=option]", "")
+    page.tab.press("Escape", 27)
+    assert page.tab.run("document.querySelector('[role=listbox]').hidden")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    assert page.server.get(f"/orders/{order['id']}").json()["thing"] == things[1]["id"]
+
+
+def test_an_item_is_edited_as_json(page: Page) -> None:
+    """It is what the form has, with all digits; what is no JSON is named by its place, and is not left."""
+    thing = make(page.server, "things", title="Rug", data={"a": 1})
+    page.open(f"edit/things/{thing['id']}", "Edit Rug")
+    page.fill("title", "Carpet")
+    page.press("JSON")
+    page.see("[aria-pressed=true]", "JSON")
+    assert json.loads(page.tab.run("document.querySelector('[name=json]').value")) == {
+        "title": "Carpet",
+        "price": None,
+        "data": {"a": 1},
+    }
+    page.fill("json", '{"title": "Carpet",\n "price" 1}')
+    for button in ("Form", "Save"):
+        page.press(button)
+        page.see(".error", "line 2, column 10 should have a colon")
+        page.see("[aria-pressed=true]", "JSON")
+    assert page.tab.run("document.activeElement.selectionStart") == 29
+    page.fill("json", '{"title": "", "price": "x"}')
+    page.press("Save")
+    page.see(".error p", "title: ", "price: Not a valid number")
+    page.fill("json", '{"title": "Mat", "price": 6.50, "data": {"b": 9007199254740993}}')
+    page.press("Form")
+    page.until("document.querySelector('[name=title]').value === 'Mat'")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    assert b'"price":6.50,"data":{"b":9007199254740993}' in page.server.get(f"/things/{thing['id']}").body
+    page.open("new/things", "New in things")
+    page.press("JSON")
+    page.fill("json", '{"title": "From JSON"}')
+    page.press("Create")
+    page.see("h1", "From JSON")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "expected"),
+    [
+        ("", "line 1, column 1", "a value"),
+        ("{", "line 1, column 2", "a name in double quotes"),
+        ('{"a": 1,}', "line 1, column 9", "a name in double quotes"),
+        ("[1\n 2]", "line 2, column 2", "a comma or ]"),
+        ("[01]", "line 1, column 2", "a value"),
+        ('{"a": "b\n"}', "line 1, column 7", "a text that ends on this line"),
+        ('["\\x"]', "line 1, column 2", "a text that ends on this line"),
+        ("{} {}", "line 1, column 4", "the end"),
+        ('{"a": 1, "\\u0061": 2}', "line 1, column 10", "another name"),
+        ("[" * 10**6, "is a problem", ""),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_mistake_in_json_has_a_place(page: Page, text: str, place: str, expected: str) -> None:
+    page.open("", "Lamps")
+    message = page.tab.run(f"import('/browse/json.js').then(({{mistakeIn}}) => mistakeIn({json.dumps(text)}).message)")
+    assert place in message and expected in message
+    valid = '"[-0.1e+5, true, null, \\"\\\\u00e9 \\\\n\\", {\\"a\\": {}, \\"b\\": []}]"'
+    assert page.tab.run(f"import('/browse/json.js').then(({{mistakeIn}}) => mistakeIn({valid}) === undefined)")
 
 
 def test_an_item_is_deleted_after_a_question(page: Page) -> None:
@@ -222,6 +344,19 @@ def test_an_open_schema_keeps_what_it_does_not_declare(page: Page) -> None:
     group = f"group({json.dumps(schema)}, {json.dumps(item)}, {{}})"
     read = page.tab.run(f"import('/browse/form.js').then(({{group}}) => JSON.stringify({group}.read()))")
     assert read == json.dumps(item, separators=(",", ":"))
+
+
+def test_what_a_schema_does_not_declare_is_edited_as_json(page: Page) -> None:
+    """Also where it declares nothing."""
+    page.open("", "Lamps")
+    for schema, item in (({"type": "object"}, {"a": [1, {"b": None}], "id": "x"}), ({"type": "object"}, None)):
+        make = f"group({json.dumps(schema)}, {json.dumps(item)} ?? undefined, {{hidden: ['id']}})"
+        read = page.tab.run(f"""import('/browse/form.js').then(({{group}}) => {{ const made = {make};
+          const [area] = made.node.querySelectorAll('[name="other fields"]');
+          const before = made.read();
+          area.value = '{{"c": []}}';
+          return JSON.stringify([before, made.read()]); }})""")
+        assert json.loads(read) == [{"a": [1, {"b": None}]} if item else {}, {"c": []}]
 
 
 def test_a_singleton_is_edited_and_what_can_only_be_read_has_no_forms(page: Page) -> None:
@@ -354,10 +489,20 @@ def test_every_view_is_accessible_and_fits(page: Page, width: int, scheme: str) 
     axe = Path(str(import_module("axe_core_python").__file__)).with_name("axe.min.js").read_text("utf-8")
     thing, order = make_order(page.server, "Lamp" * 8)
     views = ("", "list/things?price[gte]=1&limit=1", f"item/things/{thing['id']}", f"item/orders/{order['id']}")
-    for view in (*views, f"edit/orders/{order['id']}", "new/orders", "item/settings", "nothing"):
+    edited = f"edit/orders/{order['id']}"
+    choosing = "document.querySelector('[name=thing]').click()"  # then it offers things
+    mistaken = """(turn => { turn.click(); document.querySelector('[name=json]').value = '{';
+      document.querySelector('.primary').click(); })(document.querySelector('.ways button + button'))"""
+    for view, act, shown in (
+        *((each, "", "h1") for each in (*views, edited, "new/orders", "new/posts", "item/settings", "nothing")),
+        (edited, choosing, "[role=option]"),
+        (edited, mistaken, ".error p"),
+    ):
         page.wide(width, scheme)
         page.open(view, "")
         page.until("!document.querySelector('section') || document.querySelector('.history, section:last-child > p')")
+        page.tab.run(act)
+        page.see(shown, "")
         page.tab.run(axe)
         assert json.loads(page.tab.run(AXE)) == [], view
         assert page.tab.run("document.documentElement.scrollWidth") <= width, view

@@ -59,6 +59,8 @@ class PostSchema(ItemSchema):
     title = Text(0, 200, load_default="")
     views = Whole(0, 2**63 - 1, load_default=0)
     data = fields.Dict(load_default=dict)
+    summary = Text(0, 200, load_default="none yet", allow_none=True)
+    tags = ListOf(Text(0, 40), load_default=None, allow_none=True)
 
 
 class PaymentSchema(Schema):

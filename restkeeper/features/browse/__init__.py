@@ -14,7 +14,13 @@ from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns,
 
 _FOLDER = Path(__file__).parent
 _SCRIPT = "text/javascript; charset=utf-8"
-_FILES = {"browse.css": "text/css; charset=utf-8", "api.js": _SCRIPT, "form.js": _SCRIPT, "browse.js": _SCRIPT}
+_FILES = {
+    "browse.css": "text/css; charset=utf-8",
+    "api.js": _SCRIPT,
+    "json.js": _SCRIPT,
+    "form.js": _SCRIPT,
+    "browse.js": _SCRIPT,
+}
 _SCOPES = {"type": "array", "items": {"type": "string", "maxLength": 8192}, "maxItems": 8192}
 _PAGE = Result("The page.", {HTML: {"type": "string"}}, ("ETag",))
 

@@ -2,6 +2,7 @@
 const BASE = new URL(".", document.baseURI); // of the service, also below a prefix
 const KEY = `restkeeper.key ${BASE}`;
 const VALUES = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // numbers of JSON
+const LABELS = ["name", "title", "label", "email", "url"]; // fields by which an item is shown, if it has one
 export const HUGE = 2 ** 20; // characters: a text that may have as many has no bound of its own
 let [description, scopes] = []; // of the service, and of the caller
 
@@ -70,12 +71,17 @@ class Collection {
       if (field) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
     }
     const isLabel = ([field, each]) => kindOf(each) === "string" && field !== "id" && !each.format && !each.enum && !each["x-references"];
-    this.label = ["name", "title", "label", "email", "url"].find((field) => own(this.fields, field))
+    this.label = LABELS.find((field) => own(this.fields, field))
       ?? Object.entries(this.fields).find(isLabel)?.[0] ?? "id";
   }
 
   address = (id) => (this.isSingle ? this.path : pathFor(`${this.path}/{id}`, id));
-  labelOf = (item) => (this.isSingle ? this.name : text(own(item, this.label)) || text(own(item, "id"))).slice(0, 80);
+  labelOf = (item) => (this.isSingle ? this.name : [this.label, ...LABELS, "id"].map((name) => text(own(item, name))).find(Boolean) ?? "").slice(0, 80);
+  // The parameters that find items by a text: in the field by which they are shown, or else in all that is searched.
+  matching(typed) {
+    const operator = ["like", !this.canSearch && "starts"].find((each) => this.filters.get(this.label)?.[each]);
+    return operator ? { [`${this.label}[${operator}]`]: typed } : this.canSearch ? { q: typed } : {};
+  }
   // The actions of an item, or the functions of the collection: what else can be posted below its path.
   actions(id) {
     const above = `/${this.path}/${id === undefined || this.isSingle ? "" : "{id}/"}`;

@@ -1,8 +1,8 @@
 // The views. The address after # names one: #/, #/list/products?sort=-price, #/item/products/ID, #/edit/…, #/new/….
 import { collections, differing, holds, isLong, isObject, key, kindOf, links, load, may, own, patch, resolved, same, scheme, send, signIn,
   text, title } from "./api.js";
-import { group, h, words } from "./form.js";
-const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", nin: "is none of", like: "contains", starts: "begins with", ends: "ends with" };
+import { group, h, raw, words } from "./form.js";
+const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", nin: "is none of", like: "contains", starts: "begins with", ends: "ends with", is: "has" };
 const NO_FILTERS = ["limit", "offset", "cursor", "sort", "q", "fields", "embed", "count"];
 const [MOST_COLUMNS, MOST_PAGES] = [7, 10]; // of a table; of events that are read at once
 let [view, notice] = [{}, ""]; // what is shown, and what the next view says
@@ -28,7 +28,8 @@ const newLink = (collection, query) => may(collection.create)
 function shown(value, schema = {}, isBrief = false) {
   schema = resolved(schema);
   const referred = collections.get(schema["x-references"]);
-  if (value === undefined || value === null) return quiet("–");
+  if (isBrief && (value === undefined || value === null)) return quiet("–");
+  if (value === null || value === undefined || value === "" || same(value, [])) return quiet(value === undefined ? "–" : value === null ? "null" : `empty ${value === "" ? "text" : "list"}`);
   if (referred) return link(isObject(value) ? referred.labelOf(value) : text(value), to("item", referred, value.id ?? value));
   if (Array.isArray(value) && isBrief) return value.some(isObject) ? many(text(value.length), "part") : value.map(text).join(", ");
   if (Array.isArray(value)) return h("ul", {}, value.map((each) => h("li", {}, shown(each, schema.items))));
@@ -156,7 +157,7 @@ function sending(fieldsNow, place, act, conflict = async () => button("Reload", 
     if (isBusy) return;
     const [fields, box] = [fieldsNow(), place.parentElement];
     place.replaceChildren();
-    for (const each of box.querySelectorAll(".error, [aria-invalid]")) each.matches(".error") ? each.replaceChildren() : each.removeAttribute("aria-invalid");
+    forget(box);
     try {
       isBusy = true;
       const value = fields?.read();
@@ -172,6 +173,10 @@ function sending(fieldsNow, place, act, conflict = async () => button("Reload", 
     isBusy = false;
   };
   return submit;
+}
+// Take away what fields show as wrong.
+function forget(box) {
+  for (const each of box.querySelectorAll(".error, [aria-invalid]")) each.matches(".error") ? each.replaceChildren() : each.removeAttribute("aria-invalid");
 }
 const namesIn = (pointer) => decodeURIComponent(pointer).split("/").slice(1).map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
 // A part of a view that is filled later.
@@ -189,7 +194,7 @@ const relation = ({ of, field, path }, id) => section(`${words(of.name)} by ${wo
 });
 // The events of an item, the newest first, with what each one changed.
 const history = (collection, { id }) => section("History", async (node) => {
-  const [events, more] = [h("ol", { class: "history" }), button("Search newer events", () => read().catch(({ message }) => more.replaceChildren(message)))];
+  const [events, more] = [h("ol", { class: "history" }), button("Look for newer changes", () => read().catch(({ message }) => more.replaceChildren(message)))];
   const query = new URLSearchParams({ collection: collection.name, ...(!collection.isSingle && { item: text(id) }) });
   let [next, last, isDone] = [`${collection.feed}?${query}`];
   const read = async () => {
@@ -206,7 +211,7 @@ const history = (collection, { id }) => section("History", async (node) => {
     more.hidden = isDone;
   };
   await read();
-  node.append(more, events.childElementCount ? events : h("p", {}, "No events are stored."));
+  node.append(more, events.childElementCount ? events : h("p", {}, "No changes are stored."));
 });
 
 async function edit(collection, id, query, isNew = false) {
@@ -215,25 +220,45 @@ async function edit(collection, id, query, isNew = false) {
   let { data: before, headers } = isNew ? {} : await get(address);
   const isOpen = (part, name) => part && holds(resolved(part)["x-writable-by"]) && (isNew || name !== "id");
   const hidden = Object.keys({ ...collection.fields, ...schema.properties }).filter((name) => !isOpen(own(schema.properties, name), name));
-  const fieldsFor = (values) => group(schema, values, { isNew, drafts: isNew ? query : undefined, hidden });
-  let fields = fieldsFor(before);
+  let isRaw = false;
+  const fieldsFor = (values, more) => [group(schema, values, { hidden, ...more })].map((made) => (isRaw ? raw(made.read()) : made))[0];
+  let fields = fieldsFor(before, { isNew, drafts: isNew ? query : undefined });
   let untouched = fields.read();
   const save = async (item, once) => {
     const [method, body] = isNew ? ["POST", item] : collection.method === "PUT" ? ["PUT", item] : ["PATCH", patch(untouched, item)];
     const { data } = await send(method, isNew ? collection.path : address, { body, ...(isNew ? once : matching(headers)) });
     if (view === mine) leave(`It is ${isNew ? "created" : "saved"}. ${secretOf(data, collection)}`, to("item", collection, data.id));
   };
+  const replace = (values) => {
+    const old = fields.node;
+    fields = fieldsFor(values);
+    old.replaceWith(fields.node);
+  };
+  // Show the same item in the other way, unless something is wrong in it.
+  const turn = (wanted) => {
+    const box = place.parentElement;
+    forget(box);
+    try {
+      const values = fields.read();
+      isRaw = wanted;
+      replace(values);
+    } catch {
+      return box.querySelector("[aria-invalid]").focus();
+    }
+    for (const each of ways) each.setAttribute("aria-pressed", String(isRaw === (each === ways[1])));
+  };
+  const ways = [button("Form", () => turn(false), { "aria-pressed": "true" }), button("JSON", () => turn(true), { "aria-pressed": "false" })];
   // Begin again with what is stored now, and the fields that were changed here.
   const merge = async (item) => {
     const now = await get(address);
-    const [kept, old] = [Object.fromEntries(differing(untouched, item).map((name) => [name, own(item, name)])), fields.node];
-    [fields, untouched, headers] = [fieldsFor({ ...now.data, ...kept }), fieldsFor(now.data).read(), now.headers];
-    old.replaceWith(fields.node);
+    const kept = Object.fromEntries(differing(untouched, item).map((name) => [name, own(item, name)]));
+    replace({ ...now.data, ...kept });
+    [untouched, headers] = [fieldsFor(now.data).read(), now.headers];
     const seen = changes(before, before = now.data, collection);
     return [h("p", {}, "Meanwhile it was changed; your own changes are kept below:"), seen, button("Reload without my changes", route)];
   };
   const more = { novalidate: true, oninput: () => (mine.isDirty = true) };
-  return [heading(isNew ? `New in ${words(collection.name)}` : `Edit ${collection.labelOf(before)}`), h("div", { class: "edit" }, place,
+  return [heading(isNew ? `New in ${words(collection.name)}` : `Edit ${collection.labelOf(before)}`, h("div", { class: "ways", role: "group", "aria-label": "Edit as" }, ways)), h("div", { class: "edit" }, place,
     form(sending(() => fields, place, save, merge), more, fields.node, h("p", { class: "actions" },
       h("button", { class: "primary" }, isNew ? "Create" : "Save"),
       link("Cancel", isNew ? home(collection) : to("item", collection, id), { class: "button" }))))];

@@ -192,7 +192,7 @@ def test_null_is_neither_an_empty_text_nor_an_empty_list(page: Page) -> None:
     page.see(".list", "It is null.")
     page.tab.click("[aria-label='null for summary']")
     page.tab.click("[aria-label='null for tags']")
-    assert store("null", "empty list") == (None, [])
+    assert store("null", "empty list", "no fields") == (None, [])
     page.press("Add to tags")
     page.tab.run("document.querySelector('[aria-label=\"null for summary\"]').click()")
     assert store("empty text") == ("", [""])

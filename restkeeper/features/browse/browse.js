@@ -29,7 +29,8 @@ function shown(value, schema = {}, isBrief = false) {
   schema = resolved(schema);
   const referred = collections.get(schema["x-references"]);
   if (isBrief && (value === undefined || value === null)) return quiet("–");
-  if (value === null || value === undefined || value === "" || same(value, [])) return quiet(value === undefined ? "–" : value === null ? "null" : `empty ${value === "" ? "text" : "list"}`);
+  const nothing = { null: "null", '""': "empty text", "[]": "empty list", "{}": "no fields" }[JSON.stringify(value)] ?? (value === undefined && "–");
+  if (nothing && !isBrief) return quiet(nothing);
   if (referred) return link(isObject(value) ? referred.labelOf(value) : text(value), to("item", referred, value.id ?? value));
   if (Array.isArray(value) && isBrief) return value.some(isObject) ? many(text(value.length), "part") : value.map(text).join(", ");
   if (Array.isArray(value)) return h("ul", {}, value.map((each) => h("li", {}, shown(each, schema.items))));

@@ -266,6 +266,15 @@ def test_an_item_is_edited_as_json(page: Page) -> None:
     page.press("Save")
     page.see("#status", "It is saved")
     assert b'"price":6.50,"data":{"b":9007199254740993}' in page.server.get(f"/things/{thing['id']}").body
+    page.open(f"edit/things/{thing['id']}", "Edit Mat")
+    page.press("JSON")
+    assert page.server.request("PATCH", f"/things/{thing['id']}", {"price": 8}).status == 200
+    page.fill("json", '{"title": "Runner", "price": 6.50, "data": {}}')
+    page.press("Save")
+    page.see(".alert", "Meanwhile it was changed", "6.50 → 8")
+    page.press("Save")
+    page.see("#status", "It is saved")
+    assert b'"title":"Runner","price":8,"data":{}' in page.server.get(f"/things/{thing['id']}").body
     page.open("new/things", "New in things")
     page.press("JSON")
     page.fill("json", '{"title": "From JSON"}')

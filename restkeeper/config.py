@@ -151,7 +151,7 @@ class Config:
     host: str = _setting(
         "127.0.0.1", str, "address to listen on. Default: `0.0.0.0` when `PORT` is set and `AUTH` is not `open`"
     )
-    port: int = _setting(8000, _whole(0, 65535), "port to listen on")
+    port: int = _setting(8000, _whole(0, 65535), "port to listen on; 3000 of a JSON file")
     web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
     auth: str = _setting(
         "open",

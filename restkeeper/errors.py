@@ -83,8 +83,9 @@ class Forbidden(Problem):
 class CrossOrigin(Problem):
     status, name, title = 403, "cross-origin", "Pages of that origin may not call this service"
     about = (
-        "A browser sent this request for a page of another origin. The service is open to all callers on its machine, "
-        "so it accepts requests of pages of this machine only. `CORS_ORIGINS` allows other origins."
+        "A browser sent this request for a page of another origin. A service that is open to all callers on its "
+        "machine accepts requests of pages of this machine only; no service reads a form of another site. "
+        "`CORS_ORIGINS` allows other origins."
     )
 
 

@@ -12,6 +12,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -74,15 +75,71 @@ def serve_folder(folder: Path) -> None:
     _serve(partial(load_application, folder.resolve()))
 
 
-@click.command("FILE")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--port", type=click.IntRange(0, 65535), help="The port, by default PORT or 8000; 0 is any free one.")
-@click.option("--host", help="The address to listen on; another one than this machine's needs AUTH.")
+_CORS = "leave it out: pages of this machine may read the responses, and CORS_ORIGINS allows others"
+INSTEAD = {  # of options of json-server that there are not
+    **dict.fromkeys(("--middlewares", "-m"), "write functions and routes in routes.py, beside the file"),
+    **dict.fromkeys(("--snapshots", "-S"), "copy the file: it always has the present items"),
+    **dict.fromkeys(("--config", "-c"), "write the options in a script, such as one of package.json"),
+    **dict.fromkeys(("--id", "-i"), "name the members id in the file"),
+    **dict.fromkeys(("--no-cors", "--nc"), _CORS),
+    "-h": "write -H for the host, and --help for the options",
+    **dict.fromkeys(("--no-gzip", "--ng"), "leave it out: responses are not compressed"),
+}
+_ABOUT = "docs/json-server.md has a table of such options"
+
+
+class _FileCommand(click.Command):
+    """A command that names what there is instead of an option of json-server."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if instead := INSTEAD.get(error.option_name):
+                raise click.UsageError(f"{error.message.rstrip('.')}: {instead}; {_ABOUT}", ctx) from None
+            raise
+
+
+class _Source(click.Path):
+    """A path of a file; no program or address that makes one."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if str(value).startswith(("http://", "https://")):
+            self.fail(f"{value}: save it first: curl -o db.json {quote(str(value))}; {_ABOUT}", param, ctx)
+        if str(value).lower().endswith((".js", ".cjs", ".mjs", ".ts")):
+            self.fail(f"{value}: let it write a file first, with JSON.stringify; {_ABOUT}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+
+
+@click.command("FILE", cls=_FileCommand)
+@click.argument("file", type=_Source(path_type=Path, dir_okay=False, exists=True))
+@click.option("--port", "-p", type=click.IntRange(0, 65535), help="The port, by default PORT or 3000; 0: any free one.")
+@click.option("--host", "-H", help="The address to listen on; another one than this machine's needs AUTH.")
 @click.option("--no-save", is_flag=True, help="Leave the file as it is: changes are in memory.")
-@click.option("--read-only", is_flag=True, help="Only GET.")
+@click.option("--read-only", "--ro", is_flag=True, help="Only GET.")
 @click.option("--strict", is_flag=True, help="Refuse fields that the file's items do not have.")
+@click.option("--static", "-s", type=_FOLDER, multiple=True, help="A folder of files to serve, as well as public.")
+@click.option(
+    "--routes",
+    "-r",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help='A JSON file with rules that rewrite paths: {"/api/*": "/$1"}.',
+)
+@click.option(
+    "--foreignKeySuffix",
+    "--fks",
+    "suffix",
+    default="",
+    help="What ends the names of fields that refer to others, such as _ref; by default Id or _id.",
+)
+@click.option("--watch", "-w", is_flag=True, help="Serve what is saved in the file: this is always so.")
+@click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
 @click.option(
     "--delay",
+    "-d",
     type=_Numbers(r"(\d{1,5})(?:-(\d{1,5}))?", 1000, "300 or 300-800"),
     default="0",
     metavar="MS",
@@ -102,6 +159,11 @@ def serve_file(
     no_save: bool,
     read_only: bool,
     strict: bool,
+    static: tuple[Path, ...],
+    routes: Path | None,
+    suffix: str,
+    watch: bool,
+    quiet: bool,
     delay: tuple[float, float],
     fail: tuple[float, float],
 ) -> None:
@@ -109,12 +171,19 @@ def serve_file(
     file = file.absolute()
     given = {"PORT": port, "HOST": host}
     os.environ |= {name: str(value) for name, value in given.items() if value is not None}
+    if "PORT" not in os.environ:
+        os.environ.setdefault("HOST", "127.0.0.1")  # of a PORT that is set, the default can be another one
+        os.environ["PORT"] = "3000"
+    if quiet:
+        os.environ["RESTKEEPER_WELCOME"] = "0"
     os.environ |= {"WEB_CONCURRENCY": "1", "RESTKEEPER_FILE": file.name}
     os.environ.setdefault("LOG_LEVEL", "warning")
     os.environ["DATABASE_URL"] = "memory://"
     if not no_save and os.environ.get("HARNESS") != "1":
         _lock(file)
     options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
+    options |= {"suffix": suffix, "quiet": quiet, "static": tuple(each.absolute() for each in static)}
+    options |= {"routes": routes and routes.absolute()}
     _serve(partial(_application_of_file, file, options), is_file=True)
 
 

@@ -284,6 +284,8 @@ def _end_with_parent(server: Any, lifeline: int) -> None:
 
 def _welcome(addresses: list[str], collections: list[str]) -> None:
     """Print the collections and addresses; for `restkeeper serve` also the next steps; of a harness just addresses."""
+    if os.environ.get("RESTKEEPER_WELCOME") == "0":
+        return
     number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
     source = f"of {os.environ['RESTKEEPER_FILE']}" if "RESTKEEPER_FILE" in os.environ else f"stored in {_location.name}"
     lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, {source}"]

@@ -22,7 +22,7 @@ from restkeeper.web import exactjson
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # which change nothing (RFC 9110, section 9.2.1)
 MOST_HOST = 255  # characters
-_UNESCAPED = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
+UNESCAPED = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
 _LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 _HOSTS_KEPT = 256  # a client can name any number of hosts
 
@@ -171,7 +171,7 @@ class Application(Flask):
 
 def address_of(path: str) -> str:
     """The address of a path, escaped: below the prefix at which the current request finds the service (SCRIPT_NAME)."""
-    return quote(request_ctx.request.root_path + path, _UNESCAPED)
+    return quote(request_ctx.request.root_path + path, UNESCAPED)
 
 
 def host_of(environ: dict[str, Any]) -> str:

@@ -123,7 +123,16 @@ def refuse_other_sites(app: Application, origins: Collection[str] = ()) -> None:
     An open service on the reader's machine would be reachable to every page, and even responses that a page cannot
     read cost time and reveal their size.
     """
-    allows, allow_all = origin_check(origins), "*" in origins
+    app.before.append(own_site_check(origins))
+
+
+def own_site_check(origins: Collection[str] = (), *, local_only: bool = True) -> Callable[[Request], None]:
+    """A function that raises CrossOrigin for a request of a page whose origin is neither allowed nor the service's own.
+
+    Without any `origins`, those of this machine are allowed if `local_only`, otherwise none.
+    """
+    allow_all = "*" in origins
+    allows = origin_check(origins) if origins or local_only else lambda origin: False
 
     def require_own_site(request: Request) -> None:
         environ = request.environ
@@ -138,7 +147,7 @@ def refuse_other_sites(app: Application, origins: Collection[str] = ()) -> None:
         elif not allows(origin) and origin != f"{environ['wsgi.url_scheme']}://{request.host}":
             raise CrossOrigin("the Origin is not the service's own; CORS_ORIGINS lists other allowed origins")
 
-    app.before.append(require_own_site)
+    return require_own_site
 
 
 def require_utf8(query: str) -> None:

@@ -5,20 +5,19 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
 from threading import Thread
 
-from flask import Blueprint, Request, Response, send_file
-from werkzeug.exceptions import MethodNotAllowed
+from flask import Blueprint
 
-from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.file import File, declare, describe, read_file
+from restkeeper.features.files.options import FileOptions as FileOptions
+from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import WITH_COMMENTS, FileError
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
@@ -30,30 +29,16 @@ from restkeeper.features.files.saving import (
     fill,
     say,
 )
-from restkeeper.features.harness.control import NewFaultSchema
-from restkeeper.features.harness.faults import Faults
-from restkeeper.features.harness.spaces import FAULT, fail
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.interface import Query
-from restkeeper.web.application import SAFE_METHODS, Application
+from restkeeper.web.application import Application
 
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
-
-
-@dataclass(frozen=True)
-class FileOptions:
-    """How a file is served: `delay` has the least and the most seconds, `fail` a probability."""
-
-    saves: bool = True
-    read_only: bool = False
-    strict: bool = False
-    delay: tuple[float, float] = (0.0, 0.0)
-    fail: float = 0.0
 
 
 def application_of(
@@ -87,20 +72,14 @@ def _application_of(
     if is_saved and path.suffix.lower() in WITH_COMMENTS:
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
     file, notes = read_file(path), list[str]()
-    declared, lines = declare(file, infers=options.strict)
+    declared, lines = declare(file, options.suffix, infers=options.strict)
     checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
         service.hooks.described = Description(create, declared, service, path.name, blueprints).application
-        at = app.before.index(service.guard.identify)
-        if options.read_only:
-            app.before.insert(at, _read_only)
-        if options.fail or options.delay[1]:
-            app.before.insert(at, _faults(options, service.clock))
-        if (folder := path.with_name("public")).is_dir():
-            app.before.insert(at, _public(folder.resolve()))
+        install(app, service, options, path.with_name("public"))
         fill(service, file.content, checked)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
@@ -111,7 +90,9 @@ def _application_of(
     elif is_own:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
-        say(f"{path.name}: {', '.join(counts)}", *lines, *notes, *(_about_saving(file) if is_saved else ()))
+        found = [f"{path.name}: {', '.join(counts)}", *lines, *notes, *(_about_saving(file) if is_saved else ())]
+        if not options.quiet:
+            say(*found)
     return app
 
 
@@ -163,54 +144,12 @@ def _synchronize(saved: SavedFile) -> None:
 def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
     """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
     file, notes = apart(read_file, path), list[str]()
-    declared, lines = declare(file, infers=options.strict)
+    declared, lines = declare(file, options.suffix, infers=options.strict)
     checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     create(Config(), resources, begin=lambda app, service: fill(service, file.content, checked))
     say(f"{path.name}: {reason}: the service starts again", *lines, *notes)
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
-
-
-def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
-    """The faults of the test harness, for all requests."""
-    faults, defaults = Faults(None), NewFaultSchema()
-    least, most = options.delay
-    failure = {"kind": "respond", "probability": options.fail, "detail": "a fault that was asked for (--fail)"}
-    for each in ({"kind": "delay", "seconds": least, "seconds_most": most}, failure):
-        faults.add(defaults.load(each))
-
-    def meet(request: Request) -> None:
-        seconds, request.environ[FAULT] = faults.chosen(request.environ)
-        clock.sleep(seconds)
-        fail(request)
-
-    return meet
-
-
-def _read_only(request: Request) -> None:
-    """Refuse what may change something: also an action of routes.py."""
-    if request.method not in SAFE_METHODS:
-        raise MethodNotAllowed(SAFE_METHODS)
-
-
-def _public(folder: Path) -> Callable[[Request], Response | None]:
-    """Files of a folder, for a GET of what is no route: none that begins with a dot, or is elsewhere."""
-
-    def send(request: Request) -> Response | None:
-        if request.url_rule or request.method not in ("GET", "HEAD") or "/." in request.path:
-            return None
-        with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, or has NUL; a link to itself
-            file = (folder / request.path.lstrip("/")).resolve()
-            if file.is_dir():
-                file = (file / "index.html").resolve()
-            elif request.path[-1] == "/":
-                return None
-            is_hidden = any(part[0] == "." for part in file.relative_to(folder).parts)  # ValueError: it is elsewhere
-            if file.is_file() and not is_hidden:
-                return send_file(file, conditional=True, max_age=0)
-        return None
-
-    return send
 
 
 def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:

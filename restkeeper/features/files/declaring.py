@@ -142,8 +142,9 @@ class Declared(NamedTuple):
     """What a collection, or a singleton, is declared by.
 
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
-    to items of these collections. Without `methods` it has all. If it `is_open`, items are accepted as they are sent;
-    items of the file are to be checked if the schema was not inferred of them.
+    to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. Without `methods`
+    it has all. If it `is_open`, items are accepted as they are sent; items of the file are to be checked if the schema
+    was not inferred of them.
     """
 
     schema: JsonSchema
@@ -152,6 +153,7 @@ class Declared(NamedTuple):
     methods: Sequence[str] = ()
     is_open: bool = False
     is_checked: bool = False
+    suffix: str = ""
 
 
 def resources_of(
@@ -189,7 +191,7 @@ def _resource_of(
     made = _Maker(class_name, strict, notes).members(class_name, name, fit, schema.get("required", ()))
     taken = {*members}
     for each, to in own.references.items():
-        beside = re.sub(r"_?[iI]d$", "", each)
+        beside = each.removesuffix(own.suffix) if own.suffix else re.sub(r"_?[iI]d$", "", each)
         embed_as = {"embed_as": beside} if beside and beside not in taken and _NAME.fullmatch(beside) else {}
         if own.is_open and _NAME.fullmatch(each) and each not in _TAKEN:
             made[each] = Call("WeakReference", (to,), embed_as)

@@ -84,10 +84,11 @@ def read_data(data: Path, kinds: Mapping[str, str]) -> Content:
     return content
 
 
-def declare(file: File, *, infers: bool = True) -> tuple[Mapping[str, Declared], list[str]]:
+def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mapping[str, Declared], list[str]]:
     """What the collections are declared by: the document, or the schema beside, or else the values; and lines about it.
 
-    Unless it `infers` schemas of values, items without a schema are accepted as they are sent. Raises FileError.
+    Names of fields that refer to other collections end in `suffix`, or else in Id or _id. Unless it `infers` schemas of
+    values, items without a schema are accepted as they are sent. Raises FileError.
     """
     if file.declared:
         return file.declared, file.lines
@@ -104,8 +105,8 @@ def declare(file: File, *, infers: bool = True) -> tuple[Mapping[str, Declared],
                 )
     for name, texts in content.collections.items():
         references = dict[str, str]()
-        for field, values in _fields_of_ids(content, texts).items():
-            single = field[:-2].rstrip("_")
+        for field, values in _fields_of_ids(content, texts, suffix).items():
+            single = field[: -len(suffix or "Id")].rstrip("_")
             alike = [each for each in content.collections if single in _singles(each)]
             if not alike or not (values or declared[name].is_open):
                 continue
@@ -118,7 +119,7 @@ def declare(file: File, *, infers: bool = True) -> tuple[Mapping[str, Declared],
             references[field] = target
             if values:
                 lines.append(f"{name}.{field} → {target}")
-        declared[name] = declared[name]._replace(references=references)
+        declared[name] = declared[name]._replace(references=references, suffix=suffix)
     return declared, lines
 
 
@@ -168,15 +169,16 @@ def _inferred(content: Content, name: str, done: Callable[[int], object]) -> Jso
     return shape.schema()
 
 
-def _fields_of_ids(content: Content, texts: Texts) -> dict[str, set[bytes]]:
+def _fields_of_ids(content: Content, texts: Texts, suffix: str) -> dict[str, set[bytes]]:
     """The fields whose names are those of ids of others, with the texts of their values.
 
     In a small collection these are all that there can be: its next items can have them.
     """
-    found = {f"{singular_of(each)}Id": set[bytes]() for each in content.collections} if len(texts) < FEW else {}
+    suffixes = (suffix,) if suffix else ("Id", "_id")
+    found = {f"{singular_of(each)}{suffixes[0]}": set[bytes]() for each in content.collections} if len(texts) < FEW else {}
     for text in texts.values():
         for name, value in exactjson.cut(text).items():
-            if name.endswith(("Id", "_id")) and len(found) < MOST_REFERENCES:
+            if name.endswith(suffixes) and len(found) < MOST_REFERENCES:
                 found.setdefault(name, set()).add(bytes(value))
     return found
 

@@ -1,0 +1,220 @@
+"""How a file is served, beside its content: what requests meet before the handlers of its service."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from flask import Request, Response, send_file
+from werkzeug.exceptions import MethodNotAllowed
+
+from restkeeper.clock import Clock
+from restkeeper.errors import BadRequest, BodyTooLarge
+from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
+from restkeeper.features.harness.control import NewFaultSchema
+from restkeeper.features.harness.faults import Faults
+from restkeeper.features.harness.spaces import FAULT, fail
+from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.service import Service
+from restkeeper.storage.interface import Query
+from restkeeper.web import exactjson
+from restkeeper.web.application import SAFE_METHODS, Application, Reply
+from restkeeper.web.auth import KNOWN, caller, lacking, needs
+from restkeeper.web.edge import Wsgi, own_site_check
+from restkeeper.web.exactjson import JSON, read_bytes, require_acceptable
+from restkeeper.web.operations import Result, returns
+
+FORM = "application/x-www-form-urlencoded"
+WHOLE = "/db"  # the path of all that is served
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How a file is served: `delay` has the least and the most seconds, `fail` a probability.
+
+    The folders of `static` are served as well as `public`, and the file `routes` has rules that rewrite paths. Names of
+    fields that refer to other collections end in `suffix`. If `quiet`, what was found is not printed.
+    """
+
+    saves: bool = True
+    read_only: bool = False
+    strict: bool = False
+    delay: tuple[float, float] = (0.0, 0.0)
+    fail: float = 0.0
+    static: tuple[Path, ...] = ()
+    routes: Path | None = None
+    suffix: str = ""
+    quiet: bool = False
+
+
+def install(app: Application, service: Service, options: FileOptions, public: Path) -> None:
+    """Serve folders and `/db`, read forms, rewrite paths, and do what the options say. Raises FileError and OSError."""
+    rules = read_rules(options.routes) if options.routes else []
+    files = _StaticFiles([each for each in (public, *options.static) if each.is_dir()])
+    app.wsgi_app = _Paths(app, rules, files, service.config.max_url)  # type: ignore[method-assign]
+    guard = service.guard
+    app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
+    first: list[Callable[[Request], Response | None]] = [files.send]
+    if options.fail or options.delay[1]:
+        first.append(_faults(options, service.clock))
+    if options.read_only:
+        first.append(_refuse_writes)
+    at = app.before.index(guard.identify)
+    app.before[at:at] = first
+    if WHOLE not in {rule.rule for rule in app.url_map.iter_rules()}:  # a collection, or a route of routes.py
+        app.add_url_rule(WHOLE, view_func=_whole(service))
+
+
+class _StaticFiles:
+    """Files of folders, for a GET of what is no route: none that begins with a dot, or is elsewhere.
+
+    A page of them, index.html, goes before that of the service.
+    """
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = [each.resolve() for each in folders]
+
+    def find(self, path: str) -> Path | None:
+        """The file of a path, if there is one; of a folder, its index.html."""
+        for folder in self._folders if "/." not in path else ():
+            with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, or has NUL; a link to itself
+                file = (folder / path.lstrip("/")).resolve()
+                if file.is_dir():
+                    file = (file / "index.html").resolve()
+                elif path[-1:] == "/":
+                    continue
+                is_hidden = any(part[0] == "." for part in file.relative_to(folder).parts)  # ValueError: elsewhere
+                if file.is_file() and not is_hidden:
+                    return file
+        return None
+
+    def send(self, request: Request) -> Response | None:
+        """The response with a file, if it is one that was requested."""
+        if (request.url_rule and request.path != "/") or request.method not in ("GET", "HEAD"):
+            return None
+        file = self.find(request.path)
+        return send_file(file, conditional=True, max_age=0) if file else None
+
+
+class _Paths:
+    """A WSGI application whose paths are rewritten, and then are the same with and without a slash at their end.
+
+    Files, and routes that have that slash, stay as they are.
+    """
+
+    def __init__(self, app: Application, rules: list[Rule], files: _StaticFiles, max_url: int) -> None:
+        self._app, self._next, self._rules, self._files, self._max_url = app, app.wsgi_app, rules, files, max_url
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if self._rules:
+            rewrite(environ, self._rules, self._max_url)
+        path = environ.get("PATH_INFO", "")
+        if 1 < len(path) <= self._max_url and path[-1] == "/" and path[-2] != "/":
+            text = path.encode("latin-1").decode(errors="replace")
+            is_file = environ["REQUEST_METHOD"] in ("GET", "HEAD") and self._files.find(text)
+            if not is_file and not self._has(text) and self._has(text[:-1]):
+                environ["PATH_INFO"] = path[:-1]
+        following: Wsgi = self._next
+        return following(environ, start_response)
+
+    def _has(self, path: str) -> bool:
+        return bool(self._app.url_map.bind("localhost").allowed_methods(path))
+
+
+def _read_forms(service: Service) -> Callable[[Request], None]:
+    """Read the body of an HTML form as the JSON object that it means: of texts, and of arrays where a name is repeated.
+
+    A browser sends forms to other sites without asking them first: those are refused, also if callers have credentials.
+    """
+    config = service.config
+    require_own_site = own_site_check(config.cors_origins, local_only=service.guard.local_only)
+
+    def read(request: Request) -> None:
+        if request.method not in ("POST", "PUT", "PATCH") or request.mimetype != FORM:
+            return
+        require_own_site(request)
+        body = read_bytes(config.max_body)
+        if body.count(b"&") >= config.max_nodes:
+            raise BodyTooLarge(f"the body has more than {config.max_nodes} values")
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise BadRequest("the form is not UTF-8: write é as %C3%A9") from None
+        values = dict[str, list[str]]()
+        for name, text in pairs:
+            values.setdefault(name, []).append(text)
+        data = exactjson.dumps({name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()})
+        request.environ |= {"CONTENT_TYPE": JSON, "CONTENT_LENGTH": str(len(data))}
+        vars(request)["stream"] = BytesIO(data)  # werkzeug reads it once, as the present one
+
+    return read
+
+
+def _whole(service: Service) -> Callable[[], Response]:
+    """The handler of all that is served."""
+
+    @needs(KNOWN)
+    @returns(Result("Each collection, and each single item, by its name.", {JSON: {"type": "object"}}))
+    def read_db() -> Response:
+        """Read all that the file has, as it is now, to a caller that may read each collection of it."""
+        require_acceptable(JSON)
+        for name in service.representations:
+            if not caller().may(scope := f"{name}:read"):
+                raise lacking(scope)
+        return Reply(_texts(service), content_type=JSON, headers={"Cache-Control": "no-store"})
+
+    return read_db
+
+
+def _texts(service: Service) -> Iterator[bytes]:
+    """The parts of an object of all items: a page of them is in memory at a time."""
+    before = b"{"
+    for name, stored in service.representations.items():
+        pages = _pages(service, stored)
+        if stored.resource.singleton:
+            (bodies,) = pages
+            yield b"%b%b:%b" % (before, exactjson.dumps(name), bodies[0])
+        else:
+            yield b"%b%b:[" % (before, exactjson.dumps(name))
+            for number, bodies in enumerate(pages):
+                yield b"," * bool(number and bodies) + b",".join(bodies)
+            yield b"]"
+        before = b","
+    yield b"}" if service.representations else b"{}"
+
+
+def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[bytes]]:
+    """The items of a collection, page by page, in the order of its list: one that stays is there once."""
+    query, page = Query(sort=stored.resource.order, limit=service.config.page_limit_max), None
+    while page is None or page.more:
+        page = service.store.page(stored.name, query, service.config.page_bytes)
+        bodies = stored.bodies(page)
+        if stored.resource.singleton and not bodies:
+            bodies = [stored.body(stored.initial)] if stored.initial else [b"{}"]
+        yield bodies
+        query = replace(query, after=page.last)
+
+
+def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
+    """The faults of the test harness, for all requests."""
+    faults, defaults = Faults(None), NewFaultSchema()
+    least, most = options.delay
+    failure = {"kind": "respond", "probability": options.fail, "detail": "a fault that was asked for (--fail)"}
+    for each in ({"kind": "delay", "seconds": least, "seconds_most": most}, failure):
+        faults.add(defaults.load(each))
+
+    def meet(request: Request) -> None:
+        seconds, request.environ[FAULT] = faults.chosen(request.environ)
+        clock.sleep(seconds)
+        fail(request)
+
+    return meet
+
+
+def _refuse_writes(request: Request) -> None:
+    """Refuse what may change something: also an action of routes.py."""
+    if request.method not in SAFE_METHODS:
+        raise MethodNotAllowed(SAFE_METHODS)

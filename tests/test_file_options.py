@@ -1,0 +1,374 @@
+"""The options of a JSON file, most of them as json-server has them: what requests meet before its service."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from flask.testing import FlaskClient
+
+from restkeeper.__main__ import main
+from restkeeper.app import create_app
+from restkeeper.config import Config
+from restkeeper.features.files import FileOptions, application_of
+from restkeeper.features.files.reading import FileError
+from restkeeper.features.files.rewriting import MOST_RULES, read_rules, rewrite
+from restkeeper.server.serve import INSTEAD
+from tests.live import ROOT, send
+from tests.ports import free_ports
+from tests.waiting import SECONDS, until
+
+BLOG: dict[str, Any] = {
+    "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 200}],
+    "comments": [{"id": "a1", "text": "Nice", "postId": 1}],
+    "profile": {"name": "typicode"},
+}
+FORM = "application/x-www-form-urlencoded"
+
+Serve = Callable[..., FlaskClient]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    """A function that serves data as a file, with options, in this process."""
+
+    def make(data: Any = BLOG, config: Config | None = None, **options: Any) -> FlaskClient:
+        (file := tmp_path / "db.json").write_text(json.dumps(data))
+        return application_of(create_app, file, FileOptions(**options), config=config or Config()).test_client()
+
+    return make
+
+
+def rewritten(rules: dict[str, str], path: str, folder: Path) -> tuple[str, str, str]:
+    """The prefix, path and query that rules make of a request."""
+    (file := folder / "routes.json").write_text(json.dumps(rules))
+    path, _, query = path.partition("?")
+    environ = {"SCRIPT_NAME": "", "PATH_INFO": path.encode().decode("latin-1"), "QUERY_STRING": query}
+    rewrite(environ, read_rules(file), 8192)
+    return environ["SCRIPT_NAME"], environ["PATH_INFO"].encode("latin-1").decode(), environ["QUERY_STRING"]
+
+
+PAGE = (ROOT / "docs" / "prototyping.md").read_text(encoding="utf-8")
+RULES = json.loads(PAGE.partition("```log routes.json\n")[2].partition("```")[0]) | {
+    "/posts/in/:category": "/posts?category=:category",
+    "/papers\\?by=:name&id=:id": "/posts/:id?author=:name",
+    "/all/*/of/:name": "/$2/$1",
+    "/r+d/é&/:n": "/posts?by=:n",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/api/posts?_page=1", ("/api", "/posts", "_page=1")),
+        ("/API/posts/1", ("/API", "/posts/1", "")),
+        ("/api/posts/1/show/", ("/api", "/posts/1", "")),
+        ("/api", ("", "/api", "")),
+        ("/posts/1/show?_embed=comments", ("", "/posts/1", "_embed=comments")),
+        ("/posts/in/a&b+é?_limit=1", ("", "/posts", "category=a%26b%2B%C3%A9&_limit=1")),
+        ("/r+d/é&/1", ("", "/posts", "by=1")),
+        ("/posts/in/a/b", ("", "/posts/in/a/b", "")),
+        ("/articles?id=7", ("", "/posts/7", "")),
+        ("/articles?id=7&_embed=comments", ("", "/posts/7", "_embed=comments")),
+        ("/articles?id=%C3%A9%2F7", ("", "/posts/é/7", "")),
+        ("/articles?x=7", ("", "/articles", "x=7")),
+        ("/papers?by=ann&id=7&x=1", ("", "/posts/7", "author=ann&x=1")),
+        ("/all/1/2/of/posts", ("", "/posts/1/2", "")),
+    ],
+)
+def test_rules_rewrite_paths(path: str, found: tuple[str, str, str], tmp_path: Path) -> None:
+    """As those of json-server 0.17, one after another; what a request has beyond a rule's query stays."""
+    assert rewritten(RULES, path, tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ([], "must be an object of at most 100 rules"),
+        ({f"/{number}": "/" for number in range(MOST_RULES + 1)}, "must be an object of at most 100 rules"),
+        ({"/a": 5}, "'/a': both sides must be texts of 1 to 300 characters that begin with /"),
+        ({"/a": "/" + "b" * 300}, "'/a': both sides must be texts"),
+        ({"/a": "http://b/"}, "'/a': both sides must be texts"),
+        ({"/(.*)": "/$1"}, "'/(.*)': regular expressions are not understood"),
+        ({"/:id?": "/:id"}, "'/:id?': regular expressions are not understood"),
+        ({"/:a-:b": "/:a"}, "'/:a-:b': between two of /?& can be one :name or *, and in all one *"),
+        ({"/*/*": "/$1"}, "'/*/*': between two of /?& can be one :name or *, and in all one *"),
+        ({"/*.json": "/$1"}, "'/*.json': after * can be only one of /?&"),
+        ({"/*": "/$2"}, "'/*': there is no $2, which '/$2' has"),
+        ({"/*": "/$0"}, "'/*': there is no $0, which '/$0' has"),
+        ({"/:a": "/:b"}, "'/:a': there is no :b, which '/:b' has"),
+    ],
+)
+def test_a_bad_rule_is_named_in_one_line(rules: Any, reason: str, serve: Serve, tmp_path: Path) -> None:
+    """It ends the start."""
+    (routes := tmp_path / "r.json").write_text(json.dumps(rules))
+    with pytest.raises(SystemExit) as error:
+        serve(routes=routes)
+    assert str(error.value).startswith(f"restkeeper: r.json: {reason}") and "\n" not in str(error.value)
+    routes.write_text("{\n,}")
+    with pytest.raises(FileError, match=r"^r\.json:2:1: "):
+        read_rules(routes)
+
+
+def test_rules_take_time_by_the_length_of_a_path(tmp_path: Path) -> None:
+    """Whatever a client sends; what they make longer than a path can be is refused."""
+    rules = {"/:a/x/*/:b/:c-x/y\\?q=:d&e=:f": "/"} | {f"/{n}x*/:a/:b/z": "/" for n in range(MOST_RULES - 1)}
+    (file := tmp_path / "routes.json").write_text(json.dumps(rules))
+    made, worst = read_rules(file), 0.0
+    for path in ("/" + "0x/" * 2700, "/" * 8000, "/1/x/" + "a-x/" * 2000, "/1x" + "/z" * 4000 + "&"):
+        began = time.process_time()
+        rewrite({"PATH_INFO": path, "QUERY_STRING": "?&q=" * 10}, made, 8192)
+        worst = max(worst, time.process_time() - began)
+    assert worst < 1
+
+
+def test_what_rules_make_too_long_is_refused(serve: Serve, tmp_path: Path) -> None:
+    """Also if it was short, and what was too long before."""
+    doubling = {f"/*{'/' * number}": "/" + "$1" * 40 for number in range(9)}
+    (routes := tmp_path / "r.json").write_text(json.dumps(doubling))
+    client = serve(routes=routes)
+    for path in ("/" + "a" * 300, "/" + "a" * 9000, f"/a?{'b' * 9000}"):
+        assert client.get(path).status_code == 414, path[:20]
+
+
+def test_a_prefix_stays_in_addresses(serve: Serve, tmp_path: Path) -> None:
+    """So that a page that only knows the prefix can follow them; what a caller may do is as at the other path."""
+    (routes := tmp_path / "r.json").write_text(json.dumps(RULES))
+    client = serve(routes=routes)
+    page = client.get("/api/posts?_page=1&_limit=1")
+    assert page.json == BLOG["posts"][:1] and '</api/posts?limit=1&offset=1>; rel="next"' in page.headers["Link"]
+    assert client.post("/api/posts", json={"title": "x", "views": 1}).headers["Location"] == "/api/posts/3"
+    assert client.get("/articles?id=1").json == BLOG["posts"][0]
+    assert serve(config=Config(auth="required"), routes=routes).get("/api/posts").status_code == 401
+
+
+def test_a_slash_at_the_end_is_the_same_path(serve: Serve, tmp_path: Path) -> None:
+    """Of all that is no file, and no route with that slash."""
+    (tmp_path / "public" / "posts").mkdir(parents=True)
+    (tmp_path / "public" / "posts" / "index.html").write_text("<p>posts")
+    (tmp_path / "routes.py").write_text(
+        "from flask import Blueprint\nfrom restkeeper import needs\nmore = Blueprint('more', __name__)\n"
+        "blueprints = [more]\nmore.get('/hello/')(needs('public')(lambda: 'hello'))\n"
+    )
+    client = serve()
+    assert client.get("/posts/1/").json == BLOG["posts"][0]
+    assert client.get("/posts/1/comments/").json == BLOG["comments"]
+    assert client.get("/api/v1/comments/?text=Nice").json == BLOG["comments"]
+    assert client.get("/profile/").json == BLOG["profile"]
+    assert client.post("/posts/", json={"title": "x", "views": 1}).json["id"] == 3
+    assert client.delete("/posts/3/").status_code == 200
+    assert client.get("/posts/", buffered=True).text == "<p>posts"
+    assert client.get("/hello/").text == "hello"
+    for path in ("/comments//", "/nothing/", "/posts/9/"):
+        assert client.get(path).status_code == 404, path
+
+
+def test_files_of_folders(serve: Serve, tmp_path: Path) -> None:
+    """Of several, the first; a page of them is at / instead of the service's."""
+    for name, text in {"public/a.txt": "public", "site/a.txt": "site", "more/index.html": "<p>more"}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    (tmp_path / "site" / "b.txt").write_text("b")
+    client = serve(static=(tmp_path / "site", tmp_path / "more"))
+    assert [client.get(path, buffered=True).text for path in ("/a.txt", "/b.txt", "/")] == ["public", "b", "<p>more"]
+    assert client.post("/").status_code == 405
+    assert serve().get("/").json["collections"]
+
+
+def test_a_form_is_an_object_of_texts(serve: Serve) -> None:
+    """As json-server 0.17 reads it: a name that is repeated has an array, and what looks nested does not."""
+    client = serve({"posts": [{"id": 1}]})
+    sent = "title=a+b%21&author[name]=%C3%A9&tags=1&tags=2&empty="
+    made = client.post("/posts", data=sent, content_type=f"{FORM}; charset=UTF-8")
+    fields = {"title": "a b!", "author[name]": "é", "tags": ["1", "2"], "empty": ""}
+    assert (made.status_code, made.json) == (200, {"id": 2, **fields})
+    assert client.put("/posts/1", data="title=b", content_type=FORM).json == {"id": 1, "title": "b"}
+    assert client.patch("/posts/1", data="more=é".encode(), content_type=FORM).json["more"] == "é"
+    assert client.post("/posts", data="", content_type=FORM).json == {"id": 3}
+    for _ in range(2):
+        again = client.post("/posts", data=b"a=1", content_type=FORM, headers={"Idempotency-Key": "1"})
+        assert again.json == {"id": 4, "a": "1"}
+
+
+def test_a_form_has_the_bounds_of_a_body(serve: Serve) -> None:
+    """Bytes, values, and text that is UTF-8."""
+    client = serve({"posts": [{"id": 1}]}, Config(max_body=3000, max_nodes=100))
+    for data, status in (
+        ("a=" + "b" * 2800, 200),
+        ("a=" + "b" * 3000, 413),
+        ("&".join(f"a{n}=" for n in range(80)), 200),
+        ("&".join(f"a{n}=" for n in range(101)), 413),
+        ("&" * 101, 413),
+        ("a=%FF", 400),
+        (b"a=\xff", 400),
+        ("a=%00", 422),
+    ):
+        refused = client.post("/posts", data=data, content_type=FORM)
+        assert refused.status_code == status, (data[:20], refused.text)
+    assert client.post("/posts", data="a=1", content_type="multipart/form-data; boundary=x").status_code == 415
+
+
+@pytest.mark.parametrize("auth", ["open", "required", "open-to-all"])
+def test_a_form_of_another_site_is_refused(serve: Serve, auth: str) -> None:
+    """A browser sends it without asking, and with a password that it has: that is no permission of the person."""
+    client = serve({"posts": [{"id": 1}]}, Config(auth=auth, admin_key="rk_" + "k" * 43))
+    key = {"X-API-Key": "rk_" + "k" * 43}
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://localhost.evil.example:80"},
+    ):
+        refused = client.post("/posts", data="a=1", content_type=FORM, headers={**headers, **key})
+        assert (refused.status_code, refused.json["code"]) == (403, "cross-origin"), headers
+    near = client.post("/posts", data="a=1", content_type=FORM, headers={"Origin": "http://localhost:5173", **key})
+    assert near.status_code == (200 if auth == "open" else 403)  # any program of a server's machine is another site
+    for headers in ({}, {"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"}):
+        assert client.post("/posts", data="a=1", content_type=FORM, headers={**headers, **key}).status_code == 200
+
+
+def test_all_of_a_file_is_at_db(serve: Serve) -> None:
+    """As it is now, page by page; to a caller that may read all of it."""
+    client = serve({**BLOG, "empty": [], "none": {}}, Config(page_limit_max=2, page_limit=1))
+    client.post("/posts", json={"title": "x", "views": 1})
+    client.patch("/profile", json={"name": "other"})
+    posts = [*BLOG["posts"], {"id": 3, "title": "x", "views": 1}]
+    whole = client.get("/db")
+    assert whole.json == {**BLOG, "posts": posts, "profile": {"name": "other"}, "empty": [], "none": {}}
+    assert list(whole.json) == [*BLOG, "empty", "none"]
+    assert client.get("/db/").json == whole.json and client.head("/db").data == b""
+    assert "/db" in client.get("/openapi.json").json["paths"]
+    assert serve({"db": [{"id": 1}]}).get("/db").json == [{"id": 1}]
+    assert serve({}).get("/db").json == {}
+    client = serve(config=Config(auth="required", admin_key=(key := "rk_" + "k" * 43)))
+    assert client.get("/db").status_code == 401
+    assert client.get("/db", headers={"X-API-Key": key}).json == BLOG
+    scopes = [f"{name}:read" for name in BLOG]
+    for some, status in ((scopes, 200), (scopes[:2], 403)):
+        sent = {"name": "reader", "scopes": some}
+        made = client.post("/api/v1/keys", json=sent, headers={"X-API-Key": key}).json
+        assert client.get("/db", headers={"X-API-Key": made["secret"]}).status_code == status
+
+
+def test_names_of_references_end_in_a_suffix(serve: Serve) -> None:
+    """By default both Id and _id; if one is given, only that."""
+    data = {"posts": [{"id": 1}], "comments": [{"id": 1, "post_ref": 1, "postId": 1}, {"id": 2, "post_id": 1}]}
+    client = serve(data, suffix="_ref")
+    assert client.get("/posts/1/comments").json == data["comments"][:1]
+    assert client.get("/comments?_expand=post").json[0]["post"] == {"id": 1}
+    client = serve({**data, "comments": [{"id": 1, "post_id": 1}]})
+    assert client.get("/posts/1?_embed=comments").json["comments"] == [{"id": 1, "post_id": 1}]
+
+
+def test_a_quiet_start_prints_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But errors; what a killed process has left of a write is deleted all the same."""
+    monkeypatch.setenv("DATABASE_URL", "memory://")
+    (file := tmp_path / "db.json").write_text(json.dumps(BLOG))
+    (left := tmp_path / ".db.json.0123abcd.tmp").write_text("half")
+    for quiet, lines in ((True, ""), (False, "db.json: 2 posts, 1 comments, profile\n  comments.postId → posts\n")):
+        application_of(create_app, file, FileOptions(quiet=quiet))
+        assert capsys.readouterr().err == lines
+        assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("db.json --middlewares hello.js", "No such option '--middlewares': write functions and routes in routes.py"),
+        ("-m hello.js db.json", "No such option '-m': write functions and routes in routes.py"),
+        ("db.json --config=a.json", "No such option '--config': write the options in a script"),
+        ("db.json --nc", "No such option '--nc': leave it out: pages of this machine may read"),
+        ("db.json --id _id", "No such option '--id': name the members id in the file"),
+        ("db.json --nothing", "No such option '--nothing'."),
+        (
+            "http://localhost/db.json",
+            "http://localhost/db.json: save it first: curl -o db.json http://localhost/db.json",
+        ),
+        ("db.js", "db.js: let it write a file first, with JSON.stringify"),
+        ("db.json --static nowhere", "Directory 'nowhere' does not exist"),
+        ("db.json --routes nowhere", "File 'nowhere' does not exist"),
+    ],
+)
+def test_what_json_server_has_besides(
+    arguments: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, with what there is instead."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("db.json", "db.js"):
+        Path(name).write_text("{}")
+    done = CliRunner().invoke(main, arguments.split())
+    assert done.exit_code == 2 and line in done.output, done.output
+
+
+def test_the_command_line_of_json_server(tmp_path: Path) -> None:
+    """One that both have is understood, by its short names too."""
+    (port,) = free_ports(1)
+    (tmp_path / "db.json").write_text(json.dumps({"posts": [{"id": 1}], "notes": [{"id": 1, "post_ref": 1}]}))
+    (tmp_path / "rules.json").write_text(json.dumps({"/blog/*": "/$1"}))
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "index.html").write_text("<p>site")
+    options = f"-w db.json -p {port} -H localhost -r rules.json -s site -d 1 -q --ro --fks _ref"
+    with (log := tmp_path / "log").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "restkeeper", *options.split()],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            cwd=tmp_path,
+            stdout=output,
+            stderr=output,
+        )
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text()
+        with suppress(OSError, HTTPException):
+            return send(port, "GET", "/posts").status == 200
+        return False
+
+    try:
+        until(answers)
+        assert send(port, "GET", "/blog/posts/1/notes/").json() == [{"id": 1, "post_ref": 1}]
+        assert send(port, "GET", "/").body == b"<p>site"
+        assert send(port, "POST", "/posts", {}).status == 405
+    finally:
+        process.terminate()
+        process.wait(timeout=SECONDS)
+    assert log.read_text() == ""
+
+
+def test_the_port_is_that_of_json_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless PORT or the option has another one; also with AUTH=required the address is then this machine's."""
+    monkeypatch.chdir(tmp_path)
+    Path("db.json").write_text("{}")
+    for name in ("PORT", "HOST"):
+        monkeypatch.delenv(name, raising=False)
+    served: list[tuple[str, int]] = []
+    monkeypatch.setattr(
+        "restkeeper.server.serve._serve",
+        lambda load, is_file: served.append((Config.from_env(os.environ).host, Config.from_env(os.environ).port)),
+    )
+    environ = dict(os.environ)
+    for arguments, extra in (([], {}), ([], {"AUTH": "required"}), ([], {"PORT": "3100"}), (["-p", "3200"], {})):
+        monkeypatch.setattr("os.environ", {**environ, **extra})
+        result = CliRunner().invoke(main, ["db.json", "--no-save", *arguments])
+        assert result.exit_code == 0, result.output
+    assert served == [("127.0.0.1", 3000), ("127.0.0.1", 3000), ("127.0.0.1", 3100), ("127.0.0.1", 3200)]
+
+
+def test_every_option_has_its_place_in_the_docs() -> None:
+    """The table names what there is instead; the page, each option of the command."""
+    help_of = CliRunner().invoke(main, ["db.json", "--help"]).output
+    table = (ROOT / "docs" / "json-server.md").read_text(encoding="utf-8").partition("## Options")[2]
+    assert [name for name in INSTEAD if f"`{name}`" not in table] == []
+    options = {name for line in help_of.splitlines() for name in re.findall(r"(?<=^  )-.*?(?=   |$)", line)}
+    names = {name for each in options for name in re.findall(r"--?[A-Za-z-]+", each)} - {"--help"}
+    assert len(names) > 20 and [name for name in names if f"`{name}" not in table + PAGE] == []

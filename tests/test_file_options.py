@@ -141,13 +141,19 @@ def test_what_rules_make_too_long_is_refused(serve: Serve, tmp_path: Path) -> No
 
 
 def test_a_prefix_stays_in_addresses(serve: Serve, tmp_path: Path) -> None:
-    """So that a page that only knows the prefix can follow them; what a caller may do is as at the other path."""
+    """So that a page that only knows the prefix can follow them; what a caller may do is as at the other path.
+
+    The service's own paths below /api/ stay.
+    """
     (routes := tmp_path / "r.json").write_text(json.dumps(RULES))
     client = serve(routes=routes)
     page = client.get("/api/posts?_page=1&_limit=1")
     assert page.json == BLOG["posts"][:1] and '</api/posts?limit=1&offset=1>; rel="next"' in page.headers["Link"]
     assert client.post("/api/posts", json={"title": "x", "views": 1}).headers["Location"] == "/api/posts/3"
     assert client.get("/articles?id=1").json == BLOG["posts"][0]
+    links = client.get("/api/").json["links"]
+    for path in ("/api/v1/events", "/api/v1/posts/1", links["events"], links["openapi"]):  # the pages call them
+        assert client.get(path).status_code == 200, path
     assert serve(config=Config(auth="required"), routes=routes).get("/api/posts").status_code == 401
 
 

@@ -28,6 +28,7 @@ from restkeeper.web.exactjson import JSON, read_bytes, require_acceptable
 from restkeeper.web.operations import Result, returns
 
 FORM = "application/x-www-form-urlencoded"
+OWN_PATHS = ("/api/", "/_/")  # begin those that no rule rewrites, if they are routes
 WHOLE = "/db"  # the path of all that is served
 
 
@@ -109,7 +110,7 @@ class _Paths:
         self._app, self._next, self._rules, self._files, self._max_url = app, app.wsgi_app, rules, files, max_url
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if self._rules:
+        if self._rules and not self._is_own(environ.get("PATH_INFO", "")):
             rewrite(environ, self._rules, self._max_url)
         path = environ.get("PATH_INFO", "")
         if 1 < len(path) <= self._max_url and path[-1] == "/" and path[-2] != "/":
@@ -119,6 +120,10 @@ class _Paths:
                 environ["PATH_INFO"] = path[:-1]
         following: Wsgi = self._next
         return following(environ, start_response)
+
+    def _is_own(self, path: str) -> bool:
+        """Whether the pages of the service call this path: a rule for /api/* must not break them."""
+        return path.startswith(OWN_PATHS) and len(path) <= self._max_url and self._has(path)
 
     def _has(self, path: str) -> bool:
         return bool(self._app.url_map.bind("localhost").allowed_methods(path))

@@ -179,7 +179,7 @@ def test_a_slash_at_the_end_is_the_same_path(serve: Serve, tmp_path: Path) -> No
 
 
 def test_files_of_folders(serve: Serve, tmp_path: Path) -> None:
-    """Of several, the first; a page of them is at / instead of the service's."""
+    """Of several, the first; a page of them is at / instead of the service's. The data itself needs credentials."""
     for name, text in {"public/a.txt": "public", "site/a.txt": "site", "more/index.html": "<p>more"}.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
@@ -187,6 +187,11 @@ def test_files_of_folders(serve: Serve, tmp_path: Path) -> None:
     client = serve(static=(tmp_path / "site", tmp_path / "more"))
     assert [client.get(path, buffered=True).text for path in ("/a.txt", "/b.txt", "/")] == ["public", "b", "<p>more"]
     assert client.post("/").status_code == 405
+    client = serve(config=Config(auth="required"), static=(tmp_path,))
+    (tmp_path / "db.schema.json").write_text('{"properties": {}}')
+    (tmp_path / "link").symlink_to("db.json")
+    statuses = [client.get(path, buffered=True).status_code for path in ("/db.json", "/link", "/db.schema.json")]
+    assert (statuses, client.get("/site/b.txt", buffered=True).text) == ([404, 404, 404], "b")
     assert serve().get("/").json["collections"]
 
 

@@ -54,7 +54,6 @@ DIFFERENCES: dict[str, dict[str, Any]] = {
         '1 /posts?views:gt=100&_where={"views":{"lt":10}}': [],
     },
     "errors": {"0.17 /posts/99": "not-found", "1 /posts/99": "not-found"},
-    "`/db`": {"0.17 /db": "not-found"},
 }
 
 

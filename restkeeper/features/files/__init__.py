@@ -79,7 +79,7 @@ def _application_of(
 
     def begin(app: Application, service: Service) -> None:
         service.hooks.described = Description(create, declared, service, path.name, blueprints).application
-        install(app, service, options, path.with_name("public"))
+        install(app, service, options, path)
         fill(service, file.content, checked)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)

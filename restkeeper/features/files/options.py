@@ -13,6 +13,7 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge
+from restkeeper.features.files.file import DATA, SCHEMA
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.features.harness.control import NewFaultSchema
 from restkeeper.features.harness.faults import Faults
@@ -51,10 +52,15 @@ class FileOptions:
     quiet: bool = False
 
 
-def install(app: Application, service: Service, options: FileOptions, public: Path) -> None:
-    """Serve folders and `/db`, read forms, rewrite paths, and do what the options say. Raises FileError and OSError."""
+def install(app: Application, service: Service, options: FileOptions, path: Path) -> None:
+    """Serve folders and `/db`, read forms, rewrite paths, and do what the options say, of the file at this path.
+
+    Raises FileError and OSError.
+    """
     rules = read_rules(options.routes) if options.routes else []
-    files = _StaticFiles([each for each in (public, *options.static) if each.is_dir()])
+    folders = [each for each in (path.with_name("public"), *options.static) if each.is_dir()]
+    own = [path, *(path.with_suffix(each) for each in (SCHEMA, DATA)), path.with_name("routes.py")]
+    files = _StaticFiles(folders, own)
     app.wsgi_app = _Paths(app, rules, files, service.config.max_url)  # type: ignore[method-assign]
     guard = service.guard
     app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
@@ -70,13 +76,14 @@ def install(app: Application, service: Service, options: FileOptions, public: Pa
 
 
 class _StaticFiles:
-    """Files of folders, for a GET of what is no route: none that begins with a dot, or is elsewhere.
+    """Files of folders, for a GET of what is no route: none that begins with a dot, is elsewhere, or is `private`.
 
-    A page of them, index.html, goes before that of the service.
+    A page of them, index.html, goes before that of the service. No caller needs a credential for them.
     """
 
-    def __init__(self, folders: Iterable[Path]) -> None:
+    def __init__(self, folders: Iterable[Path], private: Iterable[Path]) -> None:
         self._folders = [each.resolve() for each in folders]
+        self._private = {each.resolve() for each in private}
 
     def find(self, path: str) -> Path | None:
         """The file of a path, if there is one; of a folder, its index.html."""
@@ -88,7 +95,7 @@ class _StaticFiles:
                 elif path[-1:] == "/":
                     continue
                 is_hidden = any(part[0] == "." for part in file.relative_to(folder).parts)  # ValueError: elsewhere
-                if file.is_file() and not is_hidden:
+                if file.is_file() and not is_hidden and file not in self._private:
                     return file
         return None
 

@@ -221,7 +221,7 @@ def test_a_form_has_the_bounds_of_a_body(serve: Serve) -> None:
         ("&" * 101, 413),
         ("a=%FF", 400),
         (b"a=\xff", 400),
-        ("a=%00", 422),
+        ("a=%00", 200),
     ):
         refused = client.post("/posts", data=data, content_type=FORM)
         assert refused.status_code == status, (data[:20], refused.text)

@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -78,8 +78,9 @@ def _application_of(
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
-        service.hooks.described = Description(create, declared, service, path.name, blueprints).application
-        install(app, service, options, path)
+        make = partial(create, blueprints=blueprints, name=path.name, begin=partial(_install, options, path))
+        service.hooks.described = Description(make, declared, service).application
+        _install(options, path, app, service)
         fill(service, file.content, checked)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
@@ -96,6 +97,10 @@ def _application_of(
     return app
 
 
+def _install(options: FileOptions, path: Path, app: Application, service: Service) -> None:
+    install(app, service, options, path)
+
+
 @dataclass
 class Description:
     """The application whose API document describes that of a file: its schemas are those that the items have now."""
@@ -103,8 +108,6 @@ class Description:
     create: Create
     declared: Mapping[str, Declared]
     service: Service
-    name: str
-    blueprints: Sequence[Blueprint]
     _made: tuple[list[str], Application] | None = None
 
     def application(self, app: Application) -> Application:
@@ -118,8 +121,7 @@ class Description:
             own = zip(resources_of(described, []), self.service.resources, strict=True)
             resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
             config = replace(self.service.config, database_url="memory://", harness=False, webhook_worker="apart")
-            made = self.create(config, resources, blueprints=self.blueprints, name=self.name, serves=False)
-            self._made = tokens, made
+            self._made = tokens, self.create(config, resources, serves=False)
         return self._made[1]
 
 

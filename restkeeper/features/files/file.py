@@ -107,8 +107,7 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
         references = dict[str, str]()
         for field, values in _fields_of_ids(content, texts, suffix).items():
             single = field[: -len(suffix or "Id")].rstrip("_")
-            alike = [each for each in content.collections if single in _singles(each)]
-            if not alike or not (values or declared[name].is_open):
+            if not (alike := [each for each in content.collections if single in _singles(each)]):
                 continue
             target = min(alike, key=single.__eq__)  # `posts`, also beside `post`
             keys = [key_of(id) if type(id := json.loads(text)) in (str, int) else "" for text in values - {b"null"}]
@@ -117,8 +116,10 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
                 lines.append(f"{name}.{field}: {missing} of {len(keys)} values are no ids of {target}: no relation")
                 continue
             references[field] = target
-            if values:
-                lines.append(f"{name}.{field} → {target}")
+            lines.append(f"{name}.{field} → {target}")
+        if declared[name].is_open and len(texts) < FEW:  # its next items can refer to others, too
+            others = [each for each in content.collections if each not in references.values()]
+            references |= {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
         declared[name] = declared[name]._replace(references=references, suffix=suffix)
     return declared, lines
 
@@ -170,12 +171,8 @@ def _inferred(content: Content, name: str, done: Callable[[int], object]) -> Jso
 
 
 def _fields_of_ids(content: Content, texts: Texts, suffix: str) -> dict[str, set[bytes]]:
-    """The fields whose names are those of ids of others, with the texts of their values.
-
-    In a small collection these are all that there can be: its next items can have them.
-    """
-    suffixes = (suffix,) if suffix else ("Id", "_id")
-    found = {f"{singular_of(each)}{suffixes[0]}": set[bytes]() for each in content.collections} if len(texts) < FEW else {}
+    """The fields whose names are those of ids of others, with the texts of their values."""
+    suffixes, found = (suffix,) if suffix else ("Id", "_id"), dict[str, set[bytes]]()
     for text in texts.values():
         for name, value in exactjson.cut(text).items():
             if name.endswith(suffixes) and len(found) < MOST_REFERENCES:

@@ -166,11 +166,15 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = config.max_body  # also of views that read the body by themselves
     app.extensions[EXTENSION] = service
+    app.collections = {each.public_name for each in service.resources}
+    app.collections |= {"docs", "browse"} if "openapi.json" in app.collections else set()  # which read what is beside
 
     def install(*names: str) -> None:
+        app.are_own = True
         for name in names:
             if name in service.features:
                 _FEATURES[name].install(app, service)
+        app.are_own = False
 
     if config.trusted_proxies:
         app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
@@ -206,8 +210,8 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
         }
         for each in found.values():
             each.relations = relations_of(each, found.values())
-    for name in service.representations:
-        mount(app, service, partial(_routes_of, service, name), unversioned=True)
+    for name, stored in service.representations.items():
+        mount(app, service, partial(_routes_of, service, name), unversioned=True, path=stored.resource.path)
     install("batch", "webhooks", "health", "pages", "browse", "openapi")  # the last one documents what there is
     serve_blueprints(app, service, blueprints)
     guard.register(app)

@@ -159,25 +159,27 @@ def make_service(
             made = units[transaction] = Unit(transaction, by_name, hooks, limits, clock)
         return made
 
-    hooks.unit = unit
+    hooks.unit, hooks.resources = unit, {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
     return Service(
         config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name
     )
 
 
-def mount(app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False) -> None:
-    """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME.
+def mount(
+    app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = ""
+) -> None:
+    """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME, or this `path`.
 
     If they are `unversioned` too, those of the version of the unversioned paths are also at /NAME.
     """
     for version in service.served:
         made = routes(version.name)
         made.before_request(require_owner_used)
-        prefix = prefix_of(version.name)
-        app.register_blueprint(made, url_prefix=f"{prefix}/{made.name}", name=f"{version.name}_{made.name}")
+        at, prefix = path or made.name, prefix_of(version.name)
+        app.register_blueprint(made, url_prefix=f"{prefix}/{at}", name=f"{version.name}_{made.name}")
         if unversioned and version.name == service.versions.unversioned:
-            app.register_blueprint(made, url_prefix=f"/{made.name}", name=made.name)
+            app.register_blueprint(made, url_prefix=f"/{at}", name=made.name)
 
 
 def service_of(app: Flask) -> Service:
@@ -190,7 +192,7 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
 
     Raises ValueError for a path of the engine's or of a collection.
     """
-    known, taken = {rule.rule for rule in app.url_map.iter_rules()}, {*RESERVED, *service.representations}
+    known, taken = {rule.rule for rule in app.url_map.iter_rules()}, {*RESERVED, *app.collections}
     names = set()
     for each in blueprints:
         if not isinstance(each, Blueprint):
@@ -200,7 +202,7 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
     for rule in app.url_map.iter_rules():
         first = rule.rule.split("/")[1]
         if rule.endpoint.partition(".")[0] in names:
-            if rule.rule in known or "<" in first or first.partition(".")[0] in taken:
+            if rule.rule in known or "<" in first or not taken.isdisjoint({first, first.partition(".")[0]}):
                 raise ValueError(f"{rule.endpoint}: {rule.rule}: the path is taken; begin it with a name like /reports")
     service.contributions.append(Contribution(tags={name: f"The routes of {name}." for name in sorted(names)}))
 

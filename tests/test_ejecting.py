@@ -28,7 +28,7 @@ DB: dict[str, Any] = {
         {"id": 2, "title": "Other", "views": 1.50, "class": "x", "author": {"zip-code": "1", "at": {"x": 1}}},
         {"id": 9007199254740993, "version": 3, "title": "One", "tags": ["a"], "Meta": None, "first-name": "Ada"},
     ],
-    "comments": [
+    "blog comments": [
         {"id": "a1", "postId": 2, "body": "x" * 20_000, "made": "2026-01-31T12:00:00Z"},
         {
             "id": "b",
@@ -40,9 +40,9 @@ DB: dict[str, Any] = {
             "made": "2026-01-31T12:00:00Z",
         },
     ],
-    "profile": {"name": "typicode", "site": "https://example.org", "mail": "a@example.org", "day": "2026-01-31"},
+    "events": {"name": "typicode", "site": "https://example.org", "mail": "a@example.org", "day": "2026-01-31"},
 }
-REFERENCES = {"comments": {"postId": "posts"}}
+REFERENCES = {"blog comments": {"postId": "posts"}}
 
 
 def shape_of(items: list[Any]) -> Shape:
@@ -59,7 +59,7 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
     declared = {
         name: Declared(
             shape_of(each).schema(),
-            "singleton" if isinstance(DB[name], dict) else "client" if name == "comments" else "client-integer",
+            "singleton" if isinstance(DB[name], dict) else "client" if name == "blog comments" else "client-integer",
             REFERENCES.get(name, {}),
         )
         for name, each in items.items()
@@ -123,7 +123,7 @@ def test_requests_have_the_same_responses_before_and_after(tmp_path: Path) -> No
     comments = [
         {"id": f"c{n}", "postId": n % 7 + 1, "commentId": f"c{(n + 9) % 150}", "body": "x" * 8_000} for n in range(150)
     ]
-    data: dict[str, Any] = {"posts": posts, "comments": comments, "profile": DB["profile"]}
+    data: dict[str, Any] = {"posts": posts, "comments": comments, "profile": DB["events"]}
     file.write_text(json.dumps(data))
     file.with_name("routes.py").write_text(ROUTES)
     run = CliRunner().invoke(main, ["eject", str(file), str(folder)])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
+from urllib.parse import quote, unquote
 
 from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
@@ -42,24 +43,28 @@ from restkeeper.web.operations import (
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
-_PATH = re.compile(r"/(\w+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([a-z][a-z0-9-]*))?", re.ASCII)
-_ITEM = r"^/\w+/[$A-Za-z0-9._~-]{1,65}$"  # also one with the name of an earlier operation
+_PATH = re.compile(r"/([^/]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([a-z][a-z0-9-]*))?", re.ASCII)
+_ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}$"  # also one with the name of an earlier operation
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
 
 
 def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
     mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
-    singletons = [each.name for each in service.representations.values() if each.resource.singleton]
+    singletons = [quote(each.public_name) for each in service.resources if each.singleton]
+    named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
     service.contributions.append(
-        Contribution(tags={"batch": "Several requests in one transaction."}, build=partial(_require_item, singletons))
+        Contribution(
+            tags={"batch": "Several requests in one transaction."},
+            build=partial(_require_item, _ITEM % named, singletons),
+        )
     )
 
 
-def _require_item(singletons: list[str], description: Description) -> None:
+def _require_item(pattern: str, singletons: list[str], description: Description) -> None:
     """Say in the document which operations are of an item. The paths of singletons have no id; none is deleted."""
     name = description.schema(OperationSchema)["$ref"].rpartition("/")[2]
-    of_item = _operation_with(path={"pattern": _ITEM})
+    of_item = _operation_with(path={"pattern": pattern})
     of_single = [_operation_with(method={"enum": ["PUT", "PATCH"]}, path={"const": f"/{each}"}) for each in singletons]
     description.components.schemas[name] |= {
         "if": _operation_with(method={"enum": ["PUT", "PATCH", "DELETE"]}),
@@ -125,7 +130,7 @@ class BatchHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
         self._locks = ItemLocks(service.clock)
-        self._writes = service.writes[version]
+        self._writes = {each.resource.public_name: each for each in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
         """The route."""
@@ -147,7 +152,9 @@ class BatchHandlers:
         with self._locks.of_size(size, deadline_of(self._service.clock)):
             sent = read_object(JSON, **config.body_limits)
             operations = load(BatchSchema(), sent)["operations"]
-        request.environ[SHOWN] = {each["path"].lstrip("/").partition("/")[0] for each in operations}
+        paths = filter(None, (_PATH.match(each["path"]) for each in operations))
+        named = (self._writes.get(unquote(path[1])) for path in paths)
+        request.environ[SHOWN] = {each.name for each in named if each}
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
         run = partial(write_together, self._service.store, self._service.hooks.idempotency(sent))
@@ -186,7 +193,7 @@ class BatchHandlers:
         path = _REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), operation["path"])
         body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
-        writes = self._writes.get(parts[1]) if parts else None
+        writes = self._writes.get(unquote(parts[1])) if parts else None
         found = _work(writes, operation["method"], parts[2], parts[3], body or {}) if writes and parts else None
         if writes is None or found is None:
             why = f"{operation['method']} {shortened(path)}: there is no such operation"
@@ -227,7 +234,7 @@ def _work(
     writes: Writes, method: str, id: str | None, action: str | None, sent: JsonObject
 ) -> tuple[Callable[[Transaction], Prepared], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
-    scope = f"{writes.name}:write"
+    scope = writes.resource.scope("write")
     if writes.resource.singleton:  # its path is that of an item without the id
         if action:
             return None
@@ -240,7 +247,7 @@ def _work(
         declared = writes.resource.actions.get(action or id or "")
         if declared is None or declared.of_item != bool(action):
             return None
-        own = f"{writes.name}:{declared.scope}" if declared.scope in ("read", "write") else declared.scope
+        own = writes.resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
         return partial(_act, writes, declared, sent, id if action else None), own
     if id is None or action:
         return None

@@ -34,7 +34,9 @@ RESERVED_KINDS = set("event fault health index key problem webhook".split())  # 
 def require_free_names(resources: Sequence[Resource]) -> None:
     """Raises ValueError for collections that cannot be where their names say."""
     names, kinds = [each.name for each in resources], [each.singular for each in resources]
+    paths = [each.public_name for each in resources]
     taken = {name for name in names if name in RESERVED or names.count(name) > 1}
     taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # event types begin with it
+    taken |= {path for path in paths if paths.count(path) > 1}
     if taken:
         raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")

@@ -4,7 +4,7 @@ The defaults of the hooks are those of a service without features. While items o
 have another form, no unique value is taken twice, and no list leaves out an item without saying so.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -89,6 +89,7 @@ class Hooks:
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
     "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
+    `resources` are the collections by their names.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
@@ -102,6 +103,7 @@ class Hooks:
     described: Callable[[Any], Any] = lambda app: app
     clears: bool = True
     new_id: Callable[[], str] = uuid7
+    resources: Mapping[str, Resource] = field(default_factory=dict)
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""

@@ -1,11 +1,12 @@
 """Embedded items: those that an item refers to, and those that refer to it, in the same response."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import orjson
 from flask import request
@@ -23,6 +24,7 @@ from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
 from restkeeper.web.observe import SHOWN
 
+_VERSION = re.compile(r"/api/v\d+(?=/)")
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
 
 
@@ -81,8 +83,8 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> dict[str, R
     taken = {*items.representation.names, *(each.beside for each in to)}
     counts, found = Counter(each.to.name for each in back), {}
     for each in back:
-        name = each.to.name
-        is_free = counts[name] == 1 and taken.isdisjoint({name, next_of(name)})
+        name = each.to.resource.public_name
+        is_free = counts[each.to.name] == 1 and taken.isdisjoint({name, next_of(name)})
         found[name if is_free else f"{name}.{each.field}"] = each
     return found | {each.beside or each.field: each for each in to}
 
@@ -141,7 +143,7 @@ def embed(
     Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page; Unavailable as `omitted_by`.
     """
     parts = {name: items.relations[name] for name in names}
-    parts = {name: each for name, each in parts.items() if caller().may(f"{each.to.name}:read")}
+    parts = {name: each for name, each in parts.items() if caller().may(each.to.resource.scope("read"))}
     request.environ[SHOWN] = {items.name, *(each.to.name for each in parts.values())}
     tree: dict[str, Any] = {}  # the names on the paths of references, and at the end of each the number of a part
     for number, (name, each) in enumerate(parts.items()):
@@ -158,8 +160,8 @@ def embed(
         shown.append(opened.open(chosen, tree) | opened_besides)
     relations = list(parts.values())
     found = _find(items, relations, ids, opened.counts)
-    version = "/".join(request.path.split("/")[:3]) if request.path.startswith("/api/") else ""
-    prefix = address_of(version)
+    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
+    prefix = address_of(version[0] if version else "")
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, items.resource.key(id)), [])
@@ -167,7 +169,9 @@ def embed(
             sort = {} if each.to.resource.sort == POSITION else {"sort": "-id"}
             query = urlencode({each.field: id, **sort, "offset": most})
             item[name] = [orjson.Fragment(body) for body in referring[:most] if body]
-            item[next_of(name)] = f"{prefix}/{each.to.name}?{query}" if len(referring) > most else None
+            item[next_of(name)] = (
+                f"{prefix}/{quote(each.to.resource.public_name)}?{query}" if len(referring) > most else None
+            )
 
     def write(value: Raw | _Id) -> Any:
         if isinstance(value, Raw):

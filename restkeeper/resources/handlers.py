@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from types import MethodType
 from typing import Any
+from urllib.parse import quote
 
 from flask import Blueprint, current_app, request
 
@@ -94,13 +95,13 @@ class CollectionHandlers:
 
     def __init__(self, items: Writes, *, others: Mapping[str, Writes] | None = None) -> None:
         self.items = items
-        self.name = items.name
+        self.name, self.resource = items.name, items.resource
         self._others = others or {}
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
         routes = Blueprint(self.name, __name__)
-        resource = self.items.resource
+        resource = self.resource
         put = self.put_item if self.items.stored.is_put_creating else self.replace_item
         item, defaults = ("", {"id": self.name}) if resource.singleton else ("/<id>", {})
         views: list[tuple[str, str, Callable[..., Reply]]] = [
@@ -208,7 +209,7 @@ class ReferringHandlers(CollectionHandlers):
 
     def _parent(self, id: str) -> Record:
         """The item that others refer to. Raises Forbidden, and NotFound as `require_sight`."""
-        if not caller().may(scope := f"{self.parents.name}:read"):
+        if not caller().may(scope := self.parents.resource.scope("read")):
             raise lacking(scope)
         request.environ[SHOWN] = {self.name}
         return self.parents.require_sight(id)
@@ -240,7 +241,9 @@ class ReferringHandlers(CollectionHandlers):
 
         reply = self.items.create(sent, refer)
         if location := reply.headers.get("Location"):
-            reply.headers["Location"] = f"{location.rsplit('/', 4)[0]}/{self.name}/{location.rpartition('/')[2]}"
+            reply.headers["Location"] = (
+                f"{location.rsplit('/', 4)[0]}/{quote(self.resource.public_name)}/{location.rpartition('/')[2]}"
+            )
         return reply
 
 

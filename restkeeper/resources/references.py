@@ -10,7 +10,7 @@ from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, NotFound, shortened
 from restkeeper.resources.changes import Access, Change, Hooks, require_found
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
-from restkeeper.resources.resource import Ownership
+from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
 from restkeeper.schemas.fields import IntegerReference, Reference, Refers, WeakReference
 from restkeeper.schemas.item import INTEGERS
@@ -152,7 +152,7 @@ class References:
                 if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
                     continue
                 require_found(stored, root_of(path), transaction)
-                if rule == "null" and stored.name in self._hooks.dependents():
+                if rule == "null" and stored.resource.public_name in self._hooks.dependents():
                     rule = "chosen"
                     if not caller().may(scope := f"{stored.name}:write"):
                         raise lacking(scope)  # also if there is none: who may not know, learns nothing
@@ -176,7 +176,7 @@ class References:
             now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
             if rule == "chosen":
                 self._hooks.access(stored.resource).require_change(before)
-            with as_conflict(stored.name if may_read(stored.name) else _UNKNOWN):
+            with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
                 if rule == "null":
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                     after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
@@ -205,7 +205,7 @@ class _Referrers(NamedTuple):
     def refusal(self, more: str = "") -> StillReferenced:
         """The error; it names no collection that the caller may not read."""
         known = f"{self.path} of {self.stored.name} refers to it{more}"
-        return StillReferenced(known if may_read(self.stored.name) else _UNKNOWN)
+        return StillReferenced(known if may_read(self.stored.resource) else _UNKNOWN)
 
 
 def _by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
@@ -234,9 +234,9 @@ def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[
             yield field, id, pointer
 
 
-def may_read(collection: str) -> bool:
+def may_read(resource: Resource) -> bool:
     """Whether the caller may know the items of a collection, beyond their owners. A command may."""
-    return not has_request_context() or caller().may(f"{collection}:read")
+    return not has_request_context() or caller().may(resource.scope("read"))
 
 
 def missing(field: Refers, id: str | int, pointer: str, record: Record) -> ReferenceMissing:

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from inspect import signature, unwrap
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
+from urllib.parse import quote
 
 from marshmallow import INCLUDE, Schema, fields, missing
 
@@ -60,6 +61,7 @@ Functions = tuple[Callable[..., Any], ...]
 Definitions = Mapping[str, fields.Field[Any]]
 
 LARGEST_PAGE = 10_000  # items
+LONGEST_PATH = 64  # characters
 
 
 class Ownership(Enum):
@@ -74,7 +76,9 @@ class Ownership(Enum):
 
 
 _nothing = partial(MappingProxyType[Any, Any], {})  # a mapping that stays empty
-_PARTS = dict(name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str)
+_PARTS = dict(
+    name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str, path=str
+)
 _PARTS["ownership"] = Ownership
 
 
@@ -214,6 +218,9 @@ class Resource:
 
     A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
     Until it is stored, it has their defaults.
+
+    `path` is what callers call the collection, if that is another text than the name: in paths and links, scopes and
+    the feed, and where it is embedded. It goes before a page of the service with this path, which is then below /_/.
     """
 
     name: str
@@ -232,6 +239,7 @@ class Resource:
     methods: Sequence[str] = METHODS
     singleton: bool = False
     undeclared: bool = False
+    path: str = ""
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
     represented_by: ClassVar[type | None] = None
     # By moment, such as "before create".
@@ -375,6 +383,8 @@ class Resource:
         for name in (self.name, self.singular, *revision.definitions):
             if not NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
+        if reason := no_path(self.public_name):
+            raise ValueError(f"{self.name}: path={self.path!r}: {reason}")
         made = prepared(revision.schema)
         if "id" in revision.hidden and not self.singleton:
             raise ValueError(f"{self.name}: {self.schema.__name__}.Meta: leaves out id: exclude only times and version")
@@ -398,6 +408,15 @@ class Resource:
         for name, field in revision.guarded.items():
             if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
+
+    @property
+    def public_name(self) -> str:
+        """What callers call the collection."""
+        return self.path or self.name
+
+    def scope(self, way: str) -> str:
+        """The scope that allows to "read" or to "write" it; other characters are escaped (RFC 6749, section 3.3)."""
+        return f"{quote(self.public_name, safe='')}:{way}"
 
     def key(self, id: Any) -> str:
         """The id of an item as the store has it. It is empty for what can be none."""
@@ -528,6 +547,15 @@ class Resource:
         lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
         more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
+
+
+def no_path(text: str) -> str:
+    """Why a collection cannot be called so; an empty text if it can."""
+    if not 0 < len(text) <= LONGEST_PATH:
+        return f"must have 1 to {LONGEST_PATH} characters"
+    if text in ("_", ".", "..") or "/" in text or "<" in text or not text.isprintable():
+        return "must be printable, without / and <, and none of _ . and .."
+    return ""
 
 
 def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refers]]:

@@ -280,13 +280,16 @@ class Writes(Items):
     def _require_readable(self, before: Record | None, after: Record) -> None:
         """Raises Forbidden for a reference: see `_require_scopes`. Who writes in a collection knows its items."""
         others = {field.to for field in self.stored.revision.references.values()} - {self.name}
-        if not (foreign := {each for each in others if not may_read(each)}):
+        if not (foreign := {each for each in others if not may_read(self.hooks.resources[each])}):
             return
         had = self.stored.present(before).body if before else exactjson.joined(self.stored.revision.defaults)
         for field, new in added(self.stored, had, after.body):
             if new and field.to in foreign:
                 known = self.representation.known_fault({"pointer": next(iter(new.values())), "detail": ""})
-                raise lacking(f"{field.to}:read", f"a new reference in {known['pointer'].removeprefix('#/')}")
+                raise lacking(
+                    self.hooks.resources[field.to].scope("read"),
+                    f"a new reference in {known['pointer'].removeprefix('#/')}",
+                )
 
     def _new(self, sent: JsonObject, owner: str | None, id: str) -> Record:
         """A new item, which is not stored yet."""

@@ -73,6 +73,9 @@ class Application(Flask):
     `before` run before every handler, in order; a response that one returns is that of the request. `after` run on
     every response, in the opposite order. Both run outside of hooks that are registered in Flask's way.
 
+    `collections` are the names of paths that are not free for the service itself: see `placed`. While the routes that
+    are added `are_own`, they are those of the service itself.
+
     `adding` is called with the endpoint and the function of each view before its route is added.
     """
 
@@ -81,6 +84,8 @@ class Application(Flask):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once
+        self.collections: set[str] = set()
+        self.are_own = False
         super().__init__(*arguments, **options)
         self.ensure_sync = lru_cache(maxsize=1024)(self.ensure_sync)  # type: ignore[method-assign]
         self.before: list[Before] = []
@@ -102,7 +107,13 @@ class Application(Flask):
         """Add a route, as Flask does. Raises what `adding` raises."""
         if view_func:
             self.adding(endpoint or view_func.__name__, view_func)
+        rule = self.placed(rule) if self.are_own else rule
         super().add_url_rule(rule, endpoint, view_func, provide_automatic_options, **options)
+
+    def placed(self, path: str) -> str:
+        """Where the service itself has this path, also of a version: below /_ if a collection is called so."""
+        parts = path.split("/")[3 if path.startswith("/api/") else 1 :]
+        return f"/_/{'/'.join(parts)}" if self.collections.intersection(parts[:1]) else path
 
     def make_response(self, rv: Any) -> Response:
         """The response for what a view returns, as Flask has it: a text is HTML. In JSON, decimals are exact."""

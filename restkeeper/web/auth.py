@@ -97,7 +97,7 @@ OWN = "own"  # has a credential of its own, which its handler checks; not limite
 KNOWN = "known"  # needs a known caller; the handler decides what that caller may see
 UNLIMITED = (PROBE, OWN)
 _NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
-SCOPE = "[A-Za-z][A-Za-z0-9_]*:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
+SCOPE = "[A-Za-z0-9_.~%-]+:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
 
 LONGEST_OWNER = 200  # characters
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
@@ -232,9 +232,11 @@ class Guard:
             words = "'public', 'known', 'admin', or a scope like 'reports:read'"
             raise ValueError(f"{endpoint}: say what it needs, with @restkeeper.needs of {words}")
         if needed in ("read", "write"):
-            if not (collection := getattr(getattr(view, "__self__", None), "name", "")):
+            handlers = getattr(view, "__self__", None)
+            if not (collection := getattr(handlers, "name", "")):
                 raise ValueError(f"{endpoint}: @needs({needed!r}) is for handlers of a collection; use {KNOWN!r}")
-            needed = f"{collection}:{needed}"
+            resource = getattr(handlers, "resource", None)
+            needed = resource.scope(needed) if resource else f"{collection}:{needed}"
         self.needs[endpoint] = needed
         if ":" in needed:
             self.scopes[needed] = None

@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from flask import Response, current_app, request
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
@@ -77,7 +77,7 @@ def render(problem: Problem) -> Response:
         _log_rarely(problem, cause)
     elif cause and problem.status >= 500:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
-    uri = address_of(PAGES + problem.name)
+    uri = address_of(cast(Application, current_app).placed(PAGES + problem.name))
     return _answer(problem.status, uri, problem.name, problem.title, problem.detail, problem.headers, problem.members)
 
 

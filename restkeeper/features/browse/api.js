@@ -1,5 +1,6 @@
 // The service as its document describes it, and requests to it.
-const BASE = new URL(".", document.baseURI); // of the service, also below a prefix
+const HERE = new URL(".", document.baseURI); // what the page itself reads is beside it
+const BASE = new URL(HERE.href.replace(/\/_\/$/, "/")); // of the service, also below a prefix
 const KEY = `restkeeper.key ${BASE}`;
 const VALUES = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // numbers of JSON
 const LABELS = ["name", "title", "label", "email", "url"]; // fields by which an item is shown, if it has one
@@ -92,8 +93,9 @@ class Collection {
   // The lists of items that refer to one of this collection: of which collection, by which field, and where.
   get referring() {
     return Object.entries(description.paths).flatMap(([path, { get }]) => {
-      const [name, given] = path.startsWith(`/${this.path}/{id}/`) ? path.split("/").pop().split(".") : [];
-      const of = get?.tags.includes(name) && may(get) && collections.get(name);
+      const [name] = path.startsWith(`/${this.path}/{id}/`) && get ? get.tags : [];
+      const given = name && decodeURIComponent(path.split("/").pop()).slice(name.length + 1) || undefined;
+      const of = may(get) && collections.get(name);
       const field = given ?? Object.keys(of?.fields ?? {}).find((each) => of.fields[each]["x-references"] === this.name);
       return of ? [{ of, field, path: (id) => pathFor(path, id) }] : [];
     });
@@ -102,16 +104,18 @@ class Collection {
 // Read the document, once, and the scopes of the caller.
 export async function load() {
   if (!JSON.rawJSON) throw new Error("This browser rounds long numbers: please use a newer one");
-  if (!description) readCollections((await send("GET", "openapi.json")).data);
-  scopes ??= new Set((await send("GET", "browse/scopes")).data);
+  if (!description) readCollections((await send("GET", new URL("openapi.json", HERE))).data);
+  scopes ??= new Set((await send("GET", new URL("browse/scopes", HERE))).data);
 }
 
 function readCollections(document) {
   const prefixOf = ({ servers = document.servers }) => /\/api\/v\d+$/.exec(servers[0].url)?.[0] ?? "";
   const paths = Object.entries(document.paths).map(([path, item]) => [prefixOf(item) + path, item]);
   description = { ...document, paths: Object.fromEntries(paths) };
-  const pathOf = (name) => Object.keys(description.paths).find((path) => /^\/api\/v\d+\/[^/{}]+$/.test(path) && path.endsWith(`/${name}`));
-  const feed = description.paths[pathOf("events")]?.get;
+  const nameOf = (path) => decodeURIComponent(/^\/(?:api\/v\d+\/([^/{}]+)|(_\/[^/{}]+))$/.exec(path)?.slice(1).join("") ?? "");
+  const pathOf = (name) => name && Object.keys(description.paths).find((path) => nameOf(path) === name);
+  const events = pathOf("_/events") ?? pathOf("events"); // below /_/ if a collection is called so
+  const feed = description.paths[events]?.get;
   for (const name of description.tags.map((tag) => tag.name).filter(pathOf)) {
     const [path, many] = [pathOf(name), description.paths[pathOf(name)]];
     const isSingle = many.get?.operationId.startsWith("read_");
@@ -119,6 +123,6 @@ function readCollections(document) {
     if (!many.get || !one?.get) continue;
     const isKnown = feed?.parameters.find((each) => each.name === "collection").schema.items.enum.includes(name);
     const made = new Collection(name, path.slice(1), isSingle ? undefined : many, one);
-    collections.set(name, Object.assign(made, { feed: isKnown && pathOf("events").slice(1) }));
+    collections.set(name, Object.assign(made, { feed: isKnown && events.slice(1) }));
   }
 }

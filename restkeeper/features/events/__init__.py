@@ -23,7 +23,6 @@ from restkeeper.features.events.types import (
     EventRepresentations,
     contribution_of,
     enveloped,
-    event_collections,
     known_types,
 )
 from restkeeper.parsing import whole
@@ -200,7 +199,12 @@ class EventHandlers:
         resources, of_service = service.resources, "webhooks" in service.features
         self._private = {each.name for each in resources if each.ownership is Ownership.ALL}
         self._keys = {each.name: each.key for each in resources}
-        self._known = (*event_collections(resources), *([OF_SERVICE] if of_service else ()))
+        named = {each.public_name: each for each in resources if each.events}
+        self._known = {public: each.name for public, each in named.items()}
+        self._scopes = {public: each.scope("read") for public, each in named.items()}
+        if of_service:
+            own = f"_/{OF_SERVICE}" if OF_SERVICE in named else OF_SERVICE
+            self._known[own], self._scopes[own] = OF_SERVICE, ADMIN
         self._types = known_types(resources, of_service=of_service)
         self._store = service.store
         self._limit_max = service.config.page_limit_max
@@ -298,17 +302,16 @@ class EventHandlers:
     def _filter(self, params: _FeedRequest) -> EventFilter:
         """The requested events that the caller may read. Raises Forbidden for a named collection that it may not."""
         who = caller()
-        scopes = {name: ADMIN if name == OF_SERVICE else f"{name}:read" for name in self._known}
-        allowed = [name for name, scope in scopes.items() if who.may(scope)]
+        allowed = [name for name, scope in self._scopes.items() if who.may(scope)]
         if forbidden := [name for name in params.collections if name not in allowed]:
-            raise lacking(scopes[forbidden[0]])
+            raise lacking(self._scopes[forbidden[0]])
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
-        names = [name for name in allowed if name in (params.collections or allowed)]
+        names = [self._known[name] for name in allowed if name in (params.collections or allowed)]
         own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
         item = params.item
         if item and len(params.collections) == 1:
-            item = self._keys.get(params.collections[0], str)(item) or item
+            item = self._keys.get(names[0], str)(item) or item
         return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.owner_id, item)
 
 

@@ -30,9 +30,11 @@ from restkeeper.features.files.saving import (
     say,
 )
 from restkeeper.mistakes import load_module, mistake_in
+from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.interface import Query
+from restkeeper.versions import prefix_of
 from restkeeper.web.application import Application
 
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
@@ -82,6 +84,7 @@ def _application_of(
         service.hooks.described = Description(make, declared, service).application
         _install(options, path, app, service)
         fill(service, file.content, checked)
+        _serve_apart(app, service)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
     if is_own and serves:
@@ -95,6 +98,18 @@ def _application_of(
         if not options.quiet:
             say(*found)
     return app
+
+
+def _serve_apart(app: Application, service: Service) -> None:
+    """Serve what is no collection of the file below /_/, too: it is there whatever the names in the file are."""
+    prefix = prefix_of(service.default_version)
+    for rule in [*app.url_map.iter_rules()]:
+        first, _, rest = rule.rule.removeprefix(prefix)[1:].partition("/")
+        if (first in RESERVED or first == "openapi.json") and first not in app.collections:
+            path = f"/_/{first}/{rest}".rstrip("/")
+            made = app.url_rule_class(path, endpoint=rule.endpoint, methods=rule.methods, defaults=rule.defaults)
+            made.provide_automatic_options = rule.provide_automatic_options  # type: ignore[attr-defined]
+            app.url_map.add(made)
 
 
 def _install(options: FileOptions, path: Path, app: Application, service: Service) -> None:
@@ -114,10 +129,10 @@ class Description:
         """The application that describes the one that is served: another one when items have changed."""
         if not any(each.is_open for each in self.declared.values()):
             return app
-        store = self.service.store
-        tokens = [store.change_token(name) for name in self.declared]
+        store, names = self.service.store, {each.public_name: each.name for each in self.service.resources}
+        tokens = [*map(store.change_token, names.values())]
         if self._made is None or self._made[0] != tokens:
-            described = describe(self.declared, lambda name: store.page(name, Query(limit=MOST_DESCRIBED)).bodies)
+            described = describe(self.declared, lambda name: store.page(names[name], Query(limit=MOST_DESCRIBED)).bodies)
             own = zip(resources_of(described, []), self.service.resources, strict=True)
             resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
             config = replace(self.service.config, database_url="memory://", harness=False, webhook_worker="apart")
@@ -162,7 +177,7 @@ def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
     if declare := getattr(module, "declare", None):
         if not callable(declare):
             raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
-        declare({each.name: each for each in resources})
+        declare({each.public_name: each for each in resources})
     blueprints = getattr(module, "blueprints", ())
     if not isinstance(blueprints, list | tuple) or not all(isinstance(each, Blueprint) for each in blueprints):
         raise ValueError(f"{file.name}: blueprints={blueprints!r}: must be a list of blueprints of Flask")

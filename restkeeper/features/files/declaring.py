@@ -6,17 +6,19 @@ What fields cannot check is accepted, and a sentence says so: `notes` gets one f
 import keyword
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from marshmallow import Schema, ValidationError, fields, validate
 
 from restkeeper.features.files import fields as theirs
 from restkeeper.features.files.items import FileResource
-from restkeeper.resources import RESERVED_KINDS
+from restkeeper.resources import RESERVED, RESERVED_KINDS
 from restkeeper.resources.resource import LARGEST_PAGE, METHODS, Resource
 from restkeeper.schemas.fields import (
     MOST,
@@ -46,7 +48,7 @@ TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 OURS = (Email, IntegerReference, JsonObject, ListOf, Pattern, Reference, Text, Url, WeakReference, Whole)
 THEIRS = [each for each in vars(theirs).values() if isinstance(each, type) and each.__module__ == theirs.__name__]
 _NAMES = SimpleNamespace(fields=fields, validate=validate, **{each.__name__: each for each in (*OURS, *THEIRS)})
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours, and of a collection
 _TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
 _DATE = r"[0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|[12][0-9])|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"  # RFC 3339
@@ -56,7 +58,15 @@ _PATTERNS = {
     "uuid": ("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "must be a UUID"),
 }
 _SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
-_ENDS = ("_embedded", "_field", "_input", "_part", "_patch", "_replacement")  # of names in the document, after another
+_ENDS = (
+    "_embedded",
+    "_event",
+    "_field",
+    "_input",
+    "_part",
+    "_patch",
+    "_replacement",
+)  # of names in the document, after another
 _EXCLUSIVE = {"min_inclusive": False, "max_inclusive": False}
 _UNCHECKED = (
     "oneOf anyOf not if patternProperties propertyNames dependentRequired dependentSchemas multipleOf uniqueItems"
@@ -81,7 +91,7 @@ class Call(NamedTuple):
 
     def parts(self) -> list[str]:
         """The texts of its arguments."""
-        return [*map(_text, self.args), *(f"{name}={_text(value)}" for name, value in self.options.items())]
+        return [*map(text_of, self.args), *(f"{name}={text_of(value)}" for name, value in self.options.items())]
 
 
 class Class(NamedTuple):
@@ -118,13 +128,13 @@ def _made(value: Any) -> Any:
     return value.made() if isinstance(value, Call | Class) else value
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A value in Python, with double quotation marks as far as they need no escape."""
     match value:
         case list():
-            return f"[{', '.join(map(_text, value))}]"
+            return f"[{', '.join(map(text_of, value))}]"
         case dict():
-            return f"{{{', '.join(f'{_text(key)}: {_text(each)}' for key, each in value.items())}}}"
+            return f"{{{', '.join(f'{text_of(key)}: {text_of(each)}' for key, each in value.items())}}}"
         case str() if '"' not in value and "'" not in value:
             return f'"{repr(value)[1:-1]}"'
     return str(value) if isinstance(value, Call | Class) else repr(value)
@@ -136,6 +146,33 @@ def singular_of(name: str) -> str:
         if name.endswith(plural) and not name.endswith(("ss", "us", "is")) and len(name) > len(plural) + 1:
             return name.removesuffix(plural) + singular
     return name
+
+
+def names_of(paths: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """The name of each collection with these paths, and of its items: identifiers, each unlike all others.
+
+    They are the path and its singular where they can be.
+    """
+    taken, found = {*map(_alike, RESERVED | RESERVED_KINDS)}, dict[str, tuple[str, str]]()
+    for path in sorted(paths, key=lambda each: not _NAME.fullmatch(each)):
+        plain = normalize("NFKD", path).encode("ascii", "ignore").decode()  # `u` of `ü`
+        plain = re.sub(r"\W+", "_", plain).strip("_") if not _NAME.fullmatch(path) else path
+        plain = plain if plain[:1].isalpha() else f"items_{plain}".strip("_")
+        numbered = chain([plain], (f"{plain}_{number}" for number in count(2)))
+        name = next(each for each in numbered if _alike(each) not in taken and not each.lower().endswith(_ENDS))
+        taken.add(_alike(name))
+        found[path] = name, name
+    for path, (name, _) in found.items():
+        singular = singular_of(name)
+        if _alike(singular) not in taken and not singular.lower().endswith(_ENDS):
+            taken.add(_alike(singular))
+            found[path] = name, singular
+    return found
+
+
+def _alike(name: str) -> str:
+    """What two names have in common whose components in the document would be one."""
+    return name.lower().replace("_", "")
 
 
 class Declared(NamedTuple):
@@ -163,26 +200,28 @@ def resources_of(
 
     Unknown fields are stored as they are sent, unless `strict`. `notes` get what fields cannot check.
     """
-    resources = []
+    names, resources = names_of(declared), []
     for name in declared:
         try:
-            resources.append(_resource_of(name, declared, notes, strict, read_only))
+            resources.append(_resource_of(name, names, declared, notes, strict, read_only))
         except (AttributeError, TypeError) as error:  # such as of a `required` that is a number
             raise ValueError(f"{name}: the schema is not understood: {error}") from None
     return resources
 
 
 def _resource_of(
-    name: str, declared: Mapping[str, Declared], notes: list[str], strict: bool, read_only: bool
+    name: str,
+    names: Mapping[str, tuple[str, str]],
+    declared: Mapping[str, Declared],
+    notes: list[str],
+    strict: bool,
+    read_only: bool,
 ) -> Resource:
     own = declared[name]
     strict = strict and not own.is_open
     schema, is_single = own.schema, own.kind == "singleton"
     schema = inlined(schema, schema, name, notes)
-    singular = singular_of(name)
-    alike = (each != name and singular in (each, singular_of(each)) for each in declared)
-    if singular in RESERVED_KINDS or singular.endswith(_ENDS) or any(alike):
-        singular = name  # as of `posts` beside `post`
+    internal, singular = names[name]
     class_name = singular.title().replace("_", "")
     members = _members(schema)
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
@@ -202,7 +241,7 @@ def _resource_of(
             taken.add(beside)
             is_integer = declared[to].kind == "client-integer"
             refers, bounds = ("IntegerReference", (0, LARGEST_INTEGER)) if is_integer else ("Reference", ())
-            made[each] = Call(refers, (to, *bounds), options)
+            made[each] = Call(refers, (names[to][0], *bounds), options)
     about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
     is_closed = strict or schema.get("additionalProperties") is False
     item = Class(
@@ -213,8 +252,9 @@ def _resource_of(
     if len(texts) > MOST_SEARCHED:
         notes.append(f"{name}: q searches the first {MOST_SEARCHED} of its {len(texts)} text fields")
     return FileResource(
-        name=name,
+        name=internal,
         singular=singular,
+        path=name if name != internal else "",
         schema=cast(type[theirs.FileItem], item),
         search=tuple(texts[:MOST_SEARCHED]),
         ids="server" if is_single else own.kind,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from restkeeper.features.files import fields
-from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class
+from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class, text_of
 from restkeeper.resources.resource import Resource
 from restkeeper.web import exactjson
 
@@ -18,7 +18,7 @@ _DECLARE = """
 import resources  # noqa: E402
 from restkeeper import find_resources  # noqa: E402
 
-declare({each.name: each for each in find_resources(resources)})
+declare({each.public_name: each for each in find_resources(resources)})
 """
 _FIELDS = "file_fields"  # the module of the service that has THEIRS
 _TESTS = '''"""The service returns its samples as they are."""
@@ -57,11 +57,15 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
             file.unlink()
     own = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
     written = {f"schemas/{_FIELDS}.py": own, "tests/test_service.py": _TESTS, "storage/upgrades.py": f"{upgrades}\n"}
+    if paths := {each.name: each.path for each in resources if each.path}:  # the samples have the names
+        tests = _TESTS.replace("{file.stem:", "{PATHS.get(file.stem, file.stem):").replace("/{name}", "/{quote(name)}")
+        tests = tests.replace("from urllib.request", "from urllib.parse import quote\nfrom urllib.request")
+        written["tests/test_service.py"] = tests.replace("\n\n\n@", f"\nPATHS = {text_of(paths)}\n\n\n@")
     for resource in resources:
         module = resource.singular + "_" * keyword.iskeyword(resource.singular)
         written[f"schemas/{module}.py"] = _schema(resource)
         written[f"resources/{resource.name}.py"] = _declaration(resource, module)
-        items = (exactjson.dumps(exactjson.loads(bytes(each))) + b"\n" for each in texts[resource.name])
+        items = (exactjson.dumps(exactjson.loads(bytes(each))) + b"\n" for each in texts[resource.public_name])
         (folder / f"storage/samples/{resource.name}.ndjson").write_bytes(b"".join(items))
     if routes.is_file():
         own = routes.read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
-from restkeeper.resources import RESERVED, RESERVED_KINDS
+from restkeeper.resources.resource import no_path
 from restkeeper.storage.interface import serial
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
@@ -27,7 +27,6 @@ from restkeeper.web.exactjson import Buffer
 Stamp = tuple[int, ...]
 Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by their keys, and what has none by numbers
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}", re.ASCII)
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
 _BYTE = re.compile(r" \(byte (\d+)\)$")
@@ -43,6 +42,11 @@ def progress(label: str, length: int) -> Any:
     """A progress bar, if stderr is a terminal and there is something to wait for."""
     hidden, steps = length < 10_000 or not sys.stderr.isatty(), length // 200 + 1
     return click.progressbar(length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=steps)
+
+
+def unserved(name: str) -> str:
+    """Why a member stays in the file as it is; an empty text if it is served."""
+    return "begins with $" if name.startswith("$") else no_path(name)
 
 
 class FileError(Exception):
@@ -240,7 +244,6 @@ def parse(data: bytes, name: str) -> Content:
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
     starts, positions, arrays = dict[str, bytes](), dict[str, int](), dict[str, ArrayStyle]()
-    plain = dict[str, str]()
     end, given, twice = len(BOM) * data.startswith(BOM), False, "a name occurs twice, here or after it"
     begin, last = None, 0
     for key, text in found.items():
@@ -250,18 +253,9 @@ def parse(data: bytes, name: str) -> Content:
         starts[key], positions[key] = data[last : begin.end()], begin.end()
         last = end = begin.end() + len(bytes(text))
         members[key] = text
-        if key[:1] == "$":
-            continue
-        kind, alike, reason = bytes(text)[:1], plain.setdefault(key.lower().replace("_", ""), key), ""
-        if not _NAME.fullmatch(key):
-            reason = "cannot be a path: use 1 to 64 ASCII letters, digits and underscores"
-        elif alike != key:
-            reason = f"is {alike!r} but for its case or underscores: use another name"
-        elif key.lower() in RESERVED | RESERVED_KINDS:
-            reason = "is a name of the service itself: use another one"
-        if reason:
-            raise fault_at(data, name, begin.start(1), f"{shortened(key)!r} {reason}")
-        if kind == b"{":
+        if reason := unserved(key):
+            left += [f"{shortened(key)!r} is not served: {reason}"] * (key[:1] != "$")
+        elif (kind := bytes(text)[:1]) == b"{":
             kinds[key] = "singleton"
         elif kind != b"[":
             left.append(f"{shortened(key)} is no array or object, and is not served")

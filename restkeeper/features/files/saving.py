@@ -57,6 +57,7 @@ class SavedFile:
         self._path, self._schema = file.data, file.schema
         self._kinds = {name: each.kind for name, each in file.declared.items()}
         self._service, self._restart, self._is_saved = service, restart, saved
+        self._stored = _by_member(service)
         self._is_small = len(file.content.source) < SMALL
         self.content = file.content
         self.stamp, self._schema_stamp = file.look
@@ -156,22 +157,23 @@ class SavedFile:
 
     def _serve(self, edited: Content) -> str:
         """Change the items in the store as they were edited; returns why that cannot be, before anything is changed."""
-        order = list(self._service.representations)
+        order = list(self._stored)
         edits = [each for each in self.content.differs(edited) if each[0] in order]
         edits.sort(key=lambda each: (each[2] is None, order.index(each[0])))
-        own = [each.revision.references.values() for each in self._service.representations.values()]
+        own = [each.revision.references.values() for each in self._stored.values()]
         referred = {field.to for fields in own for field in fields if not isinstance(field, WeakReference)}
-        if any(text is None and name in referred for name, _, text in edits):
+        if any(text is None and self._stored[name].name in referred for name, _, text in edits):
             return "an item was deleted to which others may refer"
         moved = [each for each in self.content.moved(edited) if each[0] in order]
 
         def work(transaction: Transaction) -> None:
             for name, key, text in edits:
-                self._store(transaction, self._service.representations[name], key, text)
+                self._store(transaction, self._stored[name], key, text)
             for name, key in moved:  # stored as the last of their collections: no event, and the same version
-                record = transaction.read(name, key)
-                transaction.delete(name, key)
-                transaction.insert(name, record)
+                collection = self._stored[name].name
+                record = transaction.read(collection, key)
+                transaction.delete(collection, key)
+                transaction.insert(collection, record)
 
         self._service.hooks.clears = False  # what was not edited stays as it is
         try:
@@ -184,8 +186,9 @@ class SavedFile:
         return ""
 
     def _store(self, transaction: Transaction, stored: StoredRepresentation, key: str, text: Buffer | None) -> None:
-        if is_equal(self.content.item(stored.name, key), text):
+        if is_equal(self.content.item(stored.resource.public_name, key), text):
             return  # only its form is another one
+        key = stored.name if stored.resource.singleton else key
         now, before, after = rfc3339(self._service.clock.time()), None, None
         with suppress(RecordNotFound):
             before = transaction.read(stored.name, key)
@@ -232,9 +235,10 @@ class SavedFile:
         stored = self._service.representations.get(name)
         if stored is None:
             return []  # of a feature, such as a key
+        name = stored.resource.public_name
         text: Buffer | None = b"{}" if stored.resource.singleton else None  # it has its defaults then
         with suppress(RecordNotFound):
-            text = stored.body(transaction.read(name, key))
+            text = stored.body(transaction.read(stored.name, key))
         former = self.content.item(name, key)
         if is_equal(former, text):
             return []
@@ -349,15 +353,20 @@ def delete_temporaries(path: Path) -> None:
                 each.unlink()
 
 
+def _by_member(service: Service) -> dict[str, StoredRepresentation]:
+    """The items of a service, by the names of the members of its file."""
+    return {each.resource.public_name: each for each in service.representations.values()}
+
+
 def fill(service: Service, content: Content, checked: Container[str] = ()) -> None:
     """Store what a file has, without events. Raises FileError for an item of `checked` collections that is invalid."""
     with progress("storing", sum(map(len, content.collections.values()))) as bar:
-        for name in service.representations:
+        for name, stored in _by_member(service).items():
             texts = content.members[name]
-            items = list(texts.items()) if isinstance(texts, dict) else [(name, texts)]
+            items = list(texts.items()) if isinstance(texts, dict) else [(stored.name, texts)]
             for first in range(0, len(items), TOGETHER):
                 part = [(key, text) for key, text in items[first : first + TOGETHER] if isinstance(key, str)]
-                service.store.write(partial(_insert, service, content, name, part, name in checked))
+                service.store.write(partial(_insert, service, content, stored, part, name in checked))
                 bar.update(len(part))
                 time.sleep(YIELD_SECONDS)
 
@@ -365,20 +374,20 @@ def fill(service: Service, content: Content, checked: Container[str] = ()) -> No
 def _insert(
     service: Service,
     content: Content,
-    name: str,
+    stored: StoredRepresentation,
     items: list[tuple[str, Buffer]],
     is_checked: bool,
     transaction: Transaction,
 ) -> None:
-    stored, now = cast(FileItems, service.representations[name]), rfc3339(service.clock.time())
+    own, now = cast(FileItems, stored), rfc3339(service.clock.time())
     records = list[Record]()
     for key, text in items:
         try:
-            made = stored.create(value_of(text), id=key, now=now) if is_checked else stored.of_file(key, text, now)
+            made = own.create(value_of(text), id=key, now=now) if is_checked else own.of_file(key, text, now)
             records.append(made)
         except (InvalidJson, Problem) as problem:
-            raise content.fault(name, key, f"{problem}: change it, or the schema") from None
-    transaction.insert_all(name, records)
+            raise content.fault(stored.resource.public_name, key, f"{problem}: change it, or the schema") from None
+    transaction.insert_all(stored.name, records)
     if items:
         use_ids(stored.resource, "", max((key for key, _ in items), key=stored.resource.number), transaction)
 

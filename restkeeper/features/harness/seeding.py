@@ -23,8 +23,9 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     exists, and a reference to nothing.
     """
     now, limits = rfc3339(service.clock.time()), ItemLimits(*service.config.item_limits)
-    if unknown := [name for name in data if name not in service.representations]:
-        known = ", ".join(service.representations)
+    collections = {each.resource.public_name: each for each in service.representations.values()}
+    if unknown := [name for name in data if name not in collections]:
+        known = ", ".join(collections)
         raise NotFound(f"there is no collection {shortened(unknown[0])!r}; there are: {known}")
 
     @contextmanager
@@ -56,7 +57,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
             for number, each in enumerate(sent if isinstance(sent, list) else [sent]):
                 pointer = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
                 with at(pointer):
-                    created.append((pointer, create(service.representations[name], each, transaction)))
+                    created.append((pointer, create(collections[name], each, transaction)))
         for pointer, change in created:
             with at(pointer):
                 service.hooks.check(transaction, change, bounded=False)

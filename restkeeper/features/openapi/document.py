@@ -7,6 +7,7 @@ from inspect import getdoc
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
+from urllib.parse import quote
 
 from flask import Flask
 from marshmallow import Schema
@@ -30,6 +31,7 @@ from restkeeper.web.operations import (
 )
 
 _ARGUMENT = re.compile(r"<(?:(\w+)(?:\((.*?)\))?:)?(\w+)>")
+_PART = re.compile(rf"{_ARGUMENT.pattern}|[^<]+")
 _CONVERTER = {"int": "integer", "float": "number", "min": "minimum", "max": "maximum"}  # of Flask's
 _ORDER = attrgetter("status", "name")  # of problems
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
@@ -42,8 +44,11 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
     Raises ValueError for a declared name that is no component's.
     """
     routes = list(_routes(app, service, version))
+    called = {each.name: each.public_name for each in service.resources}
     servers = max((each.servers for each in routes if each.items), key=len, default=("",))
     spec = Spec(service.config, service.contributions, version, service.name, [_url(mount, each) for each in servers])
+    spec.names |= called
+    spec.tags = {f"_/{tag}" if tag in called.values() else tag: text for tag, text in spec.tags.items()}
     collections = {each.tag: each for each in routes if each.items}
     kinds = [each.items.resource.kind for each in collections.values()]
     spec.taken |= {f"{kind}{part}" for kind in kinds for part in components.PARTS}
@@ -70,6 +75,11 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
     return whole
 
 
+def _path_of(rule: str) -> str:
+    """The path template of a route."""
+    return _PART.sub(lambda part: f"{{{part[3]}}}" if part[3] else quote(part[0], "/:@!$&'()*+,;=~"), rule)
+
+
 def _url(mount: str, server: str) -> str:
     return mount.rstrip("/") + server or "/"
 
@@ -81,7 +91,7 @@ class _Route:
     """
 
     def __init__(self, rule: str, servers: tuple[str, ...], method: str, view: Callable[..., Any], tag: str) -> None:
-        self.path, self.servers, self.method = _ARGUMENT.sub(r"{\3}", rule), servers, method
+        self.path, self.servers, self.method = _path_of(rule), servers, method
         self.arguments: dict[str, JsonSchema] = {}
         for converter, options, name in _ARGUMENT.findall(rule):
             bounds = {_CONVERTER[each]: int(value) for each, value in re.findall(r"(min|max)=(\d+)", options)}
@@ -94,7 +104,7 @@ class _Route:
         self.parents: Any = getattr(self.handlers, "parents", None)
         self.resource: Resource | None = self.items.resource if self.items else None
         self.kind = self.resource.kind if self.resource else ""
-        self.tag: str = getattr(self.handlers, "name", tag)
+        self.tag: str = self.resource.public_name if self.resource else getattr(self.handlers, "name", tag)
 
     def words(self, name: str) -> str:
         """The name of a handler, with the collection's name instead of "item"."""
@@ -111,15 +121,18 @@ def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
     known, own_tags = service.guard.needs, {tag for each in service.contributions for tag in each.tags}
     hides, prefix = [each.hides for each in service.contributions], prefix_of(version)
     found: dict[tuple[str, str], dict[str, str]] = {}  # the endpoint at each server, by path and method
-    for rule in app.url_map.iter_rules():
+    rules, names = [*app.url_map.iter_rules()], {each.public_name for each in service.resources}
+    elsewhere = {each.endpoint for each in rules if not each.rule.startswith("/_/")}
+    for rule in rules:
         server = prefix if rule.rule.startswith(f"{prefix}/") else ""
         of_items = hasattr(getattr(app.view_functions[rule.endpoint], "__self__", None), "items")
         is_other = not server and (
             rule.rule.startswith("/api/") or (of_items and version != service.versions.unversioned)
         )
-        if is_other or "<path:" in rule.rule or (known and rule.endpoint not in known):
+        is_second = rule.rule.startswith("/_/") and rule.endpoint in elsewhere
+        if is_other or is_second or "<path:" in rule.rule or (known and rule.endpoint not in known):
             continue
-        path = _ARGUMENT.sub(r"{\3}", rule.rule)
+        path = _path_of(rule.rule)
         for method in sorted(each.lower() for each in (rule.methods or set()) - {"HEAD", "OPTIONS"}):
             if not any(hide(version, path, method) for hide in hides):
                 found.setdefault((rule.rule.removeprefix(server), method), {})[server] = rule.endpoint
@@ -128,7 +141,10 @@ def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
         first, view = next(iter(views.items()))
         servers = tuple(server for server in views if views[server] == view)  # not the /openapi.json of another version
         tag = endpoints[first].partition(".")[0]  # of a blueprint of the service
-        yield _Route(path, servers, method, view, tag if tag in own_tags else "service")
+        route = _Route(path, servers, method, view, tag if tag in own_tags else "service")
+        if route.tag in names and route.resource not in service.resources:
+            route.tag = f"_/{route.tag}"  # a collection has the tag
+        yield route
 
 
 class _Operations:
@@ -174,7 +190,9 @@ class _Operations:
         """The scope that an operation requires, or nothing."""
         if route.needs in (PUBLIC, PROBE, OWN, KNOWN) or not self._spec.added("security", ""):
             return ""
-        return f"{route.tag}:{route.needs}" if route.needs in ("read", "write") else route.needs
+        if route.needs not in ("read", "write"):
+            return route.needs
+        return route.resource.scope(route.needs) if route.resource else f"{route.tag}:{route.needs}"
 
     def _security(self, route: _Route) -> JsonSchema:
         security: JsonSchema = {}

@@ -12,7 +12,7 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
-from restkeeper.schemas.fields import WRITABLE_BY, Time
+from restkeeper.schemas.fields import WRITABLE_BY, Refers, Time
 from restkeeper.schemas.prepared import prepared
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
@@ -59,7 +59,7 @@ class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
     `common` is common.toml, `groups` has a list of parameters by its name, `taken` the names of the components that
-    collections have.
+    collections have, `names` what callers call these.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Spec(APISpec):
         self._contributions = contributions
         self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
         self.taken = set[str]()
+        self.names: dict[str, str] = {}
         self._variants: dict[tuple[str, str], str] = {}  # other forms of a component, by its name and their suffix
         plugin = MarshmallowPlugin(self._name_of)
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
@@ -89,6 +90,11 @@ class Spec(APISpec):
         self._converter.add_attribute_function(_called_default)
         self._converter.add_attribute_function(_in_items)
         self._converter.add_attribute_function(_in_tuples)
+
+        def in_references(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
+            return {"x-references": self.names.get(field.to, field.to)} if isinstance(field, Refers) else {}
+
+        self._converter.add_attribute_function(in_references)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}
         self.operations = {name: text for each in contributions for name, text in each.operations.items()}

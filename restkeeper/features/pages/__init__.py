@@ -70,12 +70,13 @@ class PageHandlers:
         service = self._service
         collections, readable = list[dict[str, Any]](), list[str]()
         for each in service.resources:
-            collections.append({"name": each.name, "url": address_of(f"/{each.name}")})
-            if caller().may(ADMIN if each.ownership is Ownership.ALL else f"{each.name}:read"):
+            collections.append({"name": each.public_name, "url": address_of(f"/{each.public_name}")})
+            if caller().may(ADMIN if each.ownership is Ownership.ALL else each.scope("read")):
                 readable.append(each.name)
                 collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
-        links = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
+        own = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
+        links = {name: self._app.placed(path) for name, path in own.items()}
         links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")

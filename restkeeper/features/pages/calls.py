@@ -27,7 +27,7 @@ _SAMPLES = b"""["Hello", "ada@example.org", "https://example.org", "2026-01-31",
 
 def first_calls(service: Service, collections: Sequence[Mapping[str, Any]], readable: Container[str]) -> Iterator[Call]:
     """Those of the first collection that has items, or else of the first one, and of the first singleton."""
-    known = service.writes[service.default_version]
+    known = {each.resource.public_name: each for each in service.writes[service.default_version].values()}
     by_need = sorted(collections, key=lambda each: not each.get("items"))
     first = {known[each["name"]].resource.singleton: each for each in reversed(by_need)}
     references = [field for each in service.resources for field in each.newest.references.values()]

@@ -110,7 +110,7 @@ class Gate:
     def __init__(self, service: Service) -> None:
         self._versions = service.versions
         self._clock = service.clock
-        self._collections = {each.name for each in service.resources}
+        self._collections = {each.public_name for each in service.resources}
         self._ends = {each.name: self._end_of(each.name) for each in service.served}
         self._unversioned_end = min(self._end_of(""), self._end_of(self._versions.unversioned))
 
@@ -121,7 +121,7 @@ class Gate:
     def require_served(self, request: Request) -> None:
         """Raises NotFound at a version that does not exist, and VersionRetired at one whose sunset is over."""
         path = request.path
-        if path.startswith("/api/"):
+        if path.startswith("/api/") and "api" not in self._collections:
             name = path.split("/")[2]
             end = self._ends.get(name)
             if end is None or end <= self._clock.time():

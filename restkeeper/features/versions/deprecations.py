@@ -66,6 +66,7 @@ class Deprecations:
         self._versions = service.versions
         self._clock = service.clock
         self._collections = {each.name: each.singular for each in service.resources}
+        self._names = {each.public_name: each.name for each in service.resources}
         declared = service.versions.deprecations
         self._by_version = {each.version: [one for one in declared if one.version == each.version] for each in declared}
         self._routes = {each.path: Map([Rule(each.path)]).bind("") for each in declared if each.path}
@@ -106,7 +107,7 @@ class Deprecations:
             prefix = prefix_of(name)
             rest, route = path.removeprefix(prefix) or "/", rule.removeprefix(prefix)
             return Target(name, rest, route) if name in self._versions else None
-        return Target(self._versions.unversioned, path, rule) if path.split("/")[1] in self._collections else None
+        return Target(self._versions.unversioned, path, rule) if path.split("/")[1] in self._names else None
 
     def _is_concerned(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
         """Whether a response is of a deprecated path or version, or has a deprecated field or used it.
@@ -125,7 +126,7 @@ class Deprecations:
             is_wanted = not wanted or each.collection in wanted
             is_wanted = is_wanted and (not kinds or not kinds.isdisjoint({"*", self._collections[each.collection]}))
             return is_wanted and response.headers.get("Content-Length") != "2"  # of an empty page
-        if each.collection not in request.environ.get(SHOWN, (target.rest.split("/")[1],)):
+        if each.collection not in request.environ.get(SHOWN, (self._names.get(target.rest.split("/")[1]),)):
             return False
         named = {name.removeprefix("-") for name in _listed(request, "sort", "fields")}
         named |= {name.partition("[")[0] for name in request.args if name not in RESERVED}

@@ -32,6 +32,7 @@ from restkeeper.features import (
 )
 from restkeeper.features import versions as versioning
 from restkeeper.features.webhooks.handlers import WEBHOOKS
+from restkeeper.resources import RESERVED
 from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.references import References
@@ -273,6 +274,8 @@ def _require_possible(
         raise ConfigError(
             "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
         )
+    if taken := [each.path for each in resources if each.path in RESERVED and len(list(versions)) > 1]:
+        raise ConfigError(f"path={taken[0]!r}: each version has a page there: choose another one")
     if "versions" not in features and (len(list(versions)) > 1 or versions.deprecations):
         raise ConfigError("features: the service declares versions or deprecations, so 'versions' cannot be closed")
     if owned := [each.name for each in resources if each.ownership is not Ownership.NONE]:

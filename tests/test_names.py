@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 from urllib.parse import quote
@@ -10,8 +11,9 @@ import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 
+from restkeeper import LiveServer
 from restkeeper.app import create_app
-from restkeeper.config import Config
+from restkeeper.config import Config, ConfigError
 from restkeeper.errors import shortened
 from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declaring import names_of
@@ -20,6 +22,9 @@ from restkeeper.features.files.saving import SavedFile
 from restkeeper.resources.resource import LONGEST_PATH, Resource
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
+from restkeeper.versions import Version, Versions
+from tests.browser import Page, Tab
+from tests.test_files import running
 
 pytestmark = pytest.mark.needs("batch", "browse", "events", "health", "keys", "openapi", "pages", "webhooks")
 
@@ -162,10 +167,13 @@ def test_relations_have_the_names_of_the_file(tmp_path: Path) -> None:
     assert client.get("/posts/1?embed=blog comments").json["blog comments"] == data["blog comments"]
     assert client.get("/posts/1/blog%20comments").json == data["blog comments"]
     assert client.get("/blog%20comments/1?embed=post").json["post"] == {"id": 1}
+    refused = client.post("/blog%20comments", json={"postId": 9}).json
+    assert refused["errors"][0]["detail"].startswith("there is no item '9' in posts")
     created = client.post("/posts/1/blog%20comments", json={})
     assert client.get(created.headers["Location"]).json == {"id": 2, "postId": 1}
     parts = client.get("/openapi.json").json["components"]["schemas"]["BlogComment"]["properties"]
     assert parts["postId"]["x-references"] == "posts"
+    assert parts["postId"]["description"] == "The id of an item of posts."
 
 
 def test_what_is_not_served_is_named(tmp_path: Path) -> None:
@@ -199,6 +207,16 @@ def test_changes_and_edits_of_any_names(tmp_path: Path) -> None:
     assert not restart.called
 
 
+def test_a_path_of_the_service_in_one_version_only() -> None:
+    """Else the page below would be that of one of them."""
+    resource, versions = (
+        Resource("a", "a", ItemSchema, path="events"),
+        Versions(Version("v1"), Version("v2"), unversioned="v1"),
+    )
+    with pytest.raises(ConfigError, match="path='events': each version has a page there"):
+        create_app(Config(), [resource], versions=versions)
+
+
 @pytest.mark.parametrize("path", ["a/b", "x" * (LONGEST_PATH + 1), "a\0", ".."])
 def test_what_cannot_be_a_path(path: str) -> None:
     """It is refused where it is declared."""
@@ -221,3 +239,42 @@ def test_names_are_identifiers() -> None:
         "1st": ("items_1st", "items_1st"),
         "post_event": ("post_event_2", "post_event_2"),
     }
+
+
+def test_a_running_service_of_any_names(tmp_path: Path) -> None:
+    """It says where things are, and changes are in the file."""
+    (file := tmp_path / "db.json").write_text(json.dumps({"my posts": [{"id": 1}], "docs": [], "a/b": []}))
+    with running(file) as server:
+        assert server.send("POST", "/my%20posts", {"n": 1}).status == 200
+        for path in ("/docs", "/_/docs", "/_/browse", "/browse", "/_/healthz"):
+            assert server.send("GET", path).status == 200
+        assert json.loads(file.read_bytes()) == {"my posts": [{"id": 1}, {"n": 1, "id": 2}], "docs": [], "a/b": []}
+    for part in (
+        "'a/b' is not served: ",
+        f"{server.port}/_/docs",
+        f"{server.port}/browse",
+        f"{server.port}/my%20posts",
+    ):
+        assert part in server.lines
+
+
+def test_the_page_of_items(tmp_path: Path, tab: Tab) -> None:
+    """It reads its document beside it, and what it shows is where the document says: also below a prefix."""
+    names = ("docs", "browse", "openapi.json", "events", "my posts")
+    data = {name: [{"id": 1, "title": f"of {name}"}] for name in names} | {"notes": [{"id": 1, "my_post_id": 1}]}
+    (file := tmp_path / "db.json").write_text(json.dumps(data))
+    with LiveServer(str(file)) as server, server.space() as space:
+        tab.open(f"{space.url}/_/browse")
+        page = Page(tab, SimpleNamespace(base=space.url))
+        page.see(".cards li", *(name for name in (*names, "notes")))
+        for name in names:
+            page.tab.run(f"location.hash = '#/item/{quote(name, safe='')}/1'")
+            page.see("h1", f"of {name}")
+        page.press("Edit")
+        page.fill("title", "changed")
+        page.press("Save")
+        page.see("h1", "changed")
+        page.finish()
+        tab.open(f"{space.url}/_/docs")
+        tab.shown(".opblock-tag")
+        assert "my posts" in tab.run("document.body.innerText")

@@ -266,7 +266,7 @@ def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint
             if number not in bad:
                 bad.add(number)
                 each, item = waiting[number]
-                refusal = missing(field, id, pointer, item.record)
+                refusal = missing(service.representations[field.to].resource, id, pointer, item.record)
                 refusal.detail += hint
                 each.settle(item, refusal)
                 left[key := keys[number]] -= 1

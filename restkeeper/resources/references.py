@@ -85,7 +85,7 @@ class References:
         """Require what a record newly refers to by a field: by the ids in the store, each as it is sent, and where."""
 
         def refusal(id: str) -> ReferenceMissing:
-            return missing(field, *new[id], record)
+            return missing(self._resources[field.to], *new[id], record)
 
         if (access := self._private[field.to]) is None or not has_request_context():
             return transaction.require_present(field.to, [*new], refusal)
@@ -204,7 +204,7 @@ class _Referrers(NamedTuple):
 
     def refusal(self, more: str = "") -> StillReferenced:
         """The error; it names no collection that the caller may not read."""
-        known = f"{self.path} of {self.stored.name} refers to it{more}"
+        known = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
         return StillReferenced(known if may_read(self.stored.resource) else _UNKNOWN)
 
 
@@ -239,9 +239,9 @@ def may_read(resource: Resource) -> bool:
     return not has_request_context() or caller().may(resource.scope("read"))
 
 
-def missing(field: Refers, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
+def missing(to: Resource, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
     """The error of an item that refers to nothing."""
-    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {field.to}", record.id)
+    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {to.public_name}", record.id)
 
 
 def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:

@@ -383,7 +383,7 @@ class Resource:
         for name in (self.name, self.singular, *revision.definitions):
             if not NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
-        if reason := no_path(self.public_name):
+        if self.path and (reason := no_path(self.path)):
             raise ValueError(f"{self.name}: path={self.path!r}: {reason}")
         made = prepared(revision.schema)
         if "id" in revision.hidden and not self.singleton:

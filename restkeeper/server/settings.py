@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from threading import local
 from typing import Any
+from urllib.parse import quote
 
 import gunicorn
 
@@ -133,7 +134,7 @@ loglevel = "warning"
 
 
 # About the application, before the first worker.
-_found: dict[str, Any] = {"collections": [], "can_call": True, "pages": []}
+_found: dict[str, Any] = {"collections": [], "can_call": True, "pages": {}}
 
 
 def on_starting(server: Any) -> None:
@@ -235,9 +236,9 @@ def _examine(app: Any) -> dict[str, Any]:
     service.store.open()
     service.store.close()
     return {
-        "collections": [each.name for each in service.resources],
+        "collections": [quote(each.public_name) for each in service.resources],
         "can_call": can_call,
-        "pages": [name for name in ("docs", "browse") if f"/{name}" in paths],
+        "pages": {name: path for name in ("docs", "browse") if (path := made.placed(f"/{name}")) in paths},
         "stores": [] if service.location.temporary else [service.location.name],
     }
 
@@ -290,7 +291,7 @@ def _welcome(addresses: list[str], collections: list[str]) -> None:
     source = f"of {os.environ['RESTKEEPER_FILE']}" if "RESTKEEPER_FILE" in os.environ else f"stored in {_location.name}"
     lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, {source}"]
     if os.environ.get("RESTKEEPER_WELCOME"):
-        lines += ["", *(f"  {name:<11} {addresses[0]}/{name}" for name in _found["pages"])]
+        lines += ["", *(f"  {name:<11} {addresses[0]}{path}" for name, path in _found["pages"].items())]
         lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []
         lines += ["\nStop it with Ctrl-C."]
     if _config.harness:

@@ -92,7 +92,9 @@ class Spec(APISpec):
         self._converter.add_attribute_function(_in_tuples)
 
         def in_references(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
-            return {"x-references": self.names.get(field.to, field.to)} if isinstance(field, Refers) else {}
+            if not isinstance(field, Refers) or (name := self.names.get(field.to, field.to)) == field.to:
+                return {}
+            return {"x-references": name, "description": options["ret"]["description"].replace(field.to, name)}
 
         self._converter.add_attribute_function(in_references)
         schemes = self.components.security_schemes

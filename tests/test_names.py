@@ -47,10 +47,10 @@ KEY = "rk_0123456789abcdef_" + "a" * 43
 ADMIN = {"Authorization": f"Bearer {KEY}"}
 
 
-def client_of(tmp_path: Path, data: dict[str, Any], **settings: Any) -> FlaskClient:
+def client_of(tmp_path: Path, data: dict[str, Any], *, strict: bool = False, **settings: Any) -> FlaskClient:
     """A client of the service of a file with this data."""
     (file := tmp_path / "db.json").write_text(json.dumps(data))
-    return application_of(create_app, file, FileOptions(), config=Config(**settings)).test_client()
+    return application_of(create_app, file, FileOptions(strict=strict), config=Config(**settings)).test_client()
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_scopes_of_any_names(tmp_path: Path) -> None:
 def test_relations_have_the_names_of_the_file(tmp_path: Path) -> None:
     """Where items are embedded and nested."""
     data = {"Posts": [{"id": 1}], "posts": [{"id": 1}], "blog comments": [{"id": 1, "postId": 1}]}
-    client = client_of(tmp_path, data)
+    client = client_of(tmp_path, data, strict=True)
     assert client.get("/posts/1?embed=blog comments").json["blog comments"] == data["blog comments"]
     assert client.get("/posts/1/blog%20comments").json == data["blog comments"]
     assert client.get("/blog%20comments/1?embed=post").json["post"] == {"id": 1}

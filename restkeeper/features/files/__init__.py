@@ -132,7 +132,9 @@ class Description:
         store, names = self.service.store, {each.public_name: each.name for each in self.service.resources}
         tokens = [*map(store.change_token, names.values())]
         if self._made is None or self._made[0] != tokens:
-            described = describe(self.declared, lambda name: store.page(names[name], Query(limit=MOST_DESCRIBED)).bodies)
+            described = describe(
+                self.declared, lambda name: store.page(names[name], Query(limit=MOST_DESCRIBED)).bodies
+            )
             own = zip(resources_of(described, []), self.service.resources, strict=True)
             resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
             config = replace(self.service.config, database_url="memory://", harness=False, webhook_worker="apart")

@@ -92,7 +92,8 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
     """
     if file.declared:
         return file.declared, file.lines
-    parts, lines = _schemas_beside(file)
+    parts, more = _schemas_beside(file)
+    lines = [*file.lines, *more]
     content, declared = file.content, dict[str, Declared]()
     with progress("reading", infers * sum(map(len, content.collections.values()))) as bar:
         for name, kind in content.kinds.items():

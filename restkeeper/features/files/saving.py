@@ -239,6 +239,7 @@ class SavedFile:
         text: Buffer | None = b"{}" if stored.resource.singleton else None  # it has its defaults then
         with suppress(RecordNotFound):
             text = stored.body(transaction.read(stored.name, key))
+        key = name if stored.resource.singleton else key
         former = self.content.item(name, key)
         if is_equal(former, text):
             return []

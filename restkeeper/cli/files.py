@@ -1,5 +1,6 @@
 """`restkeeper schema` and `eject`: what a JSON file has become."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,10 @@ from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject as write_collections
-from restkeeper.features.files.file import declare, read_file
+from restkeeper.features.files.file import declare, loosened, read_file
 from restkeeper.features.files.reading import FileError
 from restkeeper.features.files.saving import say
+from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.web import exactjson
 
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
@@ -40,6 +42,12 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     """Write the service that a JSON FILE has become to the new FOLDER, with the data as samples."""
     declared, texts = _read(file)
     notes = list[str]()
+    for name, each in declared.items():  # as the file is served
+        declared = {**declared, name: each if each.is_checked else each._replace(schema=loosened(each.schema))}
+        wanted = r"\d+" if each.kind == "client-integer" else f'"{GIVEN_ID[1:-1]}"'
+        ids = [bytes(exactjson.cut(text)["id"]).decode() for text in texts[name]] if each.kind != "singleton" else []
+        if wrong := sum(not re.fullmatch(wanted, id) for id in ids):
+            notes.append(f"{name}: {wrong} samples have ids that it does not take: change them")
     try:
         resources = resources_of(declared, notes)
     except ValueError as error:
@@ -49,6 +57,8 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     write_service(folder, engine, write)
     if notes:
         say(f"{file.name}:", *notes)
+    if not all(each.is_checked for each in declared.values()):
+        say("nothing is required, as in the file: tighten it in schemas/, by required=True and validators")
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 
@@ -60,7 +70,9 @@ def _read(path: Path) -> tuple[Mapping[str, Declared], dict[str, Sequence[bytes]
     except FileError as error:
         raise click.ClickException(str(error)) from None
     texts: dict[str, Sequence[bytes]] = {
-        name: [*map(bytes, each.values())] if isinstance(each, dict) else [bytes(each)]
-        for name, each in file.content.members.items()
+        name: [bytes(text) for key, text in each.items() if isinstance(key, str)]
+        if isinstance(each := file.content.members[name], dict)
+        else [bytes(each)]
+        for name in declared
     }
     return declared, texts

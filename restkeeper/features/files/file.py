@@ -137,19 +137,19 @@ def describe(declared: Mapping[str, Declared], bodies: Callable[[str], Iterable[
             for body in bodies(name):
                 with suppress(InvalidJson):  # what our JSON does not have is served all the same
                     shape.add(value_of(body))
-            schema = _loosened(shape.schema())
+            schema = loosened(shape.schema())
             known = {field: to for field, to in each.references.items() if field in schema.get("properties", ())}
             found[name] = each._replace(schema=schema, references=known)
     return found
 
 
-def _loosened(schema: Any) -> Any:
+def loosened(schema: Any) -> Any:
     """A schema in which nothing is required, and everything can be null."""
     if not isinstance(schema, dict):
         return schema
-    loose = {key: _loosened(value) for key, value in schema.items() if key not in ("required", "enum", "properties")}
+    loose = {key: loosened(value) for key, value in schema.items() if key not in ("required", "enum", "properties")}
     if "properties" in schema:
-        loose["properties"] = {name: _loosened(part) for name, part in schema["properties"].items()}
+        loose["properties"] = {name: loosened(part) for name, part in schema["properties"].items()}
     if isinstance(kind := schema.get("type"), str):
         loose["type"] = [kind, "null"]
     return loose

@@ -12,7 +12,7 @@ from restkeeper import errors
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.features.pages.calls import first_calls
 from restkeeper.resources.resource import Ownership
-from restkeeper.service import Service
+from restkeeper.service import Service, service_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
@@ -80,7 +80,8 @@ class PageHandlers:
         links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")
-        calls = first_calls(service, collections, readable)
+        described = service_of(service.hooks.described(self._app))
+        calls = first_calls(service, described, collections, readable)
         return _negotiated("index.html", value, calls=calls, base=base, of=service)
 
     @needs(PUBLIC)

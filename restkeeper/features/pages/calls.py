@@ -25,9 +25,14 @@ _SAMPLES = b"""["Hello", "ada@example.org", "https://example.org", "2026-01-31",
     "12:00:00", "01912d68-783e-7a03-8467-5661c1243ad4", 1, true, {}, [], ["Hello"]]"""
 
 
-def first_calls(service: Service, collections: Sequence[Mapping[str, Any]], readable: Container[str]) -> Iterator[Call]:
-    """Those of the first collection that has items, or else of the first one, and of the first singleton."""
-    known = {each.resource.public_name: each for each in service.writes[service.default_version].values()}
+def first_calls(
+    service: Service, described: Service, collections: Sequence[Mapping[str, Any]], readable: Container[str]
+) -> Iterator[Call]:
+    """Those of the first collection that has items, or else of the first one, and of the first singleton.
+
+    The fields of items are those of the service that describes it.
+    """
+    known = {each.resource.public_name: each for each in described.writes[service.default_version].values()}
     by_need = sorted(collections, key=lambda each: not each.get("items"))
     first = {known[each["name"]].resource.singleton: each for each in reversed(by_need)}
     references = [field for each in service.resources for field in each.newest.references.values()]
@@ -38,6 +43,8 @@ def first_calls(service: Service, collections: Sequence[Mapping[str, Any]], read
             page = service.store.page(items.name, Query(limit=1, sort=items.resource.order), 1)
             parts = zip(page.fingerprints, page.bodies, page.removed, strict=True)
             stored = [Record(items.resource.key(1), 0, _NOW, *part[:2], removed=part[2]) for part in parts]
+            if described is not service:
+                stored = [each._replace(fingerprint=items.stored.fingerprint) for each in stored]
             record = stored[0] if stored else items.stored.initial
         with suppress(NotConvertible):
             for method, path, body in _calls_of(items, record):
@@ -48,9 +55,10 @@ def first_calls(service: Service, collections: Sequence[Mapping[str, Any]], read
 def _calls_of(items: Items, record: Record | None) -> Iterator[Call]:
     """The calls below the path of a collection: those of an item, too, if there is one."""
     shown, resource = items.representation, items.resource
-    texts = {name: bytes(text) for name, text in exactjson.cut(shown.body(record)).items()} if record else {}
+    found = exactjson.cut(shown.body(record)) if record else {}
+    texts = {name: exactjson.dumps(exactjson.stored(text)) for name, text in found.items() if len(bytes(text)) <= _MOST}
     # What is not printable, such as a backspace, would be a key in a terminal.
-    short = {name: text for name, text in texts.items() if len(text) <= _MOST and text.decode().isprintable()}
+    short = {name: text for name, text in texts.items() if text.decode().isprintable()}
     taken = {shown.name_of(name) for name in resource.unique if record}  # values that no other item can have
     known, own = fields_of(shown.schema()), dict[str, Any]()
     for name, field in known.items():

@@ -89,6 +89,7 @@ FILES: list[tuple[Any, list[str]]] = [
             "GET /posts?sort=-id&limit=3",
             "GET /posts/1",
             'POST /posts {"name":"Hello"}',
+            'PATCH /posts/1 {"name":"Hello"}',
             "DELETE /posts/1",
         ],
     ),

@@ -1,0 +1,123 @@
+"""What the collections of a JSON file accept, as json-server does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from restkeeper.app import create_app
+from restkeeper.config import Config
+from restkeeper.features.files import FileOptions, application_of
+
+DATA: dict[str, Any] = {
+    "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": "2", "title": "World", "views": "many"}],
+    "comments": [{"id": "a", "postId": "1"}, {"id": "b", "postId": 1}, {"id": "c", "postId": 99}],
+    "empty": [],
+    "profile": {"name": "typicode"},
+}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> FlaskClient:
+    (file := tmp_path / "db.json").write_text(json.dumps(DATA))
+    return application_of(create_app, file, FileOptions(), config=Config()).test_client()
+
+
+def ids(client: FlaskClient, path: str) -> list[Any]:
+    return [each["id"] for each in client.get(path).json]
+
+
+def test_nothing_is_required_and_every_value_is_data(client: FlaskClient) -> None:
+    """Null, other types than those of the other items, names that none has, in the order in which they are sent."""
+    sent = {"title": None, "views": [{"deep": {}}], "new-name": 1.50, "a b": True, "postId": {"no": "id"}}
+    for method, path in (("post", "/posts"), ("put", "/posts/1"), ("put", "/profile")):
+        reply = client.open(path, method=method, data=json.dumps(sent), content_type="application/json")
+        assert reply.status_code == 200 and list(reply.json) == [*["id"] * ("posts" in path), *sent], reply.text
+        assert reply.json == {**sent, **{name: reply.json[name] for name in ("id",) if "posts" in path}}
+    assert client.post("/posts", json={}).json.keys() == {"id"}
+
+
+def test_a_patch_replaces_members_and_stores_null(client: FlaskClient) -> None:
+    """Objects are not merged; an id is ignored, also in a PUT."""
+    assert client.patch("/posts/1", json={"author": {"a": 1}}).status_code == 200
+    patched = client.patch("/posts/1", json={"author": {"b": 2}, "title": None, "id": 9})
+    assert patched.json == {"id": 1, "title": None, "views": 100, "author": {"b": 2}}
+    assert client.put("/posts/1", json={"views": 1, "id": "x"}).json == {"views": 1, "id": 1}
+    assert client.put("/posts/77", json={"views": 1}).status_code == 404
+    tag = client.get("/posts/1").headers["ETag"]
+    again = client.put("/posts/1", json={"views": 1.0})
+    assert again.headers["ETag"] == tag and client.patch("/posts/1", json={}).headers["ETag"] == tag
+
+
+def test_ids_are_texts_or_numbers(client: FlaskClient) -> None:
+    """1 and "1" are one; an empty collection takes either; new ones continue, or are texts among texts."""
+    assert (
+        client.post("/posts", json={"id": "1"}).status_code == client.post("/posts", json={"id": 2}).status_code == 409
+    )
+    for number, id in enumerate((7, "x y", "ü", 1.5, -3, "007", "a" * 300), start=1):
+        created = client.post("/empty", json={"id": id})
+        assert created.json == {"id": id} and client.get(created.headers["Location"]).json == {"id": id}
+        assert len(client.get("/empty").json) == number
+    assert client.post("/empty", json={}).json == {"id": 8}
+    assert isinstance(client.post("/comments", json={}).json["id"], str)
+    assert ids(client, "/empty?id=7&id=x y&id=ü") == [7, "x y", "ü"]
+    for wrong in (True, [1], {"a": 1}):
+        assert client.post("/empty", json={"id": wrong}).json["errors"][0]["pointer"] == "#/id"
+
+
+def test_lists_know_every_name(client: FlaskClient) -> None:
+    """Also one that was written at this moment; what no item has matches nothing."""
+    assert ids(client, "/posts?views=100") == ids(client, "/posts?views_gte=50&title_like=h") == [1]
+    assert ids(client, "/posts?colour=red") == ids(client, "/posts?colour_ne=x&views=1") == []
+    client.post("/posts", json={"colour": "red", "deep": {"er": "needle"}})
+    assert len(ids(client, "/posts?colour=red")) == len(ids(client, "/posts?q=NEEDLE")) == 1
+    assert ids(client, "/posts?_sort=-views&_limit=2") == ["2", 1]
+    assert len(ids(client, "/posts?_=1234&callback=x")) == 3
+    assert client.get("/posts?fields=title,nothing&id=1").json == [{"title": "Hello"}]
+
+
+def test_references_are_for_embedding_and_nesting(client: FlaskClient) -> None:
+    """As a text or a number, and to nothing; a deletion sets them to null, or deletes what is named."""
+    assert [each["id"] for each in client.get("/posts?_embed=comments").json[0]["comments"]] == ["b", "a"]
+    assert ids(client, "/posts/1/comments") == ["a", "b"]
+    posts = [each["post"] and each["post"]["id"] for each in client.get("/comments?_expand=post").json]
+    assert posts == [1, 1, None]
+    assert client.post("/posts/1/comments", json={"text": "x"}).json["postId"] == 1
+    assert client.post("/comments", json={"postId": 1234, "emptyId": [1]}).status_code == 200
+    assert client.delete("/posts/1").status_code == 200
+    assert [each["postId"] for each in client.get("/comments").json] == [None, None, 99, None, 1234]
+    client.patch("/comments/a", json={"postId": 2})
+    assert client.delete("/posts/2?_dependent=comments").status_code == 200
+    assert "a" not in ids(client, "/comments")
+
+
+def test_the_document_follows_the_data(client: FlaskClient) -> None:
+    """Nothing is required, and everything can be null."""
+    schema = client.get("/openapi.json").json["components"]["schemas"]["PostInput"]
+    assert schema["required"] == [] and schema["properties"]["title"]["type"] == ["string", "null"]
+    assert "views" in schema["properties"] and "type" not in schema["properties"]["views"]  # a number, and a text
+    before = client.get("/openapi.json").headers["ETag"]
+    assert client.get("/openapi.json").headers["ETag"] == before
+    client.post("/empty", json={"made": "2026-01-31", "postId": 1})
+    document = client.get("/openapi.json").json
+    made = document["components"]["schemas"]["Empty"]["properties"]
+    assert (made["made"]["format"], made["postId"]["x-references"]) == ("date", "posts")
+
+
+def test_what_stays_strict(tmp_path: Path) -> None:
+    """With --strict, and with a schema beside the file: of the other collections everything is accepted."""
+    (file := tmp_path / "db.json").write_text(json.dumps({"posts": [{"id": 1, "title": "a"}], "notes": [{"id": 1}]}))
+    strict = application_of(create_app, file, FileOptions(strict=True), config=Config()).test_client()
+    for sent in ({}, {"title": 1}):
+        refused = strict.post("/posts", json=sent)
+        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/title")
+    assert strict.post("/posts", json={"title": "a", "more": 1}).status_code == 422
+    assert strict.put("/posts/7", json={"title": "b"}).json == {"id": 7, "title": "b"}
+    part = {"properties": {"posts": {"items": {"properties": {"title": {"type": "string"}}, "required": ["title"]}}}}
+    (tmp_path / "db.schema.json").write_text(json.dumps(part))
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    assert client.post("/posts", json={}).status_code == 422
+    assert client.post("/posts", json={"title": "a", "more": 1}).status_code == 200
+    assert client.post("/notes", json={"title": 1}).json == {"id": 2, "title": 1}

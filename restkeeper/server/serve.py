@@ -46,14 +46,16 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """gunicorn with the engine's settings; no configuration file in the folder is read."""
 
-    def __init__(self, load: Callable[..., Any], *, is_file: bool = False) -> None:
-        self._load, self._options = load, {"serves": False} if is_file else {}
+    def __init__(self, load: Callable[..., Any], file: Path | None = None) -> None:
+        self._load, self._file, self._options = load, file, {"serves": False} if file else {}
         super().__init__()
 
     def load_config(self) -> None:
         for name, value in vars(import_module(SETTINGS)).items():
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
+        if self._file:  # after the settings, which patch modules of the standard library
+            import_module("restkeeper.features.files").prepare(self._file)
 
     def load(self) -> Any:
         return self._load(**self._options)
@@ -184,7 +186,7 @@ def serve_file(
     options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
     options |= {"suffix": suffix, "quiet": quiet, "static": tuple(each.absolute() for each in static)}
     options |= {"routes": routes and routes.absolute()}
-    _serve(partial(_application_of_file, file, options), is_file=True)
+    _serve(partial(_application_of_file, file, options), file)
 
 
 def _lock(file: Path) -> None:
@@ -217,7 +219,7 @@ def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool
     return files.application_of(create, file, files.FileOptions(**options), serves=serves)
 
 
-def _serve(load: Callable[..., Any], *, is_file: bool = False) -> None:
+def _serve(load: Callable[..., Any], file: Path | None = None) -> None:
     """Serve what `load` returns, until the process is stopped."""
     os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
@@ -228,7 +230,7 @@ def _serve(load: Callable[..., Any], *, is_file: bool = False) -> None:
         sys.exit(f"restkeeper: {error}")
     if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else the socket is inherited (USR2)
         sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
-    _Gunicorn(load, is_file=is_file).run()
+    _Gunicorn(load, file).run()
 
 
 @click.command("harness")

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.file import File, declare, describe, read_file
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
-from restkeeper.features.files.reading import WITH_COMMENTS, FileError
+from restkeeper.features.files.reading import WITH_COMMENTS, FileError, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
     SMALL,
@@ -39,6 +40,8 @@ from restkeeper.web.application import Application
 
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
+
+_prepared: dict[Path, File] = {}
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
 
@@ -65,6 +68,12 @@ def application_of(
             time.sleep(LOOK_SECONDS)
 
 
+def prepare(path: Path) -> None:
+    """Read a file that forks of this process serve, if they find it as it is. What is wrong with it, they say."""
+    with suppress(FileError, OSError):
+        _prepared[path] = read_file(path)
+
+
 def _application_of(
     create: Create, path: Path, options: FileOptions, config: Config | None, serves: bool
 ) -> Application:
@@ -73,7 +82,9 @@ def _application_of(
     is_saved = is_own and options.saves
     if is_saved and path.suffix.lower() in WITH_COMMENTS:
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
-    file, notes = read_file(path), list[str]()
+    file, notes = _prepared.pop(path, None), list[str]()
+    if file is None or file.look != (stamp_of(file.data), stamp_of(file.schema)):
+        file = read_file(path)
     declared, lines = declare(file, options.suffix, infers=options.strict)
     checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
@@ -83,7 +94,8 @@ def _application_of(
         make = partial(create, blueprints=blueprints, name=path.name, begin=partial(_install, options, path))
         service.hooks.described = Description(make, declared, service).application
         _install(options, path, app, service)
-        fill(service, file.content, checked)
+        if serves or checked or not is_own:  # else it is only tried, and nothing can be wrong with items
+            fill(service, file.content, checked)
         _serve_apart(app, service)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)

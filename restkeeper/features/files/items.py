@@ -6,6 +6,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar
 
+import msgspec
+
 from restkeeper.clock import time_after
 from restkeeper.features.files.reading import id_of, is_equal, key_of
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
@@ -68,8 +70,9 @@ class FileItems(StoredRepresentation):
 
     def of_file(self, key: str, text: Buffer, now: str) -> Record:
         """An item as it stands in a file."""
-        members = exactjson.cut(text)
-        return Record(key, 1, now, self.fingerprint, exactjson.joined(members))
+        has_escapes = b"\\" in bytes(text)  # also of names, which queries know unescaped
+        body = exactjson.joined(exactjson.cut(text)) if has_escapes else msgspec.json.format(bytes(text), indent=-1)
+        return Record(key, 1, now, self.fingerprint, body)
 
     def _accepted(self, sent: JsonObject) -> Mapping[str, Buffer]:
         """The texts of what is sent, as far as the schema accepts it. Raises ValidationFailed."""

@@ -915,3 +915,13 @@ def test_a_start_that_cannot_be(tmp_path: Path, name: str, text: str, line: str)
     server = Server(tmp_path / (name if "db" in name else "db.json"))
     assert server.process.wait(timeout=SECONDS)
     assert server.lines.startswith(f"restkeeper: {line}") and server.lines.count("\n") == 1
+
+
+def test_a_file_that_grows_is_a_large_one(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on, until it is small again."""
+    monkeypatch.setattr("restkeeper.features.files.saving.SMALL", 1000)
+    for text, is_saved in (("x" * 2000, True), ("more", False), ("", True)):
+        assert served.client.patch("/posts/1", json={"title": text}).status_code == 200
+        assert (served.data["posts"][0]["title"] == text) is is_saved
+        served.run()
+        assert served.data["posts"][0]["title"] == text

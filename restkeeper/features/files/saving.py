@@ -58,7 +58,6 @@ class SavedFile:
         self._kinds = {name: each.kind for name, each in file.declared.items()}
         self._service, self._restart, self._is_saved = service, restart, saved
         self._stored = _by_member(service)
-        self._is_small = len(file.content.source) < SMALL
         self.content = file.content
         self.stamp, self._schema_stamp = file.look
         self._access, self.in_place = access_of(self._path), not can_be_replaced(self._path)
@@ -96,6 +95,11 @@ class SavedFile:
             with suppress(StoreError):
                 self._save_rest()
         self.is_over = True
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether a change is to be in the file before it is answered."""
+        return not self._unsaved and (not self.stamp or self.stamp[1] < SMALL)
 
     @property
     def _reason(self) -> StoreUnavailable | None:
@@ -229,6 +233,7 @@ class SavedFile:
                 self._unsaved.setdefault((name, key), former)
         if is_now:
             self._replace(content, self.stamp)
+            self.content = content
 
     def _edits(self, transaction: Transaction, name: str, key: str, again: bool) -> list[Edit]:
         """What is to be set in the content for an item, as it is in the store now."""
@@ -269,7 +274,7 @@ class SavedFile:
         self.seconds = time.monotonic() - began
 
     def _replace(self, content: Content, stamp: Stamp) -> None:
-        """Write the file, which has this stamp, and serve this content. Raises StoreUnavailable."""
+        """Write the file, which has this stamp. Raises StoreUnavailable."""
         self._access = access_of(self._path) or self._access
         try:
             found = apart(write_file, self._path, content, stamp, self._access, self.in_place)
@@ -279,8 +284,6 @@ class SavedFile:
         if not found:
             raise StoreContended(f"{self._path.name} was saved by another program at this moment")
         self.stamp = found
-        if self._is_small:
-            self.content = content
 
 
 def _structure(content: Content) -> dict[str, bool]:

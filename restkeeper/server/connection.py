@@ -69,7 +69,9 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
 
     def _wait_for(self, size: int) -> bytes:
         """The data that arrive next; none if the client is too slow, or the connection ends."""
-        self.settimeout(max(0.001, self.patience))
+        if self.patience <= 0:
+            return b""
+        self.settimeout(self.patience)
         start = monotonic()
         self.worker.connections.begin_wait(self)
         try:

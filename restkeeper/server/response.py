@@ -57,11 +57,13 @@ class Response:
         return self.write
 
     def write(self, data: bytes) -> None:
-        """Send some of the content, not more than there is to be."""
+        """Send some of the content, not more than there is to be; before the first of it, the head."""
+        if not data:
+            return
         if not self._client.begun:
             self._client.write(self._begin())
         if self._is_chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data = b"%x\r\n%b\r\n" % (len(data), data)
         elif self._left is not None:
             data = data[: self._left]
             self._left -= len(data)
@@ -70,7 +72,7 @@ class Response:
     def end(self) -> None:
         """Send what is left to send. The connection closes also if content is missing, or was not read."""
         if not self._client.begun:
-            self.write(b"")
+            self._client.write(self._begin())
         if self._is_chunked:
             self._client.write(b"0\r\n\r\n")
         self._client.flush()
@@ -86,7 +88,7 @@ class Response:
         self.closes = request.closes or not has_end or not self._client.worker.alive or request.content.left != 0
         connection = "close" if self.closes else "keep-alive"
         coding = "Transfer-Encoding: chunked\r\n" if self._is_chunked else ""
-        self._client.begun = True
+        self._client.begun, self._client.expects = True, False
         return (
             f"{self._head}\r\nServer: gunicorn\r\nDate: {date()}\r\nConnection: {connection}\r\n{coding}\r\n"
         ).encode("latin-1")

@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
+from restkeeper.features.files.reading import key_of, parse
 
 DATA: dict[str, Any] = {
     "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": "2", "title": "World", "views": "many"}],
@@ -121,3 +122,69 @@ def test_what_stays_strict(tmp_path: Path) -> None:
     assert client.post("/posts", json={}).status_code == 422
     assert client.post("/posts", json={"title": "a", "more": 1}).status_code == 200
     assert client.post("/notes", json={"title": 1}).json == {"id": 2, "title": 1}
+
+
+def service(tmp_path: Path, data: Any, **options: Any) -> FlaskClient:
+    text = data if isinstance(data, str) else json.dumps(data)
+    (file := tmp_path / "db.json").write_text(text)
+    return application_of(create_app, file, FileOptions(), config=Config(**options)).test_client()
+
+
+def test_ids_that_are_odd(tmp_path: Path) -> None:
+    """None, the largest numbers, texts that look like keys of the store, and characters that are no text."""
+    client = service(tmp_path, {"a": [{"id": 1}, {"id": "0000000000000001"}, {"id": "~A0000000000000000001"}]})
+    assert ids(client, "/a") == [1, "0000000000000001", "~A0000000000000000001"]
+    assert client.get("/a/0000000000000001").json == {"id": "0000000000000001"}
+    assert client.get("/a/~A0000000000000000001").json == {"id": "~A0000000000000000001"}
+    client = service(tmp_path, {"a": [{"id": 1}]})
+    assert [client.post("/a", json={"id": id}).json["id"] for id in (None, "", 999_999_999_999_999_999)] == [
+        2,
+        3,
+        10**18 - 1,
+    ]
+    assert client.post("/a", json={}).json["id"] == 10**18
+    assert client.post("/a", json={"id": 2**63 - 1}).status_code == 200
+    assert client.post("/a", json={}).json["code"] == "conflict"
+    assert client.post("/a", data=b'{"id": "\\ud800"}', content_type="application/json").status_code == 422
+    client = service(tmp_path, {"posts": [], "comments": []})
+    assert client.post("/posts", json={}).json == {"id": 1}
+    assert client.post("/posts/1/comments", json={"postId": "1"}).json == {"id": 1, "postId": "1"}
+
+
+def test_what_our_json_has_not_is_in_the_way_of_nothing(tmp_path: Path) -> None:
+    """References of twenty digits, and items so deep that they cannot be written anew."""
+    deep = "[" * 400 + "]" * 400
+    comments = f'[{{"id": 1, "postId": 1, "deep": {deep}}}, {{"id": 2, "postId": 99999999999999999999}}]'
+    client = service(tmp_path, f'{{"posts": [{{"id": 1}}, {{"id": 99999999999999999999}}], "comments": {comments}}}')
+    assert [each["id"] for each in client.get("/posts?_embed=comments").json[0]["comments"]] == [1]
+    assert client.delete("/posts/1").status_code == 200
+    assert '"postId":null,"deep":[[' in client.get("/comments").text
+    assert client.get("/", headers={"Accept": "text/html"}).status_code == 200
+
+
+def test_what_is_deleted_stays_so(tmp_path: Path) -> None:
+    """Also where others have its id, which are not served."""
+    client = service(tmp_path, {"a": [{"id": 1, "n": 1}, {"id": "1", "n": 2}, {"id": 2}]})
+    assert client.delete("/a/1").status_code == 200
+    content = parse((tmp_path / "db.json").read_bytes(), "db.json")
+    assert content.set("a", key_of(1), None) and json.loads(b"".join(content.text())) == {"a": [{"id": 2}]}
+
+
+def test_many_collections_start(tmp_path: Path) -> None:
+    """Those of more than a dozen have the references that their items have, and no other ones."""
+    data = {f"c{number}": [{"id": 1, f"c{number - 1}Id": 1}] for number in range(60)}
+    client = service(tmp_path, data)
+    assert client.get("/c5/1/c6").json == data["c6"] and client.get("/c6/1/c5").status_code == 404
+
+
+def test_who_may_not_write_deletes_nothing_by_another_item(tmp_path: Path) -> None:
+    """The scope is that of the collection as callers know it."""
+    key = "rk_0123456789abcdef_" + "a" * 43
+    data = {"posts": [{"id": 1}], "keys": [{"id": 1, "postId": 1}], "keys_2": []}
+    client, admin = service(tmp_path, data, auth="required", admin_key=key), {"X-API-Key": key}
+    for scopes, status in ((["posts:write", "keys_2:write"], 403), (["posts:write", "keys:write"], 200)):
+        sent = {"name": "a", "scopes": [*scopes, "posts:read", "keys:read"]}
+        secret = client.post("/_/keys", json=sent, headers=admin).json["secret"]
+        reply = client.delete("/posts/1?_dependent=keys", headers={"X-API-Key": secret})
+        assert reply.status_code == status, reply.text
+    assert client.get("/db", headers=admin).json == {"posts": [], "keys": [], "keys_2": []}

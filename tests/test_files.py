@@ -925,3 +925,60 @@ def test_a_file_that_grows_is_a_large_one(served: Served, monkeypatch: pytest.Mo
         assert (served.data["posts"][0]["title"] == text) is is_saved
         served.run()
         assert served.data["posts"][0]["title"] == text
+
+
+def test_a_request_that_fails_moves_nothing(served: Served) -> None:
+    """What it had deleted before stays where it is."""
+    batch = [{"method": "DELETE", "path": "/posts/1"}, {"method": "PATCH", "path": "/posts/99", "body": {}}]
+    assert served.client.post("/api/v1/batch", json=batch).status_code >= 400
+    assert served.client.patch("/posts/1", json={"b": 1}).status_code == 200
+    assert [each["id"] for each in served.data["posts"]] == [1, 2] == [each["id"] for each in served.get("/posts")]
+
+
+def test_a_file_that_is_written_in_place(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is mounted: it stays the same file, and as it was if there is no space."""
+    served.saved.in_place = True
+    number = served.file.stat().st_ino
+    assert served.client.patch("/posts/1", json={"title": "x" * 1000}).status_code == 200
+    assert served.client.delete("/posts/2").status_code == 200
+    assert served.data["posts"] == served.get("/posts") and served.file.stat().st_ino == number
+    text = served.file.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+        assert served.client.patch("/posts/1", json={"title": "x" * 2000}).status_code == 507
+        patched.setattr(os, "fsync", Mock(side_effect=[OSError(errno.EIO, "broken"), None]))
+        assert served.client.patch("/posts/1", json={"title": "y"}).status_code == 503
+    assert served.file.read_bytes() == text
+    assert served.client.patch("/posts/1", json={"title": "y"}).status_code == 200
+
+
+def test_an_edit_takes_a_collection_away(large: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a change that was not saved yet, which a line names."""
+    assert large.client.patch("/posts/1", json={"views": 5}).status_code == 200
+    large.edit(lambda data: data.update(posts={"now": "an object"}))
+    large.run()
+    assert "db.json: posts is another one now: a change of 1 is not saved" in capsys.readouterr().err
+    assert large.saved.is_over and large.data["posts"] == {"now": "an object"}
+
+
+def test_a_link_to_itself_is_no_file(served: Served) -> None:
+    """Reads go on."""
+    served.file.unlink()
+    served.file.symlink_to(served.file.name)
+    assert served.client.patch("/posts/1", json={"views": 5}).status_code == 503
+    assert served.get("/posts") == BLOG["posts"]
+
+
+def test_a_save_that_is_no_json_while_the_service_starts_again(tmp_path: Path) -> None:
+    """Requests are told why they must wait, and the next good file is served."""
+    file = tmp_path / "db.json"
+    file.write_text(json.dumps(BLOG))
+    with running(file) as server:
+        until(lambda: server.has("/posts"))
+        file.write_text(json.dumps({**BLOG, "more": []}))
+        until(lambda: "starts again" in server.lines)
+        file.write_text('{"posts": [}')
+        until(lambda: server.has("/healthz") and server.send("GET", "/posts").status == 503)
+        assert server.send("GET", "/posts").json()["detail"].startswith("db.json:1:12: ")
+        file.write_text(json.dumps({**BLOG, "more": [{"id": 1}]}))
+        until(lambda: server.has("/more/1"))

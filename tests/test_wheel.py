@@ -45,7 +45,7 @@ class Served(unittest.TestCase):
 
 
 def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=5 * SECONDS)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 

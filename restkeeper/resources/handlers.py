@@ -235,7 +235,8 @@ class ReferringHandlers(CollectionHandlers):
 
         def refer() -> None:
             own = self.parents.stored.id_of(self._parent(id))
-            other = [n for n, each in enumerate(several) if each.setdefault(field, own) != own]
+            key = self.parents.resource.key
+            other = [n for n, each in enumerate(several) if key(each.setdefault(field, own)) != key(own)]
             detail = f"must be {own}, as in the path, or left out"
             require_none([fault([n, field] if several is sent else [field], detail) for n in other])
 

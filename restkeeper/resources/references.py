@@ -154,7 +154,7 @@ class References:
                 require_found(stored, root_of(path), transaction)
                 if rule == "null" and stored.resource.public_name in self._hooks.dependents():
                     rule = "chosen"
-                    if not caller().may(scope := f"{stored.name}:write"):
+                    if not caller().may(scope := stored.resource.scope("write")):
                         raise lacking(scope)  # also if there is none: who may not know, learns nothing
                 most, found = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
                 for start in range(0, len(to), TOGETHER):
@@ -177,7 +177,9 @@ class References:
             if rule == "chosen":
                 self._hooks.access(stored.resource).require_change(before)
             with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
-                if rule == "null":
+                if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
+                    after = stored.merge(before, {path: None}, now=now)
+                elif rule == "null":
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                     after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
                 left = unit.apply(stored, before, after, now, NO_LIMITS)

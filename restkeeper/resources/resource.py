@@ -428,6 +428,10 @@ class Resource:
         """The id of an item as callers know it."""
         return int(key.removeprefix("A")) if self.ids in INTEGERS else key
 
+    def has_id(self, item: Mapping[str, Any]) -> bool:
+        """Whether an item that is sent names its id."""
+        return "id" in item
+
     def forms(self, key: str) -> tuple[str | int, ...]:
         """The values by which others can refer to an item."""
         return (self.shown(key),)

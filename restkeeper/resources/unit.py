@@ -165,12 +165,12 @@ def next_ids(
     """The ids of new items; integers are to be used by `use_ids`, and those that items have are empty texts here."""
     if resource.ids not in INTEGERS:
         return [new_id() for _ in items]
-    given = [each["id"] for each in items if "id" in each] if resource.ids in GIVEN else []
+    given = [each["id"] for each in items if resource.has_id(each)] if resource.ids in GIVEN else []
     last = max([last_id(resource, store), *(id for id in given if type(id) is int)])
     if len(given) < len(items) and last + len(items) - len(given) > INTEGERS[resource.ids][1]:
         raise Conflict(f"{resource.name}: all ids have been given")
     series = count(last + 1)
-    return ["" if given and "id" in each else resource.key(next(series)) for each in items]
+    return ["" if given and resource.has_id(each) else resource.key(next(series)) for each in items]
 
 
 def use_ids(resource: Resource, first: str, last: str, transaction: Transaction) -> None:

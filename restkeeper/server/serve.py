@@ -181,6 +181,8 @@ def serve_file(
     os.environ |= {"WEB_CONCURRENCY": "1", "RESTKEEPER_FILE": file.name}
     os.environ.setdefault("LOG_LEVEL", "warning")
     os.environ["DATABASE_URL"] = "memory://"
+    for name in ("MAX_BODY", "MAX_ITEM"):
+        os.environ.setdefault(name, str(10 * 1024 * 1024))
     if not no_save and os.environ.get("HARNESS") != "1":
         _lock(file)
     options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}

@@ -12,14 +12,15 @@ from pathlib import Path
 from signal import SIGTERM
 from threading import Thread
 
-from flask import Blueprint
+from flask import Blueprint, Request
 
 from restkeeper.config import Config
+from restkeeper.errors import Unavailable
 from restkeeper.features.files.declaring import Declared, resources_of
-from restkeeper.features.files.file import File, declare, describe, read_file
+from restkeeper.features.files.file import DATA, SCHEMA, File, declare, describe, read_file
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
-from restkeeper.features.files.reading import WITH_COMMENTS, FileError, stamp_of
+from restkeeper.features.files.reading import WITH_COMMENTS, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
     SMALL,
@@ -39,7 +40,7 @@ from restkeeper.versions import prefix_of
 from restkeeper.web.application import Application
 
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
-WAIT_SECONDS = 20.0  # for a file that can be served, while a worker starts: the server ends one that takes longer
+WAIT_SECONDS = 2.0  # for a file that can be served, while a worker starts
 
 _prepared: dict[Path, File] = {}
 
@@ -51,21 +52,51 @@ def application_of(
 ) -> Application:
     """The application of a file; exits with one line if there can be none.
 
-    With a configuration, as for tests, it is without the file from here on. Without one, the process `serves` it and
-    synchronizes the file, or it only tries that: then it prints what it found. One that serves, and so follows another
-    one, waits some time for a file that is being edited.
+    With a configuration, as for tests, it is without the file from here on. Without one, the process `serves` it, or it
+    only tries that: then it prints what it found. One that serves, and so follows another one, waits some time for a
+    file that is being edited; after that, its requests get a 503 until there is one.
     """
     end = 0.0
     while True:
         try:
             return _application_of(create, path, options, config, serves)
         except (FileError, OSError, ValueError) as error:
-            if not serves or 0 < end < time.monotonic():
-                sys.exit(f"restkeeper: {mistake_in(error) or error}")
+            reason = str(mistake_in(error) or error)
+            if not serves:
+                sys.exit(f"restkeeper: {reason}")
             if not end:
-                say(f"{error}: waits for another one")
+                say(f"{reason}: waits for another one")
                 end = time.monotonic() + WAIT_SECONDS
+            elif end < time.monotonic():
+                return _without_file(create, path, reason)
             time.sleep(LOOK_SECONDS)
+
+
+def _without_file(create: Create, path: Path, reason: str) -> Application:
+    """An application that refuses requests for a reason, until a file can be read: then another process serves it."""
+
+    def refuse(request: Request) -> None:
+        if request.path != "/healthz":
+            raise Unavailable(reason)
+
+    def wait() -> None:
+        look = _stamps(path)
+        while True:
+            time.sleep(LOOK_SECONDS)
+            with suppress(FileError, OSError):
+                if look != (look := _stamps(path)) and apart(read_file, path):
+                    return os.kill(os.getpid(), SIGTERM)
+
+    def begin(app: Application, service: Service) -> None:
+        app.before.insert(app.before.index(service.guard.identify), refuse)
+
+    app = create(None, [], name=path.name, begin=begin)
+    Thread(target=wait, name="file", daemon=True).start()
+    return app
+
+
+def _stamps(path: Path) -> list[Stamp]:
+    return [stamp_of(each) for each in (path, path.with_suffix(SCHEMA), path.with_suffix(DATA))]
 
 
 def prepare(path: Path) -> None:
@@ -91,9 +122,11 @@ def _application_of(
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
-        make = partial(create, blueprints=blueprints, name=path.name, begin=partial(_install, options, path))
+        make = partial(
+            create, blueprints=blueprints, name=path.name, begin=partial(install, options=options, path=path)
+        )
         service.hooks.described = Description(make, declared, service).application
-        _install(options, path, app, service)
+        install(app, service, options, path)
         if serves or checked or not is_own:  # else it is only tried, and nothing can be wrong with items
             fill(service, file.content, checked)
         _serve_apart(app, service)
@@ -122,10 +155,6 @@ def _serve_apart(app: Application, service: Service) -> None:
             made = app.url_rule_class(path, endpoint=rule.endpoint, methods=rule.methods, defaults=rule.defaults)
             made.provide_automatic_options = rule.provide_automatic_options  # type: ignore[attr-defined]
             app.url_map.add(made)
-
-
-def _install(options: FileOptions, path: Path, app: Application, service: Service) -> None:
-    install(app, service, options, path)
 
 
 @dataclass

@@ -32,6 +32,7 @@ SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, a
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
 
 FEW = 1000  # items of a collection that can have references which none of them has yet
+MOST_ASSUMED = 12  # collections that can refer to each other so: each reference is an index, and some routes
 MOST_REFERENCES = 100  # fields of a collection
 
 Look = tuple[Stamp, Stamp]  # of the data, and of the schema
@@ -118,7 +119,8 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
                 continue
             references[field] = target
             lines.append(f"{name}.{field} → {target}")
-        if declared[name].is_open and len(texts) < FEW:  # its next items can refer to others, too
+        is_small = len(texts) < FEW and len(content.collections) <= MOST_ASSUMED
+        if declared[name].is_open and is_small:  # its next items can refer to others, too
             others = [each for each in content.collections if each not in references.values()]
             references |= {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
         declared[name] = declared[name]._replace(references=references, suffix=suffix)

@@ -17,6 +17,8 @@ from restkeeper.storage.interface import Field, Kind, Record
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer, fault, listed, require_none
 
+NONE = (None, "")  # ids that an item is sent without
+
 
 class FileItems(StoredRepresentation):
     """The items of a collection, or the singleton. If no schema says what they have, they have what is sent.
@@ -41,11 +43,11 @@ class FileItems(StoredRepresentation):
             return self._stored(self._accepted(sent), self.name, 1, now, limits)
         value = sent.get("id")
         value = exactjson.stored(value) if isinstance(value, Buffer) else value
-        value = self.resource.shown(id) if value in (None, "") else value
+        value = self.resource.shown(id) if value in NONE else value
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
         require_none([fault(["id"], "must be a text or a number")] if wrong else [])
+        shown, *_ = self._texts({"id": value}).values()
         members = self._accepted({name: each for name, each in sent.items() if name != "id"})
-        shown = exactjson.dumps(value)
         return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -82,6 +84,11 @@ class FileItems(StoredRepresentation):
             require_none(faults)
             accepted = exactjson.cut(text)
             return {**accepted, **{name: each for name, each in sent.items() if isinstance(each, Buffer)}}
+        return self._texts(sent)
+
+    @staticmethod
+    def _texts(sent: JsonObject) -> Mapping[str, Buffer]:
+        """The texts of what is sent. Raises ValidationFailed."""
         try:
             return exactjson.cut(exactjson.dumps(sent))
         except exactjson.EncodeError:
@@ -110,6 +117,9 @@ class FileResource(Resource):
 
     def shown(self, key: str) -> str | int:
         return id_of(key) if self.ids == "client-integer" else str(id_of(key))
+
+    def has_id(self, item: Mapping[str, object]) -> bool:
+        return item.get("id") not in NONE
 
     def forms(self, key: str) -> tuple[str | int, ...]:
         id = id_of(key)

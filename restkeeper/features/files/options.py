@@ -94,7 +94,8 @@ class _StaticFiles:
                     file = (file / "index.html").resolve()
                 elif path[-1:] == "/":
                     continue
-                is_hidden = any(part[0] == "." for part in file.relative_to(folder).parts)  # ValueError: elsewhere
+                parts = file.relative_to(folder).parts  # ValueError: elsewhere
+                is_hidden = any(part[0] == "." or part == "__pycache__" for part in parts)
                 if file.is_file() and not is_hidden and file not in self._private:
                     return file
         return None
@@ -173,8 +174,8 @@ def _whole(service: Service) -> Callable[[], Response]:
     def read_db() -> Response:
         """Read all that the file has, as it is now, to a caller that may read each collection of it."""
         require_acceptable(JSON)
-        for name in service.representations:
-            if not caller().may(scope := f"{name}:read"):
+        for resource in service.resources:
+            if not caller().may(scope := resource.scope("read")):
                 raise lacking(scope)
         return Reply(_texts(service), content_type=JSON, headers={"Cache-Control": "no-store"})
 
@@ -184,8 +185,8 @@ def _whole(service: Service) -> Callable[[], Response]:
 def _texts(service: Service) -> Iterator[bytes]:
     """The parts of an object of all items: a page of them is in memory at a time."""
     before = b"{"
-    for name, stored in service.representations.items():
-        pages = _pages(service, stored)
+    for stored in service.representations.values():
+        name, pages = stored.resource.public_name, _pages(service, stored)
         if stored.resource.singleton:
             (bodies,) = pages
             yield b"%b%b:%b" % (before, exactjson.dumps(name), bodies[0])

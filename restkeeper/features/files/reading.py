@@ -30,7 +30,7 @@ Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by 
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
 _BYTE = re.compile(r" \(byte (\d+)\)$")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
 NONE = (b"", b"null")  # texts of an id that an item does not have
 BOM = b"\xef\xbb\xbf"
@@ -62,13 +62,17 @@ _decoded = msgspec.json.Decoder(list[_Item]).decode
 
 def key_of(id: object) -> str:
     """The key of an item with this id: 1 and "1" are one, and integers have their order."""
-    text = id if isinstance(id, str) else exactjson.dumps(id).decode()
-    return serial(int(text)) if _NUMBER.fullmatch(text) else text
+    text = id if isinstance(id, str) else str(id) if type(id) is int else exactjson.dumps(id).decode()
+    if _NUMBER.fullmatch(text) and int(text) <= exactjson.LARGEST_INTEGER:
+        return serial(int(text))
+    return f"~{text}" if _SERIAL.fullmatch(text.lstrip("~")) else text  # another one than that of a number
 
 
 def id_of(key: str) -> str | int:
     """An id with this key: a number if it can be one."""
-    return int(key.removeprefix("A")) if _SERIAL.fullmatch(key) else key
+    if _SERIAL.fullmatch(key):
+        return int(key.removeprefix("A"))
+    return key[1:] if _SERIAL.fullmatch(key.lstrip("~")) else key
 
 
 class ArrayStyle(NamedTuple):
@@ -169,6 +173,9 @@ class Content(NamedTuple):
         texts: Any = self.collections.get(name, self.members)
         if text is None:
             del texts[key]
+            twins = [each for each in texts if isinstance(each, int) and _key_in(texts[each]) == key]
+            for each in twins:  # else the next of these would be served
+                del texts[each]
         else:
             texts[key] = self._written(name, text, had)
         return True
@@ -305,7 +312,7 @@ def _items(name: str, text: Buffer, elements: Sequence[Buffer], left: list[str])
     texts, twice, large = Texts(), 0, 0
     given = [b"" if isinstance(each.id, msgspec.UnsetType) else bytes(each.id) for each in _decoded(text)]
     has_texts = any(id[:1] == b'"' for id in given)
-    keys = [key_of(json.loads(id) if id[:1] == b'"' else id.decode()) if id not in NONE else None for id in given]
+    keys = [_key_of_text(id) for id in given]
     last = max((id for key in keys if key and isinstance(id := id_of(key), int)), default=0)
     for number, (own_id, key, each) in enumerate(zip(given, keys, elements, strict=True)):
         element = each
@@ -324,6 +331,17 @@ def _items(name: str, text: Buffer, elements: Sequence[Buffer], left: list[str])
     if large:
         left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
     return texts, "client" if has_texts else "client-integer", None in keys
+
+
+def _key_of_text(id: bytes) -> str | None:
+    if id in NONE:
+        return None
+    return key_of(json.loads(id) if id[:1] == b'"' else id.decode())
+
+
+def _key_in(element: Buffer) -> str | None:
+    """The key of an item."""
+    return _key_of_text(bytes(exactjson.cut(element).get("id", b"")))
 
 
 def _unreadable(data: bytes, name: str, error: Exception) -> FileError:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from stat import S_IMODE
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import click
 from gevent import get_hub, monkey
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 SMALL = 1024 * 1024  # bytes of a file that is written before a change is answered: it takes some milliseconds
 LOOK_SECONDS = 0.1  # between two looks at the file
+TRIES = 5  # of saving a large file, which others save at the same time
 TOGETHER = 1000  # items that one transaction stores at the start
 
 Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the item is deleted
@@ -82,8 +83,10 @@ class SavedFile:
         """Serve an edit, and save what is not saved yet."""
         self.seconds, reason = 0.0, self._reason
         with suppress(StoreUnavailable):
-            self._service.store.write(lambda transaction: None)  # which begins with a `refresh`
-            self._save_rest()
+            for _ in range(TRIES):
+                self._service.store.write(lambda transaction: None)  # which begins with a `refresh`
+                if self._save_rest():
+                    break
         # A line about what another look has found, too: a program may just be writing the file.
         if reason and reason is self._reason and self._said != (said := reason.detail):
             self._said = said
@@ -108,7 +111,10 @@ class SavedFile:
 
     def refresh(self) -> None:
         """Serve what others have saved in the file; called before each transaction."""
-        if self._is_serving or self._is_saving or self.is_over:
+        if self._is_serving:
+            return
+        self._changed.clear()  # of a transaction that was rolled back
+        if self._is_saving or self.is_over:
             return
         self._is_serving = True
         try:
@@ -118,6 +124,8 @@ class SavedFile:
                 self._take(look)
             elif look == (self.stamp, self._schema_stamp):
                 self._refused = None
+        except OSError as error:  # such as of a link to itself
+            self._refused = (self.stamp, ()), StoreUnavailable(f"{self._path.name}: {error.strerror}")
         finally:
             self._is_serving = False
 
@@ -151,6 +159,10 @@ class SavedFile:
     def _with_unsaved(self, edited: Content) -> Content:
         """What was edited with the changes that the file does not have yet: of one item, the change is the one."""
         for (name, key), former in [*self._unsaved.items()]:
+            if edited.kinds.get(name) is None or _structure(edited)[name] != _structure(self.content)[name]:
+                say(f"{self._path.name}: {name} is another one now: a change of {id_of(key)} is not saved")
+                del self._unsaved[name, key]
+                continue
             now, text = edited.item(name, key), self.content.item(name, key)
             if not (is_equal(now, former) or is_equal(now, text)):
                 shown = "its deletion" if now is None else shortened(" ".join(bytes(now).decode().split()))
@@ -242,29 +254,34 @@ class SavedFile:
             return []  # of a feature, such as a key
         name = stored.resource.public_name
         text: Buffer | None = b"{}" if stored.resource.singleton else None  # it has its defaults then
+        is_new = False
         with suppress(RecordNotFound):
-            text = stored.body(transaction.read(stored.name, key))
+            record = transaction.read(stored.name, key)
+            text, is_new = stored.body(record), record.version == 1
         key = name if stored.resource.singleton else key
         former = self.content.item(name, key)
         if is_equal(former, text):
             return []
-        is_moved = again and former is not None and not stored.resource.singleton
+        is_moved = again and former is not None and is_new and not stored.resource.singleton
         return [*([(name, key, None)] if is_moved else ()), (name, key, text)]
 
-    def _save_rest(self) -> None:
-        """Save changes of a large file. While that fails, others are refused."""
+    def _save_rest(self) -> bool:
+        """Save changes of a large file. While that fails, others are refused.
+
+        Returns False if others have saved it since it was read.
+        """
         if not self._unsaved or not self._is_saved or self._refused:
-            return
+            return True
         unsaved = {key: self.content.item(*key) for key in self._unsaved}
         began, self._is_saving = time.monotonic(), True
         try:
             self._replace(self.content.copy(self.content.collections), self.stamp)
             self._failure = None
         except StoreContended:
-            return  # the next look finds what others have saved
+            return False
         except StoreUnavailable as error:
             self._failure = error
-            return
+            return True
         finally:
             self._is_saving = False
         for key, text in unsaved.items():
@@ -272,6 +289,7 @@ class SavedFile:
             if self.content.item(*key) is text:
                 del self._unsaved[key]
         self.seconds = time.monotonic() - began
+        return True
 
     def _replace(self, content: Content, stamp: Stamp) -> None:
         """Write the file, which has this stamp. Raises StoreUnavailable."""
@@ -319,12 +337,14 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk.
     """
     target, data = Path(os.path.realpath(path)), b"".join(content.text())
-    temporary = target if in_place else target.with_name(f".{target.name}.{token_hex(4)}.tmp")
-    if in_place and stamp_of(path) not in ((), stamp):
-        return ()
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if in_place:
+        return _write_in_place(target, data) if stamp_of(path) in ((), stamp) else ()
+    temporary = target.with_name(f".{target.name}.{token_hex(4)}.tmp")
     try:
-        with temporary.open("wb" if in_place else "xb") as file:
-            if access and not in_place:
+        with temporary.open("xb") as file:
+            if access:
                 os.fchmod(file.fileno(), S_IMODE(access.st_mode))
                 with suppress(PermissionError):
                     os.fchown(file.fileno(), access.st_uid, access.st_gid)
@@ -332,20 +352,39 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
             file.flush()
             os.fsync(file.fileno())
         written = stamp_of(temporary)
-        if in_place:
-            return written
         if stamp_of(path) not in ((), stamp):
             return ()
         os.replace(temporary, target)
     finally:
-        if not in_place:
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # before anything says that the file was written
     finally:
         os.close(folder)
     return written
+
+
+def _write_in_place(target: Path, data: bytes) -> Stamp:
+    """Write a file that cannot be replaced; if there is no space for it, it stays as it was. Raises OSError."""
+    with target.open("r+b") as file:
+        former = file.read()
+        try:
+            if len(data) > len(former):
+                os.posix_fallocate(file.fileno(), 0, len(data))
+            _overwrite(file, data)
+        except OSError:
+            _overwrite(file, former)
+            raise
+    return stamp_of(target)
+
+
+def _overwrite(file: IO[bytes], data: bytes) -> None:
+    file.seek(0)
+    file.write(data)
+    file.truncate()
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def delete_temporaries(path: Path) -> None:

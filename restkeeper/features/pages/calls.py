@@ -46,7 +46,7 @@ def first_calls(
             if described is not service:
                 stored = [each._replace(fingerprint=items.stored.fingerprint) for each in stored]
             record = stored[0] if stored else items.stored.initial
-        with suppress(NotConvertible):
+        with suppress(NotConvertible, exactjson.EncodeError):
             for method, path, body in _calls_of(items, record):
                 if method in items.resource.methods and not (method == "DELETE" and items.name in kept):
                     yield method, each["url"] + path, body

@@ -12,7 +12,7 @@ from restkeeper.web.application import Application
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases
 from tests.shop import create_app
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.matrix]
 
@@ -48,6 +48,7 @@ def test_a_migration_that_the_old_program_cannot_work_with(tmp_path: Path, datab
         assert again.process.wait(SECONDS) and REFUSAL in again.log.read_text()
         with databases.closed(url):
             pass  # as at the end of the longest life of a connection
+        until(lambda: "does not answer" not in old.get(path).json()["detail"])  # an attempt can be of that moment
         for refused in (old.get(path), old.post("/products", {"name": "a"})):
             assert (refused.status, refused.json()["detail"], refused.headers["retry-after"]) == (503, REFUSAL, "1")
         assert new.get(path).status == 200

@@ -97,6 +97,8 @@ class SavedFile:
         if not self.is_over:
             with suppress(StoreError):
                 self._save_rest()
+            if self._unsaved and self._is_saved:  # another program has broken it
+                say(f"{self._path.name}: {len(self._unsaved)} changes are lost, which could not be saved")
         self.is_over = True
 
     @property

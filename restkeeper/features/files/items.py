@@ -47,18 +47,18 @@ class FileItems(StoredRepresentation):
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
         require_none([fault(["id"], "must be a text or a number")] if wrong else [])
         shown, *_ = self._texts({"id": value}).values()
-        members = self._accepted({name: each for name, each in sent.items() if name != "id"})
+        members = self._accepted({name: value for name, value in sent.items() if name != "id"})
         return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self.create(sent, id=id, now=now, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        own = exactjson.cut(record.body)
-        members = self._accepted({name: each for name, each in sent.items() if name != "id" or self.resource.singleton})
-        if not self.resource.singleton:
-            members = self._in_order(sent, members, own["id"])
-        if members.keys() == own.keys() and all(is_equal(each, own[name]) for name, each in members.items()):
+        current, has_id = exactjson.cut(record.body), not self.resource.singleton
+        members = self._accepted({name: value for name, value in sent.items() if not (has_id and name == "id")})
+        if has_id:
+            members = self._in_order(sent, members, current["id"])
+        if members.keys() == current.keys() and all(is_equal(text, current[name]) for name, text in members.items()):
             return record
         now = time_after(record.updated_at, now)
         return self._stored(members, record.id, record.version + 1, now, limits)._replace(owner=record.owner)
@@ -79,11 +79,10 @@ class FileItems(StoredRepresentation):
     def _accepted(self, sent: JsonObject) -> Mapping[str, Buffer]:
         """The texts of what is sent, as far as the schema accepts it. Raises ValidationFailed."""
         if not self._is_free:
-            values = {name: exactjson.stored(each) if isinstance(each, Buffer) else each for name, each in sent.items()}
-            text, faults = self._load(values)
+            kept = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
+            text, faults = self._load({**sent, **{name: exactjson.stored(value) for name, value in kept.items()}})
             require_none(faults)
-            accepted = exactjson.cut(text)
-            return {**accepted, **{name: each for name, each in sent.items() if isinstance(each, Buffer)}}
+            return {**exactjson.cut(text), **kept}
         return self._texts(sent)
 
     @staticmethod
@@ -127,7 +126,6 @@ class FileResource(Resource):
 
     @cached_property
     def revisions(self) -> Mapping[int, Revision]:
-        found = super().revisions
-        id = Field("id", Kind.TEXT, read=self.key)
-        fields = {number: {**each.fields, "id": id} for number, each in found.items() if "id" in each.fields}
-        return {n: each._replace(fields=MappingProxyType(fields.get(n, {**each.fields}))) for n, each in found.items()}
+        (newest,) = super().revisions.values()
+        id = {"id": Field("id", Kind.TEXT, read=self.key)} if "id" in newest.fields else {}
+        return {newest.number: newest._replace(fields=MappingProxyType({**newest.fields, **id}))}

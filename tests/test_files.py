@@ -192,6 +192,16 @@ def test_items_on_lines_of_their_own_stay_so() -> None:
     assert b"".join(content.text()) == text.replace(b"1 }", b'1 },\r\n    {"id": 2, "a": [1]}')
 
 
+def test_a_changed_item_has_the_indentation_of_its_own() -> None:
+    """Also where that of the file is uneven, and an id that is given is a line of its own."""
+    text = b'{\n    "cars": [\n      {\n        "year": 2019\n      },\n      {\n        "year": 1\n      }\n    ]\n}\n'
+    content = parse(text, "db.json")
+    assert content.set("cars", key_of(1), b'{"id":1,"year":2020}')
+    changed = text.replace(b'"year": 1\n', b'"id": 2,\n        "year": 1\n')
+    changed = changed.replace(b'"year": 2019', b'"id": 1,\n        "year": 2020')
+    assert b"".join(content.text()) == changed
+
+
 def test_items_without_ids_get_some() -> None:
     """From 1, in the order of the file."""
     content = parse(b'{"notes": [{"a": 1}, {}]}', "db.json")

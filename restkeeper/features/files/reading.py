@@ -29,6 +29,7 @@ Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by 
 
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
+_INNER = re.compile(rb"\{\s*\n([ \t]+)")  # the indentation of the first member of an item
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
@@ -226,6 +227,8 @@ class Content(NamedTuple):
         around = self.layout.array(name).first if isinstance(member, dict) else self.layout.starts[name]
         line = around.rpartition(b"\n")[2]
         outer, indent = line[: len(line) - len(line.lstrip())], self.layout.indent
+        if (inner := _INNER.match(like)) and inner[1].startswith(outer) and inner[1] != outer:
+            indent = inner[1].removeprefix(outer)
         tabs = indent[:1] == b"\t"
         made = msgspec.json.format(bytes(text), indent=1 if tabs else len(indent))
         lines = re.sub(rb"(?m)^ +", lambda found: b"\t" * len(found[0]), made) if tabs else made
@@ -320,7 +323,9 @@ def _items(name: str, text: Buffer, elements: Sequence[Buffer], left: list[str])
             last += 1
             key, shown = key_of(last), b'"%d"' % last if has_texts else b"%d" % last
             inside = bytes(each)[1:].lstrip()
-            element = b'{"id": %b%b%b' % (shown, b"" if inside == b"}" else b", ", inside)
+            space = bytes(each)[1 : -len(inside)]  # such as a line break and the indentation
+            following = b"" if inside == b"}" else b"," + (space or b" ")
+            element = b'{%b"id": %b%b%b' % (space, shown, following, inside)
             if own_id:
                 element = exactjson.joined({**exactjson.cut(each), "id": shown})
         is_twice, is_large = key in texts, len(bytes(each)) > LONGEST_ITEM

@@ -4,6 +4,7 @@ Recorded from ra-data-json-server 5.15.3, ra-data-simple-rest 5.15.3 and @refine
 0.17.4 gives the same results for its requests.
 """
 
+import re
 from itertools import product
 from typing import Any
 from urllib.parse import urlencode
@@ -217,7 +218,7 @@ def test_arrays_whose_name_has_brackets_or_is_repeated(client: FlaskClient) -> N
 
 
 THEIRS = ("_sort=id", "_sort=id&_order=asc", "price_gte=0", "price:gte=0", "filter={}", 'sort=["id","ASC"]', "_start=0")
-OURS = ("sort=id", "sort[]=id", "price[gte]=0", "status=active", "_sort=id&limit=3", "_sort=id&offset=1&limit=3")
+OURS = ("sort=id", "sort[]=id", "price[gte]=0", "status=active", "_sort=id&limit=3", "_start=1&limit=3")
 
 
 def test_a_list_in_their_words_has_all_items(client: FlaskClient) -> None:
@@ -229,7 +230,9 @@ def test_a_list_in_their_words_has_all_items(client: FlaskClient) -> None:
         following = short.get(page.headers["Link"].partition('>; rel="next"')[0].rpartition("<")[2])
         assert (query, len(page.json), len(following.json)) == (query, 5, 2)
         assert page.headers["X-Total-Count"] == "7"
-    assert [len(short.get(f"/products?{query}").json) for query in (*OURS, "_start=1")] == [3] * 7
+    assert [len(short.get(f"/products?{query}").json) for query in (*OURS, "offset=1")] == [3] * 7
+    rests = {"_start=1": 5, "_start=4": 3, "_sort=id&offset=3": 4}
+    assert {query: len(short.get(f"/products?{query}").json) for query in rests} == rests
     ids = [item["id"] for item in short.get("/products?_sort=id").json]
     assert len(short.get("/products?_sort=id&" + urlencode([("id", id) for id in ids + ids[:1]])).json) == 5
     assert short.get(f"/products/{ids[0]}?_embed=nothing").json["errors"][0]["parameter"] == "embed"
@@ -237,6 +240,7 @@ def test_a_list_in_their_words_has_all_items(client: FlaskClient) -> None:
     fill(large, 40)
     for query in THEIRS:  # a length that the service has chosen is no error
         assert 2 < len(large.get(f"/products?{query}").json) < 20
+    assert re.match("limit can be [0-9]+ here", fault(large.get("/products?_start=1")))  # no cursor leads on from it
     fill(client, 40)
     assert len(client.get("/products?_start=0&_end=302").json) == len(client.get("/products?_sort=id").json) == 40
 
@@ -300,7 +304,7 @@ def test_related_items() -> None:
     for _ in range(2):
         client.post("/people", json={"name": "Eve"})
     lengths = [len(client.get(f"/people?_sort=id{more}").json) for more in ("", "&_embed=orders")]
-    assert lengths == [3, 2]  # all, where nothing is embedded, whose length is limited
+    assert lengths == [3, 3]  # all, also where something is embedded
     assert fault(client.get(f"/orders/{order}?_expand=user")).startswith(
         "embed cannot be 'user'; there are: orders, customer"
     )

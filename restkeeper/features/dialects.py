@@ -66,8 +66,7 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-# With one of these a list of theirs is not lengthened: they say how many items it has, or it could not end early.
-_SIZING = {"limit", "offset", "count", "embed", "id", "id[eq]", "id[in]"}
+_SIZING = {"limit", "count", "id", "id[eq]", "id[in]"}  # they say how many items a list has
 
 Filter = tuple[str, str]  # a parameter of ours
 Pairs = list[Filter]
@@ -87,8 +86,8 @@ def translate(representation: Representation, most: int) -> None:
     """Translate the query of the current request, which is for items in this representation.
 
     `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, which has
-    one of their parameters or operators, has all items up to that number, as in json-server, unless it has a limit, an
-    offset, ids, or embedded items. All other lists have the usual page.
+    one of their parameters or operators, has all items up to that number, as in json-server, unless it has a limit or
+    ids. All other lists have the usual page.
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
@@ -104,10 +103,9 @@ def translate(representation: Representation, most: int) -> None:
             raise _fault("_where", "cannot be used here: this list has a field called or")
         ours += _conditions(_clauses(_json(theirs, "_where")), representation, {name for name, _ in ours})
     is_paged = bool(stretch := dict(_stretch(theirs)))
-    if stretch == {"offset": 0}:
-        stretch.clear()
-    embedded = list(_embed(theirs))
-    if most and is_theirs and not stretch and _SIZING.isdisjoint(name for name, _ in (*ours, *embedded)):
+    if stretch.get("offset") == 0 and "limit" not in stretch:
+        del stretch["offset"]  # a page from the first item can end early, and have a next one by cursor
+    if most and is_theirs and "limit" not in stretch and _SIZING.isdisjoint(name for name, _ in ours):
         stretch["limit"] = most
     if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
@@ -116,7 +114,7 @@ def translate(representation: Representation, most: int) -> None:
         if "_per_page" in theirs:
             after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
     numbers = ((name, str(number)) for name, number in stretch.items())
-    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *embedded, *numbers])
+    request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
 
 
 def _dependents() -> list[str]:

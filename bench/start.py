@@ -1,17 +1,23 @@
 """`python -m bench.start`: how long a test waits for its service. Fails if that is too long, on a quiet machine.
 
 An application of four collections, in processor time, after the first one of the process; the start and the end of a
-LiveServer; and its spaces: made, reset after 1,000 items, and dropped.
+LiveServer; and its spaces: made, reset after 1,000 items, and dropped. And how long a service with nothing but idle
+connections takes to stop.
 """
 
+import signal
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from http.client import HTTPConnection
 from pathlib import Path
 
 from restkeeper import Config, LiveServer, Space, Version, Versions, create_app
 from tests import shop
+from tests.live import Gunicorn
 from tests.shop import orders, tags
 
 ROUNDS = 50
@@ -24,6 +30,7 @@ MOST = {  # ms
     "a space": 10,
     "Space.reset": 5,
     "Space.drop": 5,
+    "a stop with idle connections": 1500,  # of which it answers on them for a second
 }
 
 
@@ -35,6 +42,22 @@ def measured(work: Callable[[], object], rounds: int, clock: Callable[[], float]
         work()
         found.append((clock() - begun) * 1000)
     return found
+
+
+def stop() -> float:
+    """The milliseconds from the signal to the end of a service with 100 idle connections."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(Gunicorn(folder, RATE_LIMIT="off"))
+        for _ in range(100):
+            connection = HTTPConnection("127.0.0.1", server.port)
+            stack.callback(connection.close)
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+        begun = time.perf_counter()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait()
+        return (time.perf_counter() - begun) * 1000
 
 
 def main() -> int:
@@ -60,10 +83,11 @@ def main() -> int:
         "LiveServer, start": measured(lambda: servers.append(servers.pop(0).__enter__()), 5, time.perf_counter),
         "LiveServer.close": measured(lambda: servers.pop().close(), 5, time.perf_counter),
         **of_spaces,
+        "a stop with idle connections": [stop() for _ in range(5)],
     }
     for name, each in times.items():
         limit = f" (at most {MOST[name]})" if name in MOST else ""
-        print(f"{name:<26} {statistics.median(each):8.1f} ms{limit}")
+        print(f"{name:<28} {statistics.median(each):8.1f} ms{limit}")
     return int(any(statistics.median(times[name]) > most for name, most in MOST.items()))
 
 

@@ -35,6 +35,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (GeventWorker.handle_exit, "(self, sig, frame)"),
     (GeventWorker.init_process, "(self)"),
     (GeventWorker.load_wsgi, "(self)"),
+    (GeventWorker.run, "(self)"),
     # restkeeper/web/application.py
     (Flask.preprocess_request, "(self) -> 'ft.ResponseReturnValue | None'"),
     (Flask.process_response, "(self, response: 'Response') -> 'Response'"),

@@ -18,6 +18,9 @@ from time import time
 from typing import Any
 
 import gevent
+from gevent.event import Event
+from gevent.pool import Pool
+from gevent.server import StreamServer
 from gunicorn.errors import AppImportError
 from gunicorn.workers.ggevent import GeventWorker
 
@@ -53,6 +56,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.connections = ClientConnections(self)
+        self.stopped = Event()
 
     def patch(self) -> None:
         """As gunicorn does. gevent searches all installed packages for plugins, at each module: here, once."""
@@ -83,6 +87,25 @@ class Worker(GeventWorker):  # type: ignore[misc]
             super().load_wsgi()
         except SystemExit as error:
             raise AppImportError(error.code) from None
+
+    def run(self) -> None:
+        """As gunicorn's, which sees a stop, and that all connections are closed, up to a second later."""
+        pool = Pool(self.worker_connections)
+        servers = [StreamServer(each, handle=partial(self.handle, each), spawn=pool) for each in self.sockets]
+        for server in servers:
+            server.max_accept = 1 if self.cfg.workers > 1 else server.max_accept
+            server.start()
+        while self.alive:
+            self.notify()
+            self.stopped.wait(1.0)
+        for server in servers:
+            server.close()
+        end = time() + self.cfg.graceful_timeout
+        while not pool.join(min(1.0, end - time())) and time() < end:
+            self.notify()
+        if pool:
+            self.log.warning("Worker graceful timeout (pid:%s)", self.pid)
+            pool.kill(timeout=1.0)
 
     def handle(self, listener: Any, sock: Any, addr: Any) -> None:
         """Serve a connection, one request after another."""
@@ -176,6 +199,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         Each response then closes its connection. A proxy that finds a connection closed does not repeat a POST.
         """
         super().handle_exit(sig, frame)
+        self.stopped.set()
         if self.connections.open:
             gevent.spawn_later(self.idle_grace, self._end_idle)
 

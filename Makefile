@@ -34,7 +34,9 @@ pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of al
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
 test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, clients, all on PostgreSQL, each feature closed once
-	@$(MAKE) --no-print-directory -j2 --output-sync=target matrix-schemathesis matrix-tests matrix-service
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target matrix-schemathesis matrix-tests matrix-service >$(VENV)/matrix.log 2>&1; \
+	status=$$?; cat $(VENV)/matrix.log; [ $$status = 0 ] || { echo "What failed:"; \
+	grep -aE '^(FAILED|ERROR|E  )' $(VENV)/matrix.log | cut -c 1-300 | tail -n 120; }; exit $$status
 
 matrix-schemathesis: $(VENV)/.dev
 	$(BIN)/pytest -m matrix -n 2 --dist worksteal tests/test_schemathesis.py
@@ -66,6 +68,7 @@ bench-large: $(VENV)/.bench ## what 10,000,000 items cost on PostgreSQL (20 GB o
 soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exactly once, linearizable and delivered under faults; attacks
 	@for store in sqlite postgresql; do for proof in soak attacks; do \
 	  $(BIN)/python -m tests.$$proof --store $$store || exit 1; done; done
+	@SCHEMATHESIS_SEED=$$(date +%s) $(BIN)/pytest -m "matrix or not matrix" tests/test_schemathesis.py
 
 pictures: $(VENV)/.dev ## make the pictures of the README, with Chromium
 	$(BIN)/python -m tests.pictures

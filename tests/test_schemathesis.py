@@ -1,7 +1,6 @@
 """The service and its OpenAPI document agree, whatever is sent: Schemathesis with every check, phase and mode on."""
 
 import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +29,8 @@ LISTS = "^list_(users|tags|notes)$"  # left out: they take most of the time, and
     ],
 )
 def test_responses_match_the_document(tmp_path: Path, app: str, paths: str, auth: str) -> None:
-    """No response, to a valid request or not, differs from the document. SCHEMATHESIS_SEED=… repeats a failure."""
-    seed = os.environ.get("SCHEMATHESIS_SEED") or str(secrets.randbelow(2**32))
+    """No response, to a valid request or not, differs from the document. `make soak` looks further, by another seed."""
+    seed = os.environ.get("SCHEMATHESIS_SEED", "1")
     settings = {
         "AUTH": auth,
         "ADMIN_KEY": ADMIN_KEY,
@@ -54,7 +53,7 @@ def test_responses_match_the_document(tmp_path: Path, app: str, paths: str, auth
             capture_output=True,
             text=True,
         )
-    output = f"SCHEMATHESIS_SEED={seed}\n{run.stdout}\n{run.stderr}"
+    output = f"{run.stdout}\n{run.stderr}\nSCHEMATHESIS_SEED={seed}"
     assert run.returncode == 0, output
     assert "Selected: 0/" not in run.stdout and "Fuzzing" in run.stdout and "Stateful" in run.stdout, output
     assert server.lines()[1:] == [], "something was logged as a warning or worse"

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
@@ -27,11 +28,12 @@ from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.service import make_service
+from restkeeper.service import make_service, service_of
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import needs
 from restkeeper.web.operations import Body, Contribution, Result, returns, takes
 from tests import shop
+from tests.clock import SetClock
 from tests.documents import parameters, unfolded
 from tests.live import Gunicorn
 from tests.shop import clients, create_app
@@ -561,6 +563,38 @@ def test_the_orders_of_a_list_have_names(document: Any) -> None:
 
 
 @pytest.mark.needs(*FEATURES)
+class SlowClock(SetClock):
+    """A clock on which each look takes 20 ms, and whose sleep lets another request continue."""
+
+    other: Callable[[], object] = staticmethod(lambda: None)
+
+    def monotonic(self) -> float:
+        self.now += 0.02
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.other()
+
+
+def test_others_have_their_turns_while_the_document_is_made() -> None:
+    """After each collection; and who asks for the document meanwhile waits for this one, and makes no other."""
+    app = create_app(clock=(clock := SlowClock()))
+    with ThreadPoolExecutor(1) as pool:
+        others: list[Future[Any]] = []
+
+        def other() -> None:
+            if not others:
+                others.append(pool.submit(lambda: app.test_client().get("/openapi.json")))
+
+        clock.other = other
+        response = app.test_client().get("/openapi.json")
+        turns = len(clock.slept)
+        assert turns > len(service_of(app).resources)
+        assert others[0].result().data == response.data
+        assert len(clock.slept) == turns
+
+
 def test_the_document_is_short() -> None:
     """What operations have in common is there once: a collection more takes some kilobytes, most of them filters."""
     few, more = (

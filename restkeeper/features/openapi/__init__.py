@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 
 from flask import Blueprint, Response, request, send_from_directory
 
@@ -57,7 +58,7 @@ class DocumentHandlers:
         def made(described: Application, mount: str, sunsets: int) -> bytes:
             return exactjson.dumps(document(described, service_of(described), version, mount))
 
-        self._app, self._document = app, made
+        self._app, self._document, self._making = app, made, Lock()
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -67,8 +68,10 @@ class DocumentHandlers:
         require_acceptable(JSON)
         now = self._service.clock.time()
         sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
-        described = self._service.hooks.described(self._app)
-        return preconditions.document(self._document(described, address_of(""), sunsets), JSON)
+        with self._making:  # who asks meanwhile gets the same document
+            described = self._service.hooks.described(self._app)
+            made = self._document(described, address_of(""), sunsets)
+        return preconditions.document(made, JSON)
 
 
 @needs(PUBLIC)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from inspect import getdoc
 from itertools import groupby
 from operator import attrgetter
@@ -12,6 +13,7 @@ from urllib.parse import quote
 from flask import Flask
 from marshmallow import Schema
 
+from restkeeper.clock import in_turns
 from restkeeper.errors import NotFound, PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.spec import Spec, bounded
@@ -41,8 +43,10 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
     """The OpenAPI 3.1 document of a version, whose application is below the path `mount`.
 
     Each operation is there once: its path is below the first of its servers, `/api/VERSION`, or below `/`, or both.
-    Raises ValueError for a declared name that is no component's.
+    A collection takes some milliseconds: other requests have their turns. Raises ValueError for a declared name that is
+    no component's.
     """
+    turns = partial(in_turns, clock=service.clock)
     routes = list(_routes(app, service, version))
     called = {each.name: each.public_name for each in service.resources}
     servers = max((each.servers for each in routes if each.items), key=len, default=("",))
@@ -52,16 +56,16 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
     collections = {each.tag: each for each in routes if each.items}
     kinds = [each.items.resource.kind for each in collections.values()]
     spec.taken |= {f"{kind}{part}" for kind in kinds for part in components.PARTS}
-    for each in collections.values():
+    for each in turns(collections.values()):
         components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
-    for each in collections.values():
+    for each in turns(collections.values()):
         components.add_relations(spec, each.items)
     for contribution in reversed(service.contributions):  # features that are built on others first
         contribution.build(spec)
     tags, known = dict.fromkeys(route.tag for route in routes), spec.tags
     for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
         spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
-    whole: JsonSchema = _Operations(spec).document(routes)
+    whole: JsonSchema = _Operations(spec).document(turns(routes), {route.words(route.name) for route in routes})
     for each in routes:
         if each.servers != servers:
             whole["paths"][each.path]["servers"] = [{"url": _url(mount, each)} for each in each.servers]
@@ -69,7 +73,11 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
         if name not in (known := whole["components"].get(section, {})):
             names = sorted({*known, *getattr(spec.components, f"{section}_lazy", ())})
             raise ValueError(f"{name!r} is declared and is none of the {section}: {', '.join(names)}")
-    whole = bounded(whole, spec.longest, service.config)
+    sections = {name: part for name, part in whole.items() if name not in ("paths", "components")}
+    for parts in (sections, whole["paths"], *whole["components"].values()):
+        for name, part in turns([*parts.items()]):
+            parts[name] = bounded(part, spec.longest, service.config)
+    whole |= sections
     for contribution in service.contributions:
         contribution.amend(whole, version)
     return whole
@@ -157,9 +165,9 @@ class _Operations:
         self._names: Counter[str] = Counter()
         self._ids: set[str] = set()
 
-    def document(self, routes: Sequence[_Route]) -> JsonSchema:
-        """The document with the operations of `routes`."""
-        self._ids = {route.words(route.name) for route in routes}
+    def document(self, routes: Iterable[_Route], ids: set[str]) -> JsonSchema:
+        """The document with the operations of `routes`, which have these `ids`."""
+        self._ids = ids
         for route in routes:
             in_path: list[Any] = [self._in_path(name, route) for name in route.arguments]
             self._spec.path(route.path, operations={route.method: self._operation(route)}, parameters=in_path)

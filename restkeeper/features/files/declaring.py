@@ -108,7 +108,7 @@ class Class(NamedTuple):
         base: type[Schema] = getattr(_NAMES, self.base)
         made = base.from_dict({name: call.made() for name, call in self.fields.items()}, name=self.name)
         made.__doc__ = self.about
-        if issubclass(made, theirs.FileItem):
+        if theirs.FileItem in made.__mro__:  # issubclass asks all subclasses of FileItem, where it is none
             made.others, made.declared_as = self.others, self  # type: ignore[attr-defined]
         return made
 

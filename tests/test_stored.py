@@ -254,6 +254,18 @@ def test_migrate_deletes_indexes_that_are_not_declared(tmp_path: Path) -> None:
     assert lines[1][-1] == "indexes: 0 deleted"
 
 
+def test_a_default_that_a_function_makes_is_the_same_in_each_process() -> None:
+    """Its values differ: else each start would store items of another schema."""
+    numbers = iter(range(9))
+
+    def fingerprint(default: Any) -> str:
+        return Resource("lamps", "Lamp", ItemSchema.from_dict({"number": Whole(0, load_default=default)})).fingerprint
+
+    one, two = (fingerprint(lambda: next(numbers)) for _ in range(2))
+    assert one == two
+    assert len({one, fingerprint(0), fingerprint(1)}) == 3
+
+
 def test_the_type_of_a_field_is_that_of_its_json() -> None:
     """A subclass of a field, or one with a lifecycle, has the type of its values."""
     definitions = {

@@ -60,6 +60,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Functions = tuple[Callable[..., Any], ...]
 Definitions = Mapping[str, fields.Field[Any]]
 
+CALLABLE = "callable"  # in a fingerprint, for a default that a function makes: its values differ
 LARGEST_PAGE = 10_000  # items
 LONGEST_PATH = 64  # characters
 
@@ -97,7 +98,8 @@ class Revision(NamedTuple):
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
     The `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order,
-    types and defaults, and of the schemas inside them. Its end says which of READ_ONLY items are stored without.
+    types and defaults (of one that a function makes, that it does), and of the schemas inside them. Its end says which
+    of READ_ONLY items are stored without.
     """
 
     number: int
@@ -148,7 +150,8 @@ class Revision(NamedTuple):
         parts: list[Any] = []
         for name, field in ordered.items():
             inside = inside_of(field)
-            parts.append((name, type(field).__name__, defaults.get(name), *([] if inside is None else [inside])))
+            default = CALLABLE if name in defaults and callable(field.load_default) else defaults.get(name)
+            parts.append((name, type(field).__name__, default, *([] if inside is None else [inside])))
         if is_open:
             parts.append((OPEN, [name for name, field in definitions.items() if field.required], given))
         loading = prepared(schema, exclude=tuple(name for name in READ_ONLY if name not in hidden))

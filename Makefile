@@ -81,7 +81,8 @@ lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and tho
 	    -o requirements$${set:+-$$set}.txt pyproject.toml; done
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
 	  --no-header $(UPGRADE) -o tests/clients/requirements.txt tests/clients/requirements.in
-	cd tests/clients && npm install --package-lock-only --ignore-scripts --no-audit --no-fund
+	for each in clients json_server; do \
+	  (cd tests/$$each && npm install --package-lock-only --ignore-scripts --no-audit --no-fund); done
 
 clean: ## remove the virtual environment and caches (never the data)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -7,19 +7,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
+from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from tests.json_server.compared import NUMBERS, REASONS, Answer, Exchange, explained
 from tests.json_server.made import Content, Maker, Request
 from tests.json_server.record import HERE, KEPT
+from tests.json_server.shapes import OTHERWISE, SHAPES
 from tests.live import ROOT, HttpResponse, send
 from tests.ports import free_ports
 from tests.proxy import require
+from tests.test_file_shapes import client_of
 from tests.waiting import SECONDS, until
 
 pytestmark = [pytest.mark.matrix, pytest.mark.needs("dialects")]
@@ -43,7 +48,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def running(file: Path, command: list[str], first: str = "/profile") -> Iterator[int]:
-    """A server of a file, by its port; it is ended. The environment is one in which 1 does not watch the file."""
+    """The port of a server of a file, which then ends; in an environment in which 1 does not watch the file.
+
+    Raises RuntimeError if it does not start.
+    """
     (port,) = free_ports(1)
     (file.parent / "public").mkdir(exist_ok=True)  # 1 needs it then
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NODE_ENV": "production"}
@@ -57,7 +65,8 @@ def running(file: Path, command: list[str], first: str = "/profile") -> Iterator
         )
 
     def answers() -> bool:
-        assert process.poll() is None, log.read_text()
+        if process.poll() is not None:
+            raise RuntimeError(log.read_text())
         with suppress(OSError, HTTPException):
             return send(port, "GET", first).status < 500
         return False
@@ -173,3 +182,51 @@ def test_answers_are_those_of_the_packages(packages: Path, tmp_path: Path) -> No
             for _ in range(REQUESTS // 2):
                 met |= pair.exchange(maker.write) | pair.exchange(maker.read)
     assert met == {name for name, _ in REASONS}
+
+
+def reads_of(name: str, member: Any) -> Iterator[str]:
+    """Paths that read a member of a file; of a collection also the first item, a filter, an order and a page."""
+    yield f"/{quote(name)}"
+    if not isinstance(member, list) or not all(isinstance(item, dict) for item in member):
+        return
+    yield from (f"/{quote(name)}/{quote(str(item['id']), safe='')}" for item in member[:1] if "id" in item)
+    plain = [(key, value) for item in member for key, value in item.items() if isinstance(value, int | str) and key]
+    for key, value in [(key, value) for key, value in plain if key not in ("id", "_id", "_page")][:1]:
+        yield f"/{quote(name)}?{urlencode({key: json.dumps(value) if isinstance(value, int) else value})}"
+        yield f"/{quote(name)}?{urlencode({'_sort': key})}"
+    yield f"/{quote(name)}?_page=1&_per_page=2"
+
+
+def test_files_as_people_have_them_are_read_alike(packages: Path, tmp_path: Path) -> None:
+    """As 1 answers, whose ids are texts; but for what is OTHERWISE."""
+    node, different = [require("node"), str(packages / PROGRAMS["1"])], dict[str, str | int | None]()
+
+    def compare(number: int, shape: str) -> None:
+        (folder := tmp_path / str(number)).mkdir()
+        client, content = client_of(folder, SHAPES[shape]), json.loads(SHAPES[shape])
+        try:
+            with running(folder / "db.json", node, "/none") as port:
+                for path in [path for name, member in content.items() for path in reads_of(name, member)]:
+                    theirs, ours = send(port, "GET", path), client.get(path)
+                    has_ids = "without" not in shape
+                    bodies = [with_texts(parsed(each), has_ids=has_ids) for each in (theirs.body, ours.data)]
+                    if theirs.status != ours.status_code or (theirs.status == 200 and bodies[0] != bodies[1]):
+                        items = bodies[1].get("data") if isinstance(bodies[1], dict) else bodies[1]
+                        ids = " ".join(item["id"] for item in items) if isinstance(items, list) else ours.status_code
+                        different[f"{shape}: {path}"] = ids
+        except RuntimeError:
+            different[shape] = None
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(compare, count(), SHAPES))
+    assert different == {path: found for paths in OTHERWISE.values() for path, found in paths.items()}
+
+
+def with_texts(value: Any, *, has_ids: bool) -> Any:
+    """A value whose ids are texts, or, if all were made, are not there."""
+    if isinstance(value, list):
+        return [with_texts(each, has_ids=has_ids) for each in value]
+    if not isinstance(value, dict):
+        return value
+    items = {name: with_texts(each, has_ids=has_ids) for name, each in value.items() if name != "id"}
+    return items | ({"id": str(value["id"])} if has_ids and "id" in value else {})

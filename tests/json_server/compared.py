@@ -258,10 +258,10 @@ def _alike(exchange: Exchange) -> Answer:
 
 def _unknown(exchange: Exchange) -> Answer:
     """Names that no item has find nothing; but `_` is ignored."""
-    names = {*exchange.query} & {"colour", "_"}
-    if not names or not exchange.is_list:
+    names, items = {*exchange.query} & {"colour", "published", "_"}, exchange.before.get(exchange.parts[0], [])
+    if not names or not exchange.is_list or any(name in item for name in names for item in items):
         return exchange.theirs
-    return exchange.theirs._replace(body=exchange.before[exchange.parts[0]] if "_" in names else [])
+    return exchange.theirs._replace(body=items if "_" in names else [])
 
 
 def _found(exchange: Exchange, fits: Callable[[Json], bool]) -> Answer:

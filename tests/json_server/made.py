@@ -68,7 +68,7 @@ class Maker:
         else:
             filters += [{f"{number}:gt": low}, {f"{number}:gte": 2, f"{number}:lte": low}, {f"{text}:contains": part}]
             filters += [{f"{number}:lt": low}, {f"{text}:ne": value}, {f"{number}:in": "50,120,9"}]
-            filters += [{f"{text}:startsWith": str(value)[:2]}, {f"{text}:endsWith": str(value)[-2:]}, {"id": "none"}]
+            filters += [{f"{text}:startsWith": str(value)[:2]}, {f"{text}:endsWith": str(value)[-3:]}, {"id": "none"}]
             filters += [{"_where": json.dumps({"or": [{number: {"gt": low}}, {text: {"eq": value}}]})}]
             orders += [{"_sort": f"-{text}"}, {"_sort": f"{number},{text}"}]
             slices = [{"_page": page, "_per_page": size}, {"_page": 1, "_per_page": 20}, {}, {}, {}]

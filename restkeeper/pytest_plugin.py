@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    config.addinivalue_line("markers", "restkeeper(seed=…, random=…): what the fixture `api` begins with")
+    config.addinivalue_line("markers", "restkeeper(seed=…, random=…, unmet='allow'): of the fixture `api`")
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +39,35 @@ def restkeeper_server(pytestconfig: pytest.Config) -> "Iterator[LiveServer]":
 @pytest.fixture
 def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Iterator[Space]":
     """A service of its own for this test. See `Space`."""
-    markers = list(request.node.iter_markers("restkeeper"))  # that of the test first
-    options = {name: value for each in reversed(markers) for name, value in each.kwargs.items()}
+    options = _options(request.node)
+    options.pop("unmet", None)
     if isinstance(options.get("seed"), str):
         options["seed"] = request.config.rootpath / options["seed"]
-    with restkeeper_server.space(*(markers[0].args if markers else ()), **options) as space:
+    with restkeeper_server.space(**options) as space:
         yield space
+
+
+def _options(item: pytest.Item) -> dict[str, Any]:
+    """What the markers of a test say, those of its class and module before its own."""
+    markers = list(item.iter_markers("restkeeper"))[::-1]
+    options = {name: value for each in markers for name, value in each.kwargs.items()}
+    if any(each.args for each in markers) or options.get("unmet") not in (None, "allow"):
+        pytest.fail(
+            "the marker restkeeper takes seed={…}, random=7, and unmet='allow'; each by its name", pytrace=False
+        )
+    return options
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a test fail that passes, and has declared faults that no request has matched."""
+    result = yield
+    for name, space in getattr(item, "funcargs", {}).items() if "restkeeper.testing" in sys.modules else ():
+        if isinstance(space, restkeeper.Space) and _options(item).get("unmet") is None:
+            with suppress(ValueError, OSError):  # it is dropped, or the server has ended
+                if unmet := [f"{each.kind} {each.method} {each.path}" for each in space.faults.unmet]:
+                    pytest.fail(f"no request has matched these faults of {name}: {', '.join(unmet)}", pytrace=False)
+    return result
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -5,7 +5,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -219,6 +219,7 @@ class TestControl:
             ("PATCH", "/{id}/clock", {"advance": 100 * 366 * 24 * 3600 + 1}, 422),
             ("POST", "/{id}/faults", {"kind": "none"}, 422), ("POST", "/{id}/faults", {"kind": "close"}, 200),
             ("POST", "/{id}/faults", {"kind": "close", "headers": {"X": 5}}, 422),
+            ("GET", "/{id}/faults", None, 200), ("POST", "/{id}/faults", {"kind": "close", "path": "/none"}, 422),
             ("DELETE", "/{id}/faults", None, 200), ("GET", "/{id}/requests", None, 200),
             ("PUT", "/{id}/responses", {"statuses": [500]}, 200), ("PUT", "/{id}/responses", {"statuses": [1]}, 422),
             ("GET", "/{id}/deliveries", None, 200), ("POST", "/{id}/reset", None, 200), ("DELETE", "/{id}", None, 200),
@@ -478,6 +479,39 @@ class TestFaults:
         faults.clear()
         faults.delay("*", "*", 0.02, 0.03), faults.delay("*", "/users", 0.02), faults.respond("*", "*", 500)
         assert get("/users") == 500 and 40 <= space.requests()[-1].ms < 2000
+
+    @pytest.mark.parametrize(
+        ("method", "path", "message"),
+        [
+            ("GTE", "/users", "'#/method', 'detail': 'is none of DELETE, GET, HEAD, .*, nor a pattern"),
+            ("GET", "/users?name=Anna", "#/path.*must be without a query"),
+            ("GET", "/user", r"is no route, nor a pattern with `\*`; did you mean /users\?"),
+            ("GET", "/api/v9/users", "is no route"),
+            ("GET", "/users/1/2/3", "is no route"),
+            ("*", "/", None),
+            ("p*", "/webhooks", None),
+            ("DELETE", "/api/v1/users/anna", None),
+            ("GET", "/none/*", None),
+        ],
+    )
+    def test_what_cannot_happen_is_refused(self, space: Space, method: str, path: str, message: str | None) -> None:
+        """When it is declared: a method that is none, a path with a query, and one that is no route or pattern."""
+        with pytest.raises(ValueError, match=message) if message else nullcontext():
+            space.faults.close(method, path)
+        assert len(space.faults.unmet) == (message is None)
+
+    def test_those_that_have_met_no_request(self, space: Space) -> None:
+        """They are listed, also when they are cleared; not those whose count or probability was not reached."""
+        faults = space.faults
+        faults.respond("GET", "/users", 500, skip=5), faults.delay("GET", "/users", 0, probability=0.0)
+        faults.close("GET", "/users", headers={"X-Client": "b"}), faults.respond("POST", "/user*", 500, times=2)
+        for _ in range(2):
+            assert space.client.get("/users").status_code == 200 and create(space, "Anna").status_code in (200, 500)
+            found = [(each.kind, each.method, each.path, each.headers) for each in faults.unmet]
+            assert found == [("close", "GET", "/users", {"X-Client": "b"})]
+            faults.clear()
+        space.reset()
+        assert faults.unmet == []
 
     def test_probabilities_are_replayed(self, server: LiveServer) -> None:
         """With `random`, the same requests meet the same faults."""

@@ -44,9 +44,11 @@ def test_snapshots_and_faults_are_limited(api: Space) -> None:
     """Beyond that they are refused, and those before stay."""
     names = [api.snapshot() for _ in range(20)]
     for _ in range(100):
-        api.faults.delay("PUT", "/nothing", 0)
+        api.faults.delay("PUT", "/products", 0)
     assert control(api, "POST", "/snapshots").status_code == 409
     assert control(api, "POST", "/faults", json={"kind": "close"}).status_code == 409
+    api.faults.clear(), api.faults.close("GET", "/products/*"), api.faults.clear()
+    assert len(api.faults.unmet) == 100 and api.faults.unmet[-1].kind == "close"
     api.restore(names[0])
     assert api.client.get("/products").status_code == 200
 

@@ -78,6 +78,19 @@ def test_that_fails_with_its_own(own):
 @pytest.mark.restkeeper({"users": []})
 def test_that_is_wrong(api):
     pass
+
+def test_that_has_a_fault_in_vain(api, read):
+    api.faults.close("DELETE", "/users/*")
+    api.faults.respond("GET", "/users", 500, skip=9)
+    read(api.url + "/users")
+
+@pytest.mark.restkeeper(unmet="allow")
+def test_that_may(api):
+    api.faults.close("DELETE", "/users/*")
+
+@pytest.mark.restkeeper(unmet="alow")
+def test_that_is_misspelt(api):
+    pass
 """
 UNRELATED = """
 import sys
@@ -206,11 +219,13 @@ def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str
     (tmp_path / "test_it.py").write_text(TESTS)
     running = run_tests(tmp_path, "-rP", "-n", workers)
     output, _ = running.communicate(timeout=SECONDS)
-    assert "3 failed, 6 passed, 1 error" in output and "space() takes 1 positional argument" in output, output
-    assert output.count("restkeeper requests of api") == 1 and "GET /users?limit=5 200\n" in output
+    assert "4 failed, 7 passed, 2 errors" in output and "takes 1 positional" not in output, output
+    assert output.count("\nthe marker restkeeper takes seed={…}, random=7, and unmet='allow'; each by its name\n") == 2
+    assert "\nno request has matched these faults of api: close DELETE /users/*\n" in output
+    assert output.count("restkeeper requests of api") == 2 and "GET /users?limit=5 200\n" in output
     assert "GET /users?limit=none 400" in output and "must be" in output
     logs = re.findall(r"-+ restkeeper log of (.*?) -+\n(.*?)\n[-=_]+ ", output, re.S)
-    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 3]
+    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 5]
     assert all("imported" in log for title, log in logs if title == "own" or in_process == "false")
     assert of_session(running.pid) == []
 

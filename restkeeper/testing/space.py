@@ -126,7 +126,7 @@ class Clock:
 
 
 class Faults:
-    """The faults of a space, each for requests with a method and a path, patterns with `*`.
+    """The faults of a space, each for requests with a method and a path, patterns with `*`; else the path is a route's.
 
     `headers` are patterns, too. The first `skip` such requests are left alone, then `times` (None: all) have the fault,
     each with a `probability`.
@@ -161,6 +161,11 @@ class Faults:
     def fail_store(self, method: str, path: str, *, committed: bool = False, **options: Any) -> None:
         """503, as while the store is away: before the work, or after it is `committed`."""
         self._add("fail_store", method, path, committed=committed, **options)
+
+    @property
+    def unmet(self) -> list[Any]:
+        """Those that no request has matched, with kind, method, path and headers; also after `clear`."""
+        return [SimpleNamespace(**each) for each in self._send("GET", "/faults", None)]
 
     def clear(self) -> None:
         """Have no faults any more."""

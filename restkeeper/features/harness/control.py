@@ -87,6 +87,12 @@ class NewFaultSchema(Schema):
     committed = fields.Boolean(load_default=False)
 
 
+class FaultSchema(Schema):
+    """A fault, and its requests."""
+
+    kind, method, path, headers = fields.String(), fields.String(), fields.String(), _texts()
+
+
 class RequestQuery(Schema):
     """Which requests: patterns with `*`."""
 
@@ -144,6 +150,7 @@ class Control:
             ("/<id>/restore", "POST", self.restore_snapshot),
             ("/<id>/clock", "PATCH", self.set_clock),
             ("/<id>/faults", "POST", self.add_fault),
+            ("/<id>/faults", "GET", self.list_unmet_faults),
             ("/<id>/faults", "DELETE", self.clear_faults),
             ("/<id>/requests", "GET", self.list_requests),
             ("/<id>/deliveries", "GET", self.list_deliveries),
@@ -220,6 +227,12 @@ class Control:
         """Add a fault. A request meets all of its delays until the first fault of another kind."""
         self._spaces.find(id).faults.add(body)
         return {}
+
+    @returns(FaultSchema(many=True), NotFound)
+    def list_unmet_faults(self, id: str) -> list[dict[str, Any]]:
+        """The faults that no request has matched, also those that were cleared: most are in the wrong place."""
+        names = FaultSchema().fields
+        return [{name: getattr(each, name) for name in names} for each in self._spaces.find(id).faults.unmet]
 
     @returns(NotFound)
     def clear_faults(self, id: str) -> dict[str, Any]:

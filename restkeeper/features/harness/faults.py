@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
 from random import Random
@@ -9,7 +10,8 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
-from restkeeper.errors import Conflict
+from restkeeper.errors import Conflict, ValidationFailed
+from restkeeper.web.application import Application
 
 KINDS = {
     "respond": "A response with a `status`: the problem of that, or a `body`.",
@@ -26,22 +28,37 @@ Fault = SimpleNamespace  # with the fields of control.NewFaultSchema
 
 
 class Faults:
-    """The faults of a space, in order. With a seed, the same requests in the same order have the same faults."""
+    """The faults of a space, in order. With a seed, the same requests in the same order have the same faults.
 
-    def __init__(self, seed: int | None) -> None:
+    With an application, requests that it cannot get have no faults.
+    """
+
+    def __init__(self, seed: int | None, app: Application | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 - no secret
+        self._app = app
         self._lock = Lock()
         self._faults: list[Fault] = []
+        self._missed: list[Fault] = []  # that were cleared, and that no request had matched
 
     def add(self, declared: Mapping[str, Any]) -> None:
-        """Add a fault, with the fields of control.NewFaultSchema. Raises Conflict for more than MOST_FAULTS."""
+        """Add a fault, with the fields of control.NewFaultSchema.
+
+        Raises Conflict for more than MOST_FAULTS, and ValidationFailed for one that cannot happen.
+        """
         if len(self._faults) >= MOST_FAULTS:
             raise Conflict(f"a space has at most {MOST_FAULTS} faults")
+        if self._app:
+            require_possible(self._app, declared["method"], declared["path"])
         self._faults.append(Fault(**declared, met=0))
+
+    @property
+    def unmet(self) -> list[Fault]:
+        """The faults that no request has matched, also those that were cleared."""
+        return [each for each in self._missed + self._faults if not each.met]
 
     def clear(self) -> None:
         """Have none any more."""
-        self._faults.clear()
+        self._missed, self._faults = self.unmet[-MOST_FAULTS:], []
 
     def chosen(self, environ: Mapping[str, Any]) -> tuple[float, Fault | None]:
         """What a request meets: so many seconds of delay, and a fault."""
@@ -56,6 +73,29 @@ class Faults:
                     return seconds, fault
                 seconds += self._random.uniform(fault.seconds, fault.seconds_most or fault.seconds)
         return seconds, None
+
+
+def require_possible(app: Application, method: str, path: str) -> None:
+    """Raises ValidationFailed for a method that is none, and for a path that has a query, or is no route or pattern."""
+    rules, wrong = [*app.url_map.iter_rules()], []
+    methods = sorted({each for rule in rules for each in rule.methods or ()})
+    if not any(fnmatchcase(each, method.upper()) for each in methods):
+        wrong.append({"pointer": "#/method", "detail": f"is none of {', '.join(methods)}, nor a pattern with `*`"})
+    if "?" in path or "#" in path:
+        wrong.append({"pointer": "#/path", "detail": "must be without a query: a path is one with every query"})
+    elif "*" not in path and not methods_at(app, path):
+        close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        wrong.append({"pointer": "#/path", "detail": f"is no route, nor a pattern with `*`{meant}"})
+    if wrong:
+        raise ValidationFailed(errors=wrong)
+
+
+def methods_at(app: Application, path: str) -> set[str]:
+    """The methods of the routes at a path, in any version of the API."""
+    prefixes = {found[0] for rule in app.url_map.iter_rules() if (found := _VERSION.match(rule.rule))}
+    adapter = app.url_map.bind("localhost")
+    return {method for each in ("", *prefixes) for method in adapter.allowed_methods(each + path)}
 
 
 def is_at(path: bytes, pattern: str) -> bool:

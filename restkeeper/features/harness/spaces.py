@@ -112,7 +112,8 @@ class Space:
     def begin(self, instance: Instance) -> None:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
-        self.faults, self.journal, self.catcher = Faults(self._seed), Journal(), Catcher(instance.service)
+        self.faults = Faults(self._seed, instance.app)
+        self.journal, self.catcher = Journal(), Catcher(instance.service)
         self._random = Random(self._seed)  # noqa: S311 - no secret
         instance.service.hooks.new_id = partial(_new_id, instance.clock, self._random, count(1))
         if self._seed is not None:

@@ -218,7 +218,7 @@ class TestControl:
             ("PATCH", "/{id}/clock", {"now": "1969-12-31T23:59:59Z"}, 400), ("PATCH", "/{id}/clock", {"now": 5}, 422),
             ("PATCH", "/{id}/clock", {"advance": 100 * 366 * 24 * 3600 + 1}, 422),
             ("POST", "/{id}/faults", {"kind": "none"}, 422), ("POST", "/{id}/faults", {"kind": "close"}, 200),
-            ("POST", "/{id}/faults", {"kind": "close", "headers": {"X": 5}}, 422),
+            ("POST", "/{id}/faults", {"kind": "close", "request_headers": {"X": 5}}, 422),
             ("GET", "/{id}/faults", None, 200), ("POST", "/{id}/faults", {"kind": "close", "path": "/none"}, 422),
             ("DELETE", "/{id}/faults", None, 200), ("GET", "/{id}/requests", None, 200),
             ("PUT", "/{id}/responses", {"statuses": [500]}, 200), ("PUT", "/{id}/responses", {"statuses": [1]}, 422),
@@ -436,17 +436,68 @@ class TestFaults:
         answer = create(space, "Anna")
         assert (answer.status_code, answer.headers["Retry-After"], answer.json["detail"]) == (429, "7", "slowly")
         assert create(space, "Anna").status_code == create(other, "Anna").status_code == 200
-        space.faults.respond("*", "/users", 503, body='{"a": 1}', retry_after=2)
+        space.faults.respond("*", "/users", 503, json={"a": Decimal("1.10")}, retry_after=2)
         answer = space.client.get("/users")
-        assert (answer.status_code, answer.json, answer.headers["Retry-After"]) == (503, {"a": 1}, "2")
-        assert space.client.head("/users").data == b""
+        assert (answer.status_code, answer.text, answer.headers["Retry-After"]) == (503, '{"a":1.10}', "2")
+        assert space.client.head("/users").data == b"" and answer.content_type == "application/json"
         for status in (204, 301, 304, 404, 418, 500, 599):
-            for body in (None, "text"):
-                space.faults.clear(), space.faults.respond("GET", "/*", status, body=body)
+            for text in (None, "text"):
+                space.faults.clear(), space.faults.respond("GET", "/*", status, text=text)
                 answer = space.client.get("/users")
                 assert answer.status_code == status and bool(answer.data) == (status not in (204, 304))
         space.faults.clear()
         assert names(space) == ["Anna"]
+
+    def test_what_a_proxy_responds(self, space: Space) -> None:
+        """A page of HTML with fields of its own, also in the place of what the service adds; pages may read it."""
+        fields = {"Server-Timing": "edge", "content-type": "text/html", "X-Name": "Zo\xeb", "X-Request-Id": "mine"}
+        space.faults.respond("GET", "/users", 502, text="<html>", headers=fields)
+        answer = space.client.get("/users", headers={"Origin": "http://localhost:3000"})
+        assert (answer.status_code, answer.text) == (502, "<html>")
+        assert {name: answer.headers[name] for name in fields} == fields
+        assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
+        space.faults.respond("POST", "/users", 418, text="a,b", content_type="text/csv", detail="no")
+        assert create(space, "Anna").content_type == "text/csv"
+        space.faults.respond("PUT", "/users/*", 500, headers={"X-A": "b"})
+        answer = space.client.put("/users/1", json={})
+        assert (answer.headers["X-A"], answer.content_type) == ("b", "application/problem+json")
+
+    @pytest.mark.parametrize(
+        ("kind", "options", "message"),
+        [
+            ("respond", {"headers": {"X-A": "b\r\nX-C: d"}}, "Latin-1, without a line break"),
+            ("respond", {"headers": {"Transfer-Encoding": "chunked"}}, "none of connection, content-length"),
+            ("respond", {"headers": {"A b": "c"}}, "must be the name"),
+            ("respond", {"content_type": "text/html\n"}, "without a line break"),
+            ("respond", {"text": "a", "json": 1}, "cannot be with json"),
+            ("respond", {"text": "a" * (256 * 1024 + 1)}, "between 0 and 262144"),
+            ("respond", {"json": "a" * 256 * 1024}, "at most 262144 bytes"),
+            ("respond", {"seconds": 1}, "seconds.*is for delay stall alone"),
+            ("close", {"headers": {"X-Client": "b"}}, "for fields of requests there is request_headers"),
+            ("close", {"committed": True}, "is for reset fail_store alone"),
+        ],
+    )
+    def test_options_that_cannot_be(self, space: Space, kind: str, options: dict[str, Any], message: str) -> None:
+        """They are refused: also those that have no effect on this kind of fault."""
+        with pytest.raises(ValueError, match=message):
+            space.faults._add(kind, "GET", "/users", **options)
+
+    def test_what_ends_early(self, space: Space) -> None:
+        """In process there is no connection: what would end or stop it raises, also in the middle of the content."""
+        faults = space.faults
+        for declare, error, count in [
+            (lambda: faults.close("POST", "/users"), ConnectionAbortedError, 0),
+            (lambda: faults.reset("POST", "/users"), ConnectionResetError, 0),
+            (lambda: faults.reset("POST", "/users", committed=True), ConnectionResetError, 1),
+            (lambda: faults.drop_response("POST", "/users"), ConnectionAbortedError, 2),
+            (lambda: faults.cut_response("POST", "/users"), ConnectionAbortedError, 3),
+            (lambda: faults.stall("POST", "/users", 60), TimeoutError, 4),
+        ]:
+            declare()
+            with pytest.raises(error, match=": a fault of the test harness"):
+                create(space, f"Anna {count}")
+            faults.clear()
+            assert len(names(space)) == count
 
     @pytest.mark.needs("idempotency")
     def test_a_key_has_the_response_of_the_service(self, space: Space) -> None:
@@ -461,16 +512,16 @@ class TestFaults:
             try:
                 answer = create(space, "Anna", **KEY)
                 found.append((answer.status_code, answer.headers.get("Idempotent-Replayed")))
-            except ConnectionAbortedError:
+            except ConnectionAbortedError:  # also in the middle of the content
                 found.append(None)
-        assert found == [(500, None), None, (503, None), (503, None), None, (200, "true"), (200, "true")]
+        assert found == [(500, None), None, (503, None), (503, None), None, None, (200, "true")]
         assert json.loads(space.requests()[2].response)["type"].endswith("/unavailable")
         assert names(space) == ["Anna"]
 
     def test_for_which_requests(self, space: Space) -> None:
         """By method, path in any version, fields, and number; in order, with all delays before."""
         faults, get = space.faults, lambda path, **headers: space.client.get(path, headers=headers).status_code
-        faults.respond("get", "/users/*", 500, headers={"X-Client": "b*"}, skip=1, times=2)
+        faults.respond("get", "/users/*", 500, request_headers={"X-Client": "b*"}, skip=1, times=2)
         faults.respond("*", "/orders", 501)
         assert get("/users/1", **{"X-Client": "a"}) == get("/users/1") == 404
         for expected, path in [(404, "/users/1"), (500, "/api/v1/users/2"), (500, "/users/3/x"), (404, "/users/1")]:
@@ -504,10 +555,10 @@ class TestFaults:
         """They are listed, also when they are cleared; not those whose count or probability was not reached."""
         faults = space.faults
         faults.respond("GET", "/users", 500, skip=5), faults.delay("GET", "/users", 0, probability=0.0)
-        faults.close("GET", "/users", headers={"X-Client": "b"}), faults.respond("POST", "/user*", 500, times=2)
+        faults.close("GET", "/users", request_headers={"X-Client": "b"}), faults.respond("POST", "/user*", 500, times=2)
         for _ in range(2):
             assert space.client.get("/users").status_code == 200 and create(space, "Anna").status_code in (200, 500)
-            found = [(each.kind, each.method, each.path, each.headers) for each in faults.unmet]
+            found = [(each.kind, each.method, each.path, each.request_headers) for each in faults.unmet]
             assert found == [("close", "GET", "/users", {"X-Client": "b"})]
             faults.clear()
         space.reset()

@@ -162,6 +162,32 @@ def test_a_client_that_tries_again(space: Space) -> None:
     assert call(space, "POST", "/none", {"a": 1}).status == 404 and space.unmatched[0].body == '{"a": 1}'
 
 
+def test_a_connection_that_is_reset(space: Space) -> None:
+    """By RST, and not by FIN; the server goes on."""
+    for committed in (False, True):
+        space.faults.reset("POST", "/users", committed=committed, times=1)
+        with pytest.raises(ConnectionResetError):
+            call(space, "POST", "/users", {"name": f"Anna {committed}"})
+        assert len(names(space)) == committed
+    assert [each.fault for each in space.requests(method="POST")] == ["reset"] * 2
+
+
+def test_a_response_that_stalls(space: Space) -> None:
+    """In the middle of its content: the first half is there at once, and the rest after some seconds."""
+    space.seed({"users": [{"name": "Anna"}]})
+    space.faults.stall("GET", "/users", 0.3, times=1), space.faults.stall("HEAD", "/users", 60)
+    address = urlsplit(space.url)
+    with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as slow:
+        slow.request("GET", f"{address.path}/users")
+        response = slow.getresponse()
+        half = int(response.headers["Content-Length"]) // 2
+        begun, (first, rest) = time.monotonic(), (response.read(half), response.read())
+        assert time.monotonic() - begun >= 0.25 and json.loads(first + rest)[0]["name"] == "Anna" and len(first) == half
+    assert [each.status for each in space.requests()] == [200]
+    with pytest.raises((HTTPException, ConnectionError)):  # without a content, it cannot stop there
+        call(space, "HEAD", "/users")
+
+
 def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
     """During a delay, in this space and in others; a wait ends with the first delivery."""
     address = urlsplit(space.url)

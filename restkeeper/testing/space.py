@@ -128,8 +128,8 @@ class Clock:
 class Faults:
     """The faults of a space, each for requests with a method and a path, patterns with `*`; else the path is a route's.
 
-    `headers` are patterns, too. The first `skip` such requests are left alone, then `times` (None: all) have the fault,
-    each with a `probability`.
+    `request_headers` are patterns, too. The first `skip` such requests are left alone, then `times` (None: all) have
+    the fault, each with a `probability`.
     """
 
     def __init__(self, send: Send) -> None:
@@ -139,7 +139,10 @@ class Faults:
         self._send("POST", "/faults", {"kind": kind, "method": method, "path": path, **options})
 
     def respond(self, method: str, path: str, status: int, **options: Any) -> None:
-        """Respond with the problem of a status, with a `detail` and `retry_after` seconds; or with a text as `body`."""
+        """Respond with the problem of a status, and its `detail`, or with a `text` of a `content_type`, or `json`.
+
+        `headers` are more fields of the response; `retry_after` is in seconds.
+        """
         self._add("respond", method, path, status=status, **options)
 
     def delay(self, method: str, path: str, seconds: float, most: float | None = None, **options: Any) -> None:
@@ -154,6 +157,14 @@ class Faults:
         """Close the connection when the service has done its work: the client cannot know that."""
         self._add("drop_response", method, path, **options)
 
+    def reset(self, method: str, path: str, *, committed: bool = False, **options: Any) -> None:
+        """Reset the connection (RST): before the service does anything, or after its work is `committed`."""
+        self._add("reset", method, path, committed=committed, **options)
+
+    def stall(self, method: str, path: str, seconds: float, **options: Any) -> None:
+        """Stop in the middle of the content, for some seconds."""
+        self._add("stall", method, path, seconds=seconds, **options)
+
     def cut_response(self, method: str, path: str, **options: Any) -> None:
         """Send half of the content."""
         self._add("cut_response", method, path, **options)
@@ -164,7 +175,7 @@ class Faults:
 
     @property
     def unmet(self) -> list[Any]:
-        """Those that no request has matched, with kind, method, path and headers; also after `clear`."""
+        """Those that no request has matched, with kind, method, path and request_headers; also after `clear`."""
         return [SimpleNamespace(**each) for each in self._send("GET", "/faults", None)]
 
     def clear(self) -> None:

@@ -17,7 +17,7 @@ from restkeeper.features.files.file import DATA, SCHEMA
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.features.harness.control import NewFaultSchema
 from restkeeper.features.harness.faults import Faults
-from restkeeper.features.harness.spaces import FAULT, fail
+from restkeeper.features.harness.replies import FAULT, answer
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
@@ -211,7 +211,7 @@ def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[byte
         query = replace(query, after=page.last)
 
 
-def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
+def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], Response | None]:
     """The faults of the test harness, for all requests."""
     faults, defaults = Faults(None), NewFaultSchema()
     least, most = options.delay
@@ -219,10 +219,10 @@ def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
     for each in ({"kind": "delay", "seconds": least, "seconds_most": most}, failure):
         faults.add(defaults.load(each))
 
-    def meet(request: Request) -> None:
+    def meet(request: Request) -> Response | None:
         seconds, request.environ[FAULT] = faults.chosen(request.environ)
         clock.sleep(seconds)
-        fail(request)
+        return answer(request)
 
     return meet
 

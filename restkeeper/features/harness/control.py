@@ -4,20 +4,34 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flask import Blueprint, request
-from marshmallow import Schema, fields
+from marshmallow import Schema, ValidationError, fields, validates_schema
 from marshmallow.validate import Length, OneOf, Range, Regexp
 
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import PREFIX, Space, Spaces
+from restkeeper.web import exactjson
 from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import returns, takes
 
 LONGEST_WAIT = 30.0  # seconds for a delivery
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
+MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declared
+OPTIONS = {  # of some kinds of faults alone
+    "respond": {"status", "detail", "text", "json", "content_type", "headers", "retry_after"},
+    "delay stall": {"seconds"},
+    "delay": {"seconds_most"},
+    "reset fail_store": {"committed"},
+}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
+_OF_SERVER = "connection|content-length|keep-alive|server|transfer-encoding|upgrade"
+_NAME = Regexp(
+    rf"(?i)(?!(?:{_OF_SERVER})\Z)[!#$%&'*+.^_`|~0-9a-z-]+\Z",
+    error=f"must be the name of a header field, and none of {_OF_SERVER.replace('|', ', ')}",
+)
+_FIELD = Regexp(r"[\t -~\x80-\xff]*\Z", error="must be the value of a header field: Latin-1, without a line break")
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _OPTIONAL: dict[str, Any] = {"load_default": None, "allow_none": True}
@@ -68,29 +82,57 @@ class ClockSchema(Schema):
     frozen = fields.Boolean()
 
 
-class NewFaultSchema(Schema):
+class ResponseSchema(Schema):
+    """A response that is none of the service."""
+
+    text = fields.String(validate=Length(0, MOST_CONTENT), **_OPTIONAL)
+    json = fields.Raw(metadata={"description": "Any value but null."}, **_OPTIONAL)
+    content_type = _text("By default `application/json`, or `text/plain` for a text.", _FIELD, **_OPTIONAL)
+    headers = fields.Dict(
+        keys=fields.String(validate=_NAME),
+        values=fields.String(validate=_FIELD),
+        load_default=dict,
+    )
+
+    @validates_schema
+    def require_one(self, data: dict[str, Any], **_: Any) -> None:
+        """Raises ValidationError for two contents, and for a large one."""
+        if data["json"] is not None and data["text"] is not None:
+            raise ValidationError({"text": ["cannot be with json"]})
+        if len(exactjson.dumps(data["json"])) > MOST_CONTENT:
+            raise ValidationError({"json": [f"must have at most {MOST_CONTENT} bytes"]})
+
+
+class NewFaultSchema(ResponseSchema):
     """A fault and its requests: the first `skip` are left alone, then `times` have it, each with a `probability`."""
 
     kind = fields.String(required=True, validate=OneOf(list(KINDS)), metadata={"description": _KINDS})
     method = _text("A pattern with `*`.", load_default="*")
     path = _text(*_PATH, load_default="*")
-    headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
+    request_headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
     skip = _number(0, 10**6, load_default=0)
     times = _number(1, 10**6, "null: always.", **_OPTIONAL)
     probability = _number(0, 1, kind=fields.Float, load_default=1.0)
     status = _number(200, 599, load_default=503)
     detail = _text("Of the problem.", load_default="a fault of the test harness")
-    body = fields.String(validate=Length(0, 64 * 1024), **_OPTIONAL)
     retry_after = _number(0, 86400, "Seconds.", **_OPTIONAL)
-    seconds = _number(0, 60, "Of a delay.", fields.Float, load_default=1.0)
+    seconds = _number(0, 60, "Of a delay or a stall.", fields.Float, load_default=1.0)
     seconds_most = _number(0, 60, "A delay is from `seconds` to this.", fields.Float, **_OPTIONAL)
     committed = fields.Boolean(load_default=False)
+
+    @validates_schema(pass_original=True)
+    def require_effect(self, data: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
+        """Raises ValidationError for what has no effect on this kind of fault."""
+        for kinds, names in OPTIONS.items():
+            if data["kind"] not in kinds.split() and (given := names & original.keys()):
+                name, others = min(given), "; for fields of requests there is request_headers"
+                raise ValidationError({name: [f"is for {kinds} alone{others if name == 'headers' else ''}"]})
 
 
 class FaultSchema(Schema):
     """A fault, and its requests."""
 
-    kind, method, path, headers = fields.String(), fields.String(), fields.String(), _texts()
+    kind, method, path, request_headers = fields.String(), fields.String(), fields.String(), _texts()
 
 
 class RequestQuery(Schema):

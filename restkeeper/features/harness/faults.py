@@ -14,11 +14,13 @@ from restkeeper.errors import Conflict, ValidationFailed
 from restkeeper.web.application import Application
 
 KINDS = {
-    "respond": "A response with a `status`: the problem of that, or a `body`.",
+    "respond": "A response with a `status`: the problem of that, or a `text` or `json`; and with more `headers`.",
     "delay": "Some seconds; then the next fault, or the service.",
     "close": "The connection ends, and the service does nothing.",
     "drop_response": "The service does its work, and the connection ends before the response.",
+    "reset": "The connection is reset, and the service does nothing, or with `committed` its work.",
     "cut_response": "The response ends in the middle of its content.",
+    "stall": "The response stops in the middle of its content, for some seconds.",
     "fail_store": "A response as while the store is away: before the work, or with `committed` after it.",
 }
 MOST_FAULTS = 100
@@ -106,10 +108,10 @@ def is_at(path: bytes, pattern: str) -> bool:
 
 def _is_for(fault: Fault, environ: Mapping[str, Any]) -> bool:
     """Whether a fault is for a request."""
-    keys = {name: name.upper().replace("-", "_") for name in fault.headers}
+    keys = {name: name.upper().replace("-", "_") for name in fault.request_headers}
     given = {name: environ.get(f"HTTP_{key}", environ.get(key, "")) for name, key in keys.items()}
     return (
         fnmatchcase(environ["REQUEST_METHOD"], fault.method.upper())
         and is_at(environ["PATH_INFO"].encode("latin-1"), fault.path)
-        and all(fnmatchcase(given[name], pattern) for name, pattern in fault.headers.items())
+        and all(fnmatchcase(given[name], pattern) for name, pattern in fault.request_headers.items())
     )

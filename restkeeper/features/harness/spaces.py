@@ -15,21 +15,18 @@ from threading import Lock
 from typing import Any, cast
 
 from flask import Request, Response
-from werkzeug.exceptions import HTTPException
-from werkzeug.wrappers import Response as WsgiResponse
 
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import BadRequest, Conflict, NotFound
-from restkeeper.features.harness.faults import Fault, Faults
+from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.journal import Journal, Kept
+from restkeeper.features.harness.replies import FAULT, answer, reply_to
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
-from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application
 
-FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
-ROUTES = "restkeeper.routes"  # there: the route of a request, or None
+ROUTES = "restkeeper.routes"  # in the WSGI environment: the route of a request, or None
 PREFIX = "/__spaces__/"
 MOST_SPACES = 200
 LONGEST_DELAY = 60.0  # seconds, of all delays of a request
@@ -85,7 +82,7 @@ class Instance:
         self.app = make(self.clock)
         self.service = service_of(self.app)
         self.store = cast(MemoryStore, self.service.store)
-        self.app.before.insert(self.app.before.index(self.service.guard.identify), fail)
+        self.app.before.insert(self.app.before.index(self.service.guard.identify), answer)
         self.app.after.append(_note_route)
         self._empty = self.store.saved()
         self.busy = 0
@@ -147,7 +144,7 @@ class Space:
             began, at, reply = time.perf_counter(), rfc3339(instance.clock.time()), None
             try:
                 time.sleep(min(seconds, LONGEST_DELAY))
-                reply = _reply(instance.app, environ, fault)
+                reply = reply_to(instance.app, environ, fault)
             finally:
                 environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
@@ -232,38 +229,6 @@ class Spaces:
 def _new_id(clock: SpaceClock, random: Random, numbers: Iterator[int]) -> str:
     """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
     return uuid7(int(clock.time() * 1e6) * 1000 + next(numbers) * ID_NANOSECONDS, random.getrandbits(62))
-
-
-def _reply(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
-    """The response to a request. Raises ConnectionAbortedError where there is none."""
-    if fault is None:
-        return WsgiResponse.from_app(app, environ, buffered=True)
-    if fault.kind == "close":
-        raise ConnectionAbortedError("the connection is closed: a fault of the test harness")
-    if fault.kind == "fail_store" and fault.committed:
-        WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
-    if fault.kind == "respond" and fault.body is not None:
-        reply = WsgiResponse(fault.body, fault.status, mimetype="application/json")
-    else:
-        reply = WsgiResponse.from_app(app, environ, buffered=True)
-    if fault.kind == "drop_response":
-        raise ConnectionAbortedError("the response is dropped: a fault of the test harness")
-    if fault.kind == "cut_response":
-        reply.response = [reply.get_data()[: (reply.content_length or 0) // 2]]
-    if fault.kind == "respond" and fault.retry_after is not None:
-        reply.headers["Retry-After"] = str(fault.retry_after)
-    return reply
-
-
-def fail(request: Request) -> None:
-    """Raise what a fault wants, in the place of everything that follows."""
-    fault: Fault | None = request.environ[FAULT]
-    if fault and fault.kind == "fail_store":
-        raise StoreUnavailable("the store is away: a fault of the test harness")
-    if fault and fault.kind == "respond":
-        error = HTTPException(fault.detail)
-        error.code = fault.status
-        raise error
 
 
 def _note_route(request: Request, response: Response) -> None:

@@ -1,0 +1,102 @@
+"""What a request gets: the response of the service or of a fault, some of it, or none."""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Request
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response as WsgiResponse
+
+from restkeeper.features.harness.faults import Fault
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.web import exactjson
+from restkeeper.web.application import Application, Reply
+
+FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
+SOCKETS = ("gunicorn.socket", "werkzeug.socket")  # there: the connection, unless the client is in this process
+TEXT = "text/plain; charset=utf-8"
+ENDINGS = {  # of a request without a response, as the client has it that is in this process
+    "close": ConnectionAbortedError,
+    "drop_response": ConnectionAbortedError,
+    "cut_response": ConnectionAbortedError,
+    "reset": ConnectionResetError,
+    "stall": TimeoutError,
+}
+
+
+class _Stalling(WsgiResponse):
+    """A response that stops in the middle of its content."""
+
+    seconds = 0.0
+
+    def get_app_iter(self, environ: dict[str, Any]) -> Iterator[bytes]:
+        data = self.get_data()
+        yield data[: len(data) // 2]
+        if client := environ.get("gunicorn.socket"):
+            client.flush()  # which gathers small contents
+        time.sleep(self.seconds)
+        yield data[len(data) // 2 :]
+
+
+def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
+    """The response to a request. Raises ConnectionAbortedError where the connection ends.
+
+    A client in this process has no connection: what would end it, or stop, raises one of ENDINGS, also what would do so
+    in the middle of the content.
+    """
+    if fault is None:
+        return WsgiResponse.from_app(app, environ, buffered=True)
+    kind, is_partial = fault.kind, fault.kind in ("cut_response", "stall")
+    connection = next((environ[name] for name in SOCKETS if name in environ), None)
+    if kind == "fail_store" and fault.committed:
+        WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
+    made, reply = _Stalling if kind == "stall" else WsgiResponse, WsgiResponse()
+    if kind != "close" and (kind != "reset" or fault.committed):
+        reply = made.from_app(app, environ, buffered=True)
+    data = reply.get_data()
+    if kind in ENDINGS and not (is_partial and connection and data):
+        if kind == "reset" and connection:
+            _reset(connection)
+        raise (ConnectionAbortedError if connection else ENDINGS[kind])(f"{kind}: a fault of the test harness")
+    if is_partial:
+        reply.content_length = len(data)
+    if kind == "cut_response":
+        reply.response = [data[: len(data) // 2]]
+    if isinstance(reply, _Stalling):
+        reply.seconds = fault.seconds
+    if kind == "respond":
+        reply.headers.update(fault.headers)
+        if fault.retry_after is not None:
+            reply.headers["Retry-After"] = str(fault.retry_after)
+    return reply
+
+
+def answer(request: Request) -> Reply | None:
+    """Do what a fault wants, in the place of everything that follows."""
+    fault: Fault | None = request.environ[FAULT]
+    if fault and fault.kind == "fail_store":
+        raise StoreUnavailable("the store is away: a fault of the test harness")
+    if not fault or fault.kind != "respond":
+        return None
+    if fault.text is None and fault.json is None:
+        error = HTTPException(fault.detail)
+        error.code = fault.status
+        raise error
+    return content_of(fault)
+
+
+def content_of(declared: Any) -> Reply:
+    """The response with the status and content of a fault."""
+    if declared.text is not None:
+        return Reply(declared.text, declared.status, content_type=declared.content_type or TEXT)
+    return Reply(exactjson.dumps(declared.json), declared.status, content_type=declared.content_type)
+
+
+def _reset(connection: Any) -> None:
+    """Close a connection by RST (RFC 9293, section 3.5.2): without the FIN that a shutdown would send."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os.close(connection.detach())

@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from restkeeper import Index, ItemSchema, JsonObject, LiveServer, Reference, Resource, Space, Text, create_app
 from restkeeper.config import Config
@@ -23,11 +24,12 @@ from restkeeper.errors import NotFound
 from restkeeper.features.harness import spaces as harness_spaces
 from restkeeper.features.harness import webhooks as harness_webhooks
 from restkeeper.features.harness.spaces import LATEST, SpaceClock, Spaces
+from tests.endpoint import OK, serving
 from tests.waiting import join, until
 
 ADMIN_KEY = "an-admin-key-of-a-test-0123456789"
 ADMIN = {"Authorization": f"Bearer {ADMIN_KEY}"}
-START = "2026-01-01T00:00:00.000000Z"  # where the clock of a space with `random` stands
+START = "2026-01-01T00:00:00.000000Z"
 DEPRECATED = """
 from datetime import date
 from restkeeper import Deprecation, Version, Versions, create_app as create
@@ -96,6 +98,7 @@ def two_spaces(**settings: str) -> Iterator[tuple[Space, Space]]:
     """Of a server with these settings."""
     with LiveServer(resources=RESOURCES, in_process=True, **settings) as server:
         with server.space(random=1) as one, server.space(random=1) as other:
+            one.clock.freeze(START), other.clock.freeze(START)
             yield one, other
 
 
@@ -296,7 +299,7 @@ class TestState:
             # The request that is under way ends in the former application.
             under_way = {"input_stream": Resetting(b'{"name": "Carl"}'), "content_length": 16}
             assert space.client.post("/users", content_type="application/json", **under_way).status_code == 200
-            assert space.requests() == [] and space.clock.now.isoformat() == "2026-01-01T00:00:00+00:00"
+            assert space.requests() == [] and abs(space.clock.now.timestamp() - time.time()) < 60
             assert space.client.get("/users", headers={"If-None-Match": first.headers["ETag"]}).json == []
             space.seed(SEED)
             assert create(space, "Bert").json["id"] == created  # as at first
@@ -320,15 +323,26 @@ class TestState:
         assert space.client.get(f"/api/v1/events?after={last}").status_code == 410  # the feed is another one
 
     def test_random(self, server: LiveServer) -> None:
-        """Ids, times and the ids of requests are those of every run; other numbers have others."""
+        """Ids of items and of requests are those of every run; other numbers have others. The clock goes on."""
         found = []
         for number in (7, 7, 8):
-            with server.space(seed={"users": [{"name": "Zoe"}]}, random=number) as space:
+            with server.space(random=number) as space:
+                assert abs(space.clock.now.timestamp() - time.time()) < 60
+                space.clock.freeze(START), space.seed({"users": [{"name": "Zoe"}]})
                 answer = create(space, "Anna")
                 found.append((answer.json, answer.headers["X-Request-Id"], space.client.get("/users").json))
                 assert [each["name"] for each in found[-1][2]] == ["Zoe", "Anna"]  # ids are in order
         assert found[0] == found[1] and found[0][0]["created_at"] == START
         assert found[0][0]["id"] != found[2][0]["id"]
+
+    def test_ids_depend_on_creates_alone(self, server: LiveServer) -> None:
+        """Not on other requests, faults, waits for webhooks, or the clock."""
+        with server.space(random=7) as one, server.space(random=7) as other:
+            expected = [create(one, name).json["id"] for name in "ab"]
+            other.client.get("/users"), other.clock.advance(hours=5), other.faults.delay("GET", "*", 0, 0.001)
+            made = [create(other, "a").json["id"]]
+            names(other), other.clock.set("1999-01-01T00:00:00Z")
+            assert [*made, create(other, "b").json["id"]] == expected == sorted(expected)
 
 
 class TestClock:
@@ -675,6 +689,42 @@ class TestWebhooks:
         found = {(each.type, each.url, each.status) for each in sent}
         assert found == {("user.created", url, None), ("order.created", url, None), ("order.created", HOOK, 500)}
         assert all(each.verified for each in sent)
+
+    @pytest.mark.parametrize("of", ["real", "space"])
+    def test_what_a_receiver_verifies(self, server: LiveServer, of: str) -> None:
+        """With its own clock, also after the space's has moved, and while a former secret still signs."""
+        with serving(OK) as endpoint, server.space(webhook_time=of) as space:
+            space.clock.freeze("2031-01-01T00:00:00Z")
+            hook = space.client.post("/api/v1/webhooks", json={"url": endpoint.url}).json
+            rotated = space.client.post(f"/api/v1/webhooks/{hook['id']}/rotate").json
+            create(space, "Anna")
+            assert space.webhooks.wait("user.created").verified
+            head, _, body = endpoint.requests[0].decode().partition("\r\n\r\n")
+            sent = {name.lower(): value for name, value in (line.split(": ", 1) for line in head.splitlines()[1:])}
+            assert (int(sent["webhook-timestamp"]) == space.clock.now.timestamp()) == (of == "space")
+            for secret in (hook["secret"], rotated["secret"]):
+                with nullcontext() if of == "real" else pytest.raises(WebhookVerificationError, match="too new"):
+                    Webhook(secret).verify(body, sent)
+
+    def test_one_that_a_receiver_would_refuse(self, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its time is not the receiver's, or its signature not valid: a test that waits for it fails."""
+        signed = harness_webhooks.signed
+        with serving(OK) as endpoint:
+            space.client.post("/api/v1/webhooks", json={"url": endpoint.url})
+            changed = {
+                "signed": lambda *given, **now: signed(*given, **now) | {"webhook-id": "other"},
+                "TOLERANCE": -1.0,
+            }
+            for name, value in changed.items():
+                with monkeypatch.context() as patch, pytest.raises(AssertionError, match="a receiver would refuse"):
+                    patch.setattr(harness_webhooks, name, value)
+                    create(space, name), space.webhooks.wait("user.created")
+            create(space, "Anna"), space.webhooks.wait("user.created")
+
+    def test_a_wait_changes_no_id(self, server: LiveServer) -> None:
+        """The webhook that it makes is not of the test."""
+        with server.space(random=7) as one, server.space(random=7) as other:
+            assert other.webhooks.deliveries() == [] and create(one, "a").json["id"] == create(other, "a").json["id"]
 
     def test_a_service_without_webhooks(self, tmp_path: Path) -> None:
         """Says so; all else works."""

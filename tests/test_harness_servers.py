@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from restkeeper import LiveServer, Space
+from tests.endpoint import OK, serving
 from tests.live import ROOT, HttpResponse, response_of, send
 from tests.processes import children, of_session
 from tests.test_harness import RESOURCES
@@ -197,6 +199,28 @@ def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
         assert names(other) == names(space) == [] and not space.requests(method="POST")
         assert space.webhooks.wait("user.created", within=30).verified
         assert response_of(slow).status == 200
+
+
+@pytest.mark.needs("webhooks")
+def test_webhooks_at_once(server: LiveServer) -> None:
+    """They are sent by themselves, each once, also after a reset; by a space that wants it, until it is dropped."""
+    with serving(OK) as endpoint, server.space(webhooks="at once") as space, server.space() as other:
+        for number, each in enumerate((other, space, space), 1):
+            call(each, "POST", "/api/v1/webhooks", {"url": endpoint.url})
+            call(each, "POST", "/users", {"name": f"Anna {number}"})
+            until(lambda number=number: len(endpoint.requests) == number - 1)
+            if number == 2:
+                space.reset()
+        call(space, "POST", "/api/v1/webhooks", {"url": "https://example.org/"}), space.webhooks.respond(500)
+        space.seed({"users": [{"name": "Bert"}]})  # and no request
+        until(lambda: len(endpoint.requests) == 3)
+        space.clock.advance(minutes=1)
+        found = [(each.body["data"]["name"], each.status) for each in space.webhooks.deliveries("user.created")]
+        assert found.count(("Bert", 500)) == 1 and found.count(("Bert", 200)) == 2 and found[0] == ("Anna 3", 200)
+        assert len(found) == 4 and not [each for each in endpoint.requests if b"Anna 1" in each]
+    until(lambda: "deliver" not in [each.name for each in threading.enumerate()])
+    with pytest.raises(ValueError, match="#/webhooks"):
+        server.space(webhooks="at one")
 
 
 def test_a_client_that_leaves(space: Space) -> None:

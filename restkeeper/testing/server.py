@@ -78,17 +78,18 @@ class LiveServer:
         self._output: int | None = None  # a file
         self._log = ""
 
-    def space(self, *, seed: Any = None, random: int | None = None) -> Space:
+    def space(self, *, seed: Any = None, random: int | None = None, **options: str) -> Space:
         """A service of its own in this server, for one test: with these items, see `Space.seed`.
 
-        With `random`, ids, times and faults are always the same. Raises ValueError for what cannot be, and RuntimeError
-        without a server that has spaces.
+        With `random`, ids and faults are always the same. With `webhooks="at once"` they are sent by themselves, and
+        with `webhook_time="space"` signed with the time of the space, also for endpoints on this machine. Raises
+        ValueError for what cannot be, and RuntimeError without a server that has spaces.
         """
         if not self.url:
             raise RuntimeError("the server is not running: use `with LiveServer(…) as server:`")
         if self._settings["DATABASE_URL"] != MEMORY:
             raise RuntimeError("a server with a DATABASE_URL of its own has no spaces")
-        return Space(self._send, self._app, seed, random)
+        return Space(self._send, self._app, seed, random=random, **options)
 
     @property
     def log(self) -> str:

@@ -22,8 +22,8 @@ class Space:
     in this process, and `app` the application for other clients.
     """
 
-    def __init__(self, send: Send, app: Flask | None, seed: Any = None, random: int | None = None) -> None:
-        made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), "random": random})
+    def __init__(self, send: Send, app: Flask | None, seed: Any = None, **options: Any) -> None:
+        made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), **options})
         self.id, self.url = made["id"], made["url"]
         self._send: Send = lambda method, path, value: send(method, f"/__harness__/spaces/{self.id}{path}", value)
         self._app, self._is_dropped = app, False
@@ -193,11 +193,11 @@ class Webhooks:
         """The last delivery of a type of event, after up to so many seconds: url, headers, body and status.
 
         A space without a webhook gets one for all events. Raises AssertionError without such a delivery, and for one
-        whose signature is not valid.
+        whose signature, or the time in it, a receiver would refuse.
         """
         found = self.deliveries(type, within)
         assert found, f"no delivery of {type} in {within} s; there are: {[each.type for each in self.deliveries()]}"  # noqa: S101 - for tests
-        assert found[-1].verified, f"the signature of {type} is not valid"  # noqa: S101
+        assert found[-1].verified, f"a receiver would refuse the signature of {type}, or the time in it"  # noqa: S101
         return found[-1]
 
     def deliveries(self, type: str = "*", within: float = 0.0) -> list[Any]:

@@ -11,6 +11,7 @@ from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import PREFIX, Space, Spaces
+from restkeeper.features.harness.webhooks import AT_ONCE, OF_SPACE, REAL, WHEN_WAITED_FOR
 from restkeeper.web import exactjson
 from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import returns, takes
@@ -59,7 +60,17 @@ class SeedSchema(Schema):
 class NewSpaceSchema(SeedSchema):
     """What a space begins with."""
 
-    random = _number(0, 2**53, "Ids, times and faults follow from it; the clock stands at 2026-01-01.", **_OPTIONAL)
+    random = _number(0, 2**53, "Ids and faults follow from it, whatever the clock shows.", **_OPTIONAL)
+    webhooks = fields.String(
+        load_default=WHEN_WAITED_FOR,
+        validate=OneOf([WHEN_WAITED_FOR, AT_ONCE]),
+        metadata={"description": "When they are sent: also when a clock is moved."},
+    )
+    webhook_time = fields.String(
+        load_default=REAL,
+        validate=OneOf([REAL, OF_SPACE]),
+        metadata={"description": "The time in the signatures that endpoints on this machine get."},
+    )
 
 
 class SpaceSchema(Schema):
@@ -160,7 +171,7 @@ class DeliveryQuery(Schema):
 
 
 class DeliverySchema(Schema):
-    """A message to a webhook; `verified` is whether it has a valid signature."""
+    """A message to a webhook; `verified` is whether a receiver accepts its signature, and the time in it."""
 
     type, url, headers, body = fields.String(), fields.String(), _texts(), fields.Raw()
     verified, status = fields.Boolean(), fields.Integer(allow_none=True)
@@ -205,9 +216,10 @@ class Control:
     @returns(SpaceSchema, Conflict, NotFound, status=201)
     def create_space(self, body: dict[str, Any]) -> dict[str, str]:
         """Create a space: a service of its own."""
-        space = self._spaces.create(body["random"])
+        data, random = body.pop("seed"), body.pop("random")
+        space = self._spaces.create(random, **body)
         try:
-            self._seed(space, body["seed"])
+            self._seed(space, data)
         except BaseException:
             self._spaces.drop(space)
             raise

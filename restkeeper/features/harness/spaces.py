@@ -7,11 +7,11 @@ hundredth of the time of making one.
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from random import Random
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any, cast
 
 from flask import Request, Response
@@ -21,7 +21,7 @@ from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.journal import Journal, Kept
 from restkeeper.features.harness.replies import FAULT, answer, reply_to
-from restkeeper.features.harness.webhooks import Catcher
+from restkeeper.features.harness.webhooks import AT_ONCE, REAL, WHEN_WAITED_FOR, Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
 from restkeeper.web.application import Application
@@ -33,9 +33,10 @@ LONGEST_DELAY = 60.0  # seconds, of all delays of a request
 MOST_SNAPSHOTS = 20  # of a space
 SPARE = 2  # applications that are made ahead
 MOST_SPARE = 8  # that wait for another space
+LOOK_SECONDS = 1.0
 
 LATEST = 253_402_300_799.0  # the end of the year 9999, up to which a clock runs
-EARLIEST = 1_767_225_600.0  # 2026-01-01T00:00:00Z: where the clock of a space stands that has a seed
+EARLIEST = 1_767_225_600.0  # 2026-01-01T00:00:00Z: in the ids of a space that has a seed, whatever its clock shows
 ID_NANOSECONDS = 1000  # that each id is later than the one before, also while the clock stands
 
 
@@ -96,25 +97,44 @@ class Instance:
 
 
 class Space:
-    """The service of one test, a WSGI application. With a `seed`, ids, times and faults are always the same."""
+    """The service of one test, a WSGI application. With a `seed`, ids and faults are always the same.
 
-    def __init__(self, id: str, spaces: "Spaces", seed: int | None, instance: Instance) -> None:
+    Its webhooks are sent when a test waits for them, or AT_ONCE.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        spaces: "Spaces",
+        seed: int | None,
+        instance: Instance,
+        *,
+        webhooks: str = WHEN_WAITED_FOR,
+        webhook_time: str = REAL,
+    ) -> None:
         self.id = id
         self._spaces = spaces
         self._seed = seed
+        self._webhook_time = webhook_time
         self._snapshots: dict[str, Any] = {}
+        self._news = Event()  # after each request
         self.instance: Instance | None  # None after its end
         self.begin(instance)
+        if webhooks == AT_ONCE:
+            Thread(target=self._deliver_at_once, name="deliver", daemon=True).start()  # a greenlet, by gevent
 
     def begin(self, instance: Instance) -> None:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
         self.faults = Faults(self._seed, instance.app)
-        self.journal, self.catcher = Journal(), Catcher(instance.service)
-        self._random = Random(self._seed)  # noqa: S311 - no secret
-        instance.service.hooks.new_id = partial(_new_id, instance.clock, self._random, count(1))
-        if self._seed is not None:
-            instance.clock.set(EARLIEST, frozen=True)
+        self.journal, self.catcher = Journal(), Catcher(instance.service, self._webhook_time)
+        # A generator for each purpose: how many requests come before changes no id of an item.
+        ids, self._request_ids = (
+            Random() if self._seed is None else Random(f"{self._seed} {purpose}")  # noqa: S311 - no secret
+            for purpose in ("ids", "requests")
+        )
+        now = instance.clock.time if self._seed is None else lambda: EARLIEST
+        instance.service.hooks.new_id = partial(_new_id, now, ids, count(1))
 
     def snapshot(self) -> str:
         """Keep the data as they are, and return the name of that. Raises Conflict for more than MOST_SNAPSHOTS."""
@@ -136,7 +156,7 @@ class Space:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         with self._spaces.using(self) as instance:
             if self._seed is not None:
-                environ.setdefault("HTTP_X_REQUEST_ID", f"{self._random.getrandbits(128):032x}")
+                environ.setdefault("HTTP_X_REQUEST_ID", f"{self._request_ids.getrandbits(128):032x}")
             journal = self.journal  # a reset meanwhile makes another one
             seconds, fault = self.faults.chosen(environ)
             kind = fault.kind if fault else "delay" if seconds else None
@@ -149,7 +169,17 @@ class Space:
                 environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
                 journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
+                self._news.set()
             return reply(environ, start_response)
+
+    def _deliver_at_once(self) -> None:
+        """Send what is due after each request, and each second what is sent again, until the space is dropped."""
+        with suppress(NotFound):
+            while True:
+                with self._spaces.using(self):
+                    self.catcher.deliver()
+                self._news.wait(LOOK_SECONDS)
+                self._news.clear()
 
 
 class Spaces:
@@ -168,12 +198,12 @@ class Spaces:
             raise NotFound("there is no such space: it was dropped, or is of another server")
         return space
 
-    def create(self, seed: int | None = None) -> Space:
-        """A new, empty space. Raises Conflict for more than MOST_SPACES, and as `require_whole`."""
+    def create(self, seed: int | None = None, **options: str) -> Space:
+        """A new, empty space, see `Space`. Raises Conflict for more than MOST_SPACES, and as `require_whole`."""
         self._require_whole()
         if len(self._spaces) >= MOST_SPACES:
             raise Conflict(f"there are at most {MOST_SPACES} spaces: drop those that are not needed any more")
-        space = Space(secrets.token_hex(4), self, seed, self._take())
+        space = Space(secrets.token_hex(4), self, seed, self._take(), **options)
         self._spaces[space.id] = space
         return space
 
@@ -226,9 +256,9 @@ class Spaces:
             self._spare.append(instance)
 
 
-def _new_id(clock: SpaceClock, random: Random, numbers: Iterator[int]) -> str:
+def _new_id(now: Callable[[], float], random: Random, numbers: Iterator[int]) -> str:
     """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
-    return uuid7(int(clock.time() * 1e6) * 1000 + next(numbers) * ID_NANOSECONDS, random.getrandbits(62))
+    return uuid7(int(now() * 1e6) * 1000 + next(numbers) * ID_NANOSECONDS, random.getrandbits(62))
 
 
 def _note_route(request: Request, response: Response) -> None:

@@ -7,10 +7,11 @@ from contextlib import closing
 from fnmatch import fnmatchcase
 from itertools import chain
 from math import inf
+from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from restkeeper.clock import rfc3339
+from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import Conflict
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
@@ -28,16 +29,22 @@ MOST_PENDING = 100  # deliveries of a webhook whose next attempts are known
 MOST_EVENTS = 1000  # before the first wait, that are sent
 LONGEST_SECONDS = 20.0  # that one move of the clock, or one wait, sends
 LOOK_SECONDS = 0.02
+TOLERANCE = 300.0  # seconds that a receiver lets the time of a message differ from its own
+WHEN_WAITED_FOR, AT_ONCE = "when waited for", "at once"
+REAL, OF_SPACE = "real", "space"
 
 
 class Catcher:
     """Catches the deliveries of a space. An endpoint on this machine gets them, too; all others respond as told.
 
-    They are sent when a test waits for them or moves the clock: nothing runs beside a test.
+    They are sent when a test waits for them or moves the clock: nothing runs beside a test, unless it wants them at
+    once. Those that an endpoint gets have the real `time` in their signature, as it verifies that, or the space's.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, time: str = REAL) -> None:
         self._service = service
+        self._time = time
+        self._lock = Lock()
         self._is_open = "webhooks" in service.features
         self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
         self.since = service.store.last_event()  # events up to this one were there before the test acted
@@ -63,7 +70,8 @@ class Catcher:
         """Send what is due."""
         if not self._is_open or not self._service.store.count(WEBHOOKS.name):
             return
-        with closing(deliverer_of(self._service, self._send, at_once=1, chance=lambda: 0.0)) as deliverer:
+        made = deliverer_of(self._service, self._send, at_once=1, chance=lambda: 0.0)
+        with self._lock, closing(made) as deliverer:
             until = time.monotonic() + LONGEST_SECONDS
             while deliverer.deliver_once() and time.monotonic() < until:
                 pass
@@ -101,7 +109,7 @@ class Catcher:
 
         def subscribe(transaction: Transaction) -> None:
             now = rfc3339(service.clock.time())
-            record = service.of_features[WEBHOOKS.name].create({"url": CATCHER}, id=service.hooks.new_id(), now=now)
+            record = service.of_features[WEBHOOKS.name].create({"url": CATCHER}, id=uuid7(), now=now)
             transaction.insert(WEBHOOKS.name, record)
             transaction.subscribe(record.id, [Secret(new_secret())])
             for event in past:
@@ -110,18 +118,23 @@ class Catcher:
         service.store.write(subscribe)
 
     def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
-        if is_loopback(urlsplit(url).hostname or ""):
+        now, is_called = self._service.clock.time(), is_loopback(urlsplit(url).hostname or "")
+        if is_called and self._time == REAL:
+            now = time.time()
+            headers = {**headers, **signed(headers["webhook-id"], body, self._signers(headers, body), now=now)}
+        is_valid = bool(self._signers(headers, body)) and abs(now - int(headers["webhook-timestamp"])) <= TOLERANCE
+        if is_called:
             with closing(Sender(allow_private=True, timeout=float(self._service.config.webhook_timeout))) as send:
                 result = send(url, headers, body)
         else:
             result = DeliveryResult(self._statuses.pop(0) if self._statuses else 200, "", None)
         caught = {"url": url, "headers": dict(headers), "body": exactjson.loads(body), "status": result.status}
-        self._caught.append(caught | {"type": caught["body"]["type"], "verified": self._is_signed(headers, body)})
+        self._caught.append(caught | {"type": caught["body"]["type"], "verified": is_valid})
         return result
 
-    def _is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether a message has the signature of a webhook of the space."""
+    def _signers(self, headers: Mapping[str, str], body: bytes) -> list[str]:
+        """The secrets of webhooks of the space that have signed a message."""
         id, at, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
         own = self._service.store.write(lambda transaction: [*map(transaction.secrets, self._webhooks())])
-        expected = [signed(id, body, [each.value], now=float(at))["webhook-signature"] for each in chain(*own)]
-        return not set(expected).isdisjoint(given.split())
+        secrets, found = [each.value for each in chain(*own)], given.split()
+        return [each for each in secrets if signed(id, body, [each], now=float(at))["webhook-signature"] in found]

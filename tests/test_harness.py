@@ -222,7 +222,8 @@ class TestControl:
             ("PATCH", "/{id}/clock", {"advance": 100 * 366 * 24 * 3600 + 1}, 422),
             ("POST", "/{id}/faults", {"kind": "none"}, 422), ("POST", "/{id}/faults", {"kind": "close"}, 200),
             ("POST", "/{id}/faults", {"kind": "close", "request_headers": {"X": 5}}, 422),
-            ("GET", "/{id}/faults", None, 200), ("POST", "/{id}/faults", {"kind": "close", "path": "/none"}, 422),
+            ("POST", "/{id}/stubs", {"path": "/rates"}, 200), ("GET", "/{id}/faults", None, 200),
+            ("POST", "/{id}/faults", {"kind": "close", "path": "/none"}, 422),
             ("DELETE", "/{id}/faults", None, 200), ("GET", "/{id}/requests", None, 200),
             ("PUT", "/{id}/responses", {"statuses": [500]}, 200), ("PUT", "/{id}/responses", {"statuses": [1]}, 422),
             ("GET", "/{id}/deliveries", None, 200), ("POST", "/{id}/reset", None, 200), ("DELETE", "/{id}", None, 200),
@@ -486,9 +487,7 @@ class TestFaults:
             ("respond", {"text": "a", "json": 1}, "cannot be with json"),
             ("respond", {"text": "a" * (256 * 1024 + 1)}, "between 0 and 262144"),
             ("respond", {"json": "a" * 256 * 1024}, "at most 262144 bytes"),
-            ("respond", {"seconds": 1}, "seconds.*is for delay stall alone"),
-            ("close", {"headers": {"X-Client": "b"}}, "for fields of requests there is request_headers"),
-            ("close", {"committed": True}, "is for reset fail_store alone"),
+            ("close", {"headers": {"X-Client": "b"}}, "the fields of requests are request_headers"),
         ],
     )
     def test_options_that_cannot_be(self, space: Space, kind: str, options: dict[str, Any], message: str) -> None:
@@ -550,7 +549,7 @@ class TestFaults:
         [
             ("GTE", "/users", "'#/method', 'detail': 'is none of DELETE, GET, HEAD, .*, nor a pattern"),
             ("GET", "/users?name=Anna", "#/path.*must be without a query"),
-            ("GET", "/user", r"is no route, nor a pattern with `\*`; did you mean /users\?"),
+            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`; did you mean /users\?"),
             ("GET", "/api/v9/users", "is no route"),
             ("GET", "/users/1/2/3", "is no route"),
             ("*", "/", None),
@@ -586,6 +585,51 @@ class TestFaults:
                 space.faults.respond("GET", "*", 500, probability=0.5)
                 found.append([space.client.get("/users").status_code for _ in range(40)])
         assert found[0] == found[1] != found[2] and {200, 500} == set(found[0])
+
+
+class TestStubs:
+    """Responses for routes that the service does not have."""
+
+    def test_it_responds(self, space: Space, other: Space) -> None:
+        """In the place of another service: without a key, in any version; the last one that fits; until a reset."""
+        with two_spaces(AUTH="required", ADMIN_KEY=ADMIN_KEY) as (closed, _):
+            closed.stub("GET", "/rates", json={"EUR": Decimal("1.10")})
+            assert closed.client.get("/rates").text == '{"EUR":1.10}' and closed.client.get("/users").status_code == 401
+        assert space.client.get("/rates").status_code == 404
+        space.stub("GET", "/rates*", json=[], headers={"ETag": '"1"'}), space.stub("POST", "/rates", status=204)
+        space.stub("GET", "/rates", text="a,b", content_type="text/csv", request_headers={"Accept": "text/csv"})
+        for path, accept, text in [
+            ("/rates/1", "*/*", "[]"),
+            ("/api/v1/rates", "text/csv", "a,b"),
+            ("/rates?a", "", "[]"),
+        ]:
+            answer = space.client.get(path, headers={"Accept": accept})
+            assert (answer.status_code, answer.text) == (200, text) and answer.headers["X-Request-Id"]
+        assert answer.headers["ETag"] == '"1"' and answer.content_type == "application/json"
+        assert space.client.post("/rates", json={"a": 1}).status_code == 204
+        assert [each.path for each in space.unmatched] == ["/rates"] and other.client.get("/rates").status_code == 404
+        space.reset()
+        assert space.client.get("/rates").status_code == 404
+
+    def test_with_faults(self, space: Space) -> None:
+        """Those of a stub's path can be declared, and go first."""
+        with pytest.raises(ValueError, match="is no route, no stub"):
+            space.faults.close("GET", "/rates")
+        space.stub("GET", "/rates", json=[])
+        space.faults.respond("GET", "/rates", 500, times=1), space.faults.drop_response("GET", "/rates", times=1)
+        assert space.client.get("/rates").status_code == 500
+        with pytest.raises(ConnectionAbortedError):
+            space.client.get("/rates")
+        assert space.client.get("/rates").json == [] and space.faults.unmet == []
+
+    def test_routes_of_the_service_stay(self, space: Space) -> None:
+        """They are refused, and a pattern leaves them alone; another method of the path can be a stub."""
+        for method, path in [("GET", "/users"), ("*", "/users/1"), ("PATCH", "/api/v1/users/1")]:
+            with pytest.raises(ValueError, match="#/path.*is a route of the service, which a fault can respond for"):
+                space.stub(method, path, json=1)
+        space.stub("*", "/*", json=1), space.stub("DELETE", "/users", json=2)
+        assert space.client.get("/users").json == [] and space.client.get("/x").json == 1
+        assert space.client.delete("/users").json == 2
 
 
 class TestJournal:

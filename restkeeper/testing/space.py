@@ -57,6 +57,13 @@ class Space:
         """Have the data of a snapshot again."""
         self._send("POST", "/restore", {"name": name})
 
+    def stub(self, method: str, path: str, **response: Any) -> None:
+        """Respond where the service has no route, until a reset: with `json` or `text`, 200 or another `status`.
+
+        Also with a `content_type` and `headers`; the method, the path and `request_headers` are patterns as of faults.
+        """
+        self._send("POST", "/stubs", {"method": method, "path": path, **response})
+
     def requests(self, *, method: str = "*", path: str = "*", **query: Any) -> list[Any]:
         """The last requests, the oldest first; the texts are patterns with `*`.
 

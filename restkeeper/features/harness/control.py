@@ -20,12 +20,7 @@ LONGEST_WAIT = 30.0  # seconds for a delivery
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
 MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declared
-OPTIONS = {  # of some kinds of faults alone
-    "respond": {"status", "detail", "text", "json", "content_type", "headers", "retry_after"},
-    "delay stall": {"seconds"},
-    "delay": {"seconds_most"},
-    "reset fail_store": {"committed"},
-}
+OF_RESPONSES = {"status", "detail", "text", "json", "content_type", "headers", "retry_after"}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
 _OF_SERVER = "connection|content-length|keep-alive|server|transfer-encoding|upgrade"
 _NAME = Regexp(
@@ -47,6 +42,10 @@ def _number(low: float, high: float, about: str = "", kind: Any = fields.Integer
     return kind(validate=Range(low, high), metadata={"description": about}, **options)
 
 
+def _choice(default: str, other: str, about: str) -> fields.String:
+    return _text(about, OneOf([default, other]), load_default=default)
+
+
 def _texts(**options: Any) -> fields.Dict:
     return fields.Dict(keys=fields.String(), values=fields.String(), **options)
 
@@ -61,16 +60,8 @@ class NewSpaceSchema(SeedSchema):
     """What a space begins with."""
 
     random = _number(0, 2**53, "Ids and faults follow from it, whatever the clock shows.", **_OPTIONAL)
-    webhooks = fields.String(
-        load_default=WHEN_WAITED_FOR,
-        validate=OneOf([WHEN_WAITED_FOR, AT_ONCE]),
-        metadata={"description": "When they are sent: also when a clock is moved."},
-    )
-    webhook_time = fields.String(
-        load_default=REAL,
-        validate=OneOf([REAL, OF_SPACE]),
-        metadata={"description": "The time in the signatures that endpoints on this machine get."},
-    )
+    webhooks = _choice(WHEN_WAITED_FOR, AT_ONCE, "When they are sent: also when a clock is moved.")
+    webhook_time = _choice(REAL, OF_SPACE, "The time in the signatures that endpoints on this machine get.")
 
 
 class SpaceSchema(Schema):
@@ -93,17 +84,17 @@ class ClockSchema(Schema):
     frozen = fields.Boolean()
 
 
-class ResponseSchema(Schema):
-    """A response that is none of the service."""
+class StubSchema(Schema):
+    """A response that is none of the service, to requests that it has no route for."""
 
+    method = _text("A pattern with `*`.", load_default="*")
+    path = _text(*_PATH, load_default="*")
+    request_headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
+    status = _number(200, 599, load_default=200)
     text = fields.String(validate=Length(0, MOST_CONTENT), **_OPTIONAL)
     json = fields.Raw(metadata={"description": "Any value but null."}, **_OPTIONAL)
     content_type = _text("By default `application/json`, or `text/plain` for a text.", _FIELD, **_OPTIONAL)
-    headers = fields.Dict(
-        keys=fields.String(validate=_NAME),
-        values=fields.String(validate=_FIELD),
-        load_default=dict,
-    )
+    headers = fields.Dict(keys=fields.String(validate=_NAME), values=fields.String(validate=_FIELD), load_default=dict)
 
     @validates_schema
     def require_one(self, data: dict[str, Any], **_: Any) -> None:
@@ -114,13 +105,10 @@ class ResponseSchema(Schema):
             raise ValidationError({"json": [f"must have at most {MOST_CONTENT} bytes"]})
 
 
-class NewFaultSchema(ResponseSchema):
+class NewFaultSchema(StubSchema):
     """A fault and its requests: the first `skip` are left alone, then `times` have it, each with a `probability`."""
 
     kind = fields.String(required=True, validate=OneOf(list(KINDS)), metadata={"description": _KINDS})
-    method = _text("A pattern with `*`.", load_default="*")
-    path = _text(*_PATH, load_default="*")
-    request_headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
     skip = _number(0, 10**6, load_default=0)
     times = _number(1, 10**6, "null: always.", **_OPTIONAL)
     probability = _number(0, 1, kind=fields.Float, load_default=1.0)
@@ -133,11 +121,9 @@ class NewFaultSchema(ResponseSchema):
 
     @validates_schema(pass_original=True)
     def require_effect(self, data: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
-        """Raises ValidationError for what has no effect on this kind of fault."""
-        for kinds, names in OPTIONS.items():
-            if data["kind"] not in kinds.split() and (given := names & original.keys()):
-                name, others = min(given), "; for fields of requests there is request_headers"
-                raise ValidationError({name: [f"is for {kinds} alone{others if name == 'headers' else ''}"]})
+        """Raises ValidationError for fields of a response where there is none."""
+        if data["kind"] != "respond" and (given := OF_RESPONSES & original.keys()):
+            raise ValidationError({min(given): ["is for respond alone: the fields of requests are request_headers"]})
 
 
 class FaultSchema(Schema):
@@ -203,6 +189,7 @@ class Control:
             ("/<id>/restore", "POST", self.restore_snapshot),
             ("/<id>/clock", "PATCH", self.set_clock),
             ("/<id>/faults", "POST", self.add_fault),
+            ("/<id>/stubs", "POST", self.add_stub),
             ("/<id>/faults", "GET", self.list_unmet_faults),
             ("/<id>/faults", "DELETE", self.clear_faults),
             ("/<id>/requests", "GET", self.list_requests),
@@ -280,6 +267,13 @@ class Control:
     def add_fault(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """Add a fault. A request meets all of its delays until the first fault of another kind."""
         self._spaces.find(id).faults.add(body)
+        return {}
+
+    @takes(body=StubSchema)
+    @returns(NotFound, Conflict)
+    def add_stub(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Respond where the service has no route, until a reset; to requests of several stubs by the last one."""
+        self._spaces.find(id).faults.add_stub(body)
         return {}
 
     @returns(FaultSchema(many=True), NotFound)

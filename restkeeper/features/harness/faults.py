@@ -1,7 +1,7 @@
 """Faults that a test asks for: what a service, its store or the network does on a bad day, for chosen requests."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
@@ -41,17 +41,29 @@ class Faults:
         self._lock = Lock()
         self._faults: list[Fault] = []
         self._missed: list[Fault] = []  # that were cleared, and that no request had matched
+        self._stubs: list[Fault] = []  # the last one first
 
     def add(self, declared: Mapping[str, Any]) -> None:
         """Add a fault, with the fields of control.NewFaultSchema.
 
         Raises Conflict for more than MOST_FAULTS, and ValidationFailed for one that cannot happen.
         """
-        if len(self._faults) >= MOST_FAULTS:
-            raise Conflict(f"a space has at most {MOST_FAULTS} faults")
-        if self._app:
-            require_possible(self._app, declared["method"], declared["path"])
+        self._require_possible(declared, {each.path for each in self._stubs})
         self._faults.append(Fault(**declared, met=0))
+
+    def add_stub(self, declared: Mapping[str, Any]) -> None:
+        """Add a stub, with the fields of control.StubSchema. Raises as `add`, and ValidationFailed for a route."""
+        self._require_possible(declared, {declared["path"]})
+        if self._app and any(
+            fnmatchcase(each, declared["method"].upper()) for each in _methods_at(self._app, declared["path"])
+        ):
+            detail = "is a route of the service, which a fault can respond for"
+            raise ValidationFailed(errors=[{"pointer": "#/path", "detail": detail}])
+        self._stubs.insert(0, Fault(**declared))
+
+    def stub_for(self, environ: Mapping[str, Any]) -> Fault | None:
+        """The stub for a request."""
+        return next((each for each in self._stubs if _is_for(each, environ)), None)
 
     @property
     def unmet(self) -> list[Fault]:
@@ -61,6 +73,24 @@ class Faults:
     def clear(self) -> None:
         """Have none any more."""
         self._missed, self._faults = self.unmet[-MOST_FAULTS:], []
+
+    def _require_possible(self, declared: Mapping[str, Any], stubs: Collection[str]) -> None:
+        if len(self._faults) + len(self._stubs) >= MOST_FAULTS:
+            raise Conflict(f"a space has at most {MOST_FAULTS} faults and stubs")
+        if not self._app:
+            return
+        rules, wrong, path = [*self._app.url_map.iter_rules()], [], declared["path"]
+        methods = sorted({each for rule in rules for each in rule.methods or ()})
+        if not any(fnmatchcase(each, declared["method"].upper()) for each in methods):
+            wrong.append({"pointer": "#/method", "detail": f"is none of {', '.join(methods)}, nor a pattern with `*`"})
+        if "?" in path or "#" in path:
+            wrong.append({"pointer": "#/path", "detail": "must be without a query: a path is one with every query"})
+        elif "*" not in path and path not in stubs and not _methods_at(self._app, path):
+            close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            wrong.append({"pointer": "#/path", "detail": f"is no route, no stub, and no pattern with `*`{meant}"})
+        if wrong:
+            raise ValidationFailed(errors=wrong)
 
     def chosen(self, environ: Mapping[str, Any]) -> tuple[float, Fault | None]:
         """What a request meets: so many seconds of delay, and a fault."""
@@ -77,23 +107,7 @@ class Faults:
         return seconds, None
 
 
-def require_possible(app: Application, method: str, path: str) -> None:
-    """Raises ValidationFailed for a method that is none, and for a path that has a query, or is no route or pattern."""
-    rules, wrong = [*app.url_map.iter_rules()], []
-    methods = sorted({each for rule in rules for each in rule.methods or ()})
-    if not any(fnmatchcase(each, method.upper()) for each in methods):
-        wrong.append({"pointer": "#/method", "detail": f"is none of {', '.join(methods)}, nor a pattern with `*`"})
-    if "?" in path or "#" in path:
-        wrong.append({"pointer": "#/path", "detail": "must be without a query: a path is one with every query"})
-    elif "*" not in path and not methods_at(app, path):
-        close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        wrong.append({"pointer": "#/path", "detail": f"is no route, nor a pattern with `*`{meant}"})
-    if wrong:
-        raise ValidationFailed(errors=wrong)
-
-
-def methods_at(app: Application, path: str) -> set[str]:
+def _methods_at(app: Application, path: str) -> set[str]:
     """The methods of the routes at a path, in any version of the API."""
     prefixes = {found[0] for rule in app.url_map.iter_rules() if (found := _VERSION.match(rule.rule))}
     adapter = app.url_map.bind("localhost")

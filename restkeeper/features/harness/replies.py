@@ -15,8 +15,11 @@ from restkeeper.features.harness.faults import Fault
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
+from restkeeper.web.exactjson import JSON
 
 FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
+STUB = "restkeeper.stub"  # there: what it meets where there is no route
+ROUTES = "restkeeper.routes"  # there: its route or None, and the stub that it has met
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")  # there: the connection, unless the client is in this process
 TEXT = "text/plain; charset=utf-8"
 ENDINGS = {  # of a request without a response, as the client has it that is in this process
@@ -76,24 +79,24 @@ def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> 
 
 
 def answer(request: Request) -> Reply | None:
-    """Do what a fault wants, in the place of everything that follows."""
+    """Do what a fault or a stub wants, in the place of everything that follows."""
     fault: Fault | None = request.environ[FAULT]
     if fault and fault.kind == "fail_store":
         raise StoreUnavailable("the store is away: a fault of the test harness")
-    if not fault or fault.kind != "respond":
-        return None
-    if fault.text is None and fault.json is None:
+    if fault and fault.kind == "respond" and fault.text is None and fault.json is None:
         error = HTTPException(fault.detail)
         error.code = fault.status
         raise error
-    return content_of(fault)
-
-
-def content_of(declared: Any) -> Reply:
-    """The response with the status and content of a fault."""
-    if declared.text is not None:
-        return Reply(declared.text, declared.status, content_type=declared.content_type or TEXT)
-    return Reply(exactjson.dumps(declared.json), declared.status, content_type=declared.content_type)
+    declared = fault if fault and fault.kind == "respond" else None
+    if declared is None and request.url_rule is None and (declared := request.environ.get(STUB)):
+        request.environ[ROUTES].append(declared)
+    if declared is None:
+        return None
+    is_text = declared.text is not None
+    made = Reply(declared.text if is_text else exactjson.dumps(declared.json), declared.status)
+    made.content_type = declared.content_type or (TEXT if is_text else JSON)
+    made.headers.update(declared.headers)
+    return made
 
 
 def _reset(connection: Any) -> None:

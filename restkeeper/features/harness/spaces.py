@@ -20,13 +20,12 @@ from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.journal import Journal, Kept
-from restkeeper.features.harness.replies import FAULT, answer, reply_to
-from restkeeper.features.harness.webhooks import AT_ONCE, REAL, WHEN_WAITED_FOR, Catcher
+from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to
+from restkeeper.features.harness.webhooks import AT_ONCE, REAL, Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
 from restkeeper.web.application import Application
 
-ROUTES = "restkeeper.routes"  # in the WSGI environment: the route of a request, or None
 PREFIX = "/__spaces__/"
 MOST_SPACES = 200
 LONGEST_DELAY = 60.0  # seconds, of all delays of a request
@@ -97,37 +96,25 @@ class Instance:
 
 
 class Space:
-    """The service of one test, a WSGI application. With a `seed`, ids and faults are always the same.
+    """The service of one test, a WSGI application. With a `seed`, ids and faults are always the same."""
 
-    Its webhooks are sent when a test waits for them, or AT_ONCE.
-    """
-
-    def __init__(
-        self,
-        id: str,
-        spaces: "Spaces",
-        seed: int | None,
-        instance: Instance,
-        *,
-        webhooks: str = WHEN_WAITED_FOR,
-        webhook_time: str = REAL,
-    ) -> None:
+    def __init__(self, id: str, spaces: "Spaces", seed: int | None, instance: Instance, **options: str) -> None:
         self.id = id
         self._spaces = spaces
         self._seed = seed
-        self._webhook_time = webhook_time
+        self._options = options  # `webhooks` and `webhook_time`, see control.NewSpaceSchema
         self._snapshots: dict[str, Any] = {}
         self._news = Event()  # after each request
         self.instance: Instance | None  # None after its end
         self.begin(instance)
-        if webhooks == AT_ONCE:
+        if options.get("webhooks") == AT_ONCE:
             Thread(target=self._deliver_at_once, name="deliver", daemon=True).start()  # a greenlet, by gevent
 
     def begin(self, instance: Instance) -> None:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
         self.faults = Faults(self._seed, instance.app)
-        self.journal, self.catcher = Journal(), Catcher(instance.service, self._webhook_time)
+        self.journal, self.catcher = Journal(), Catcher(instance.service, self._options.get("webhook_time", REAL))
         # A generator for each purpose: how many requests come before changes no id of an item.
         ids, self._request_ids = (
             Random() if self._seed is None else Random(f"{self._seed} {purpose}")  # noqa: S311 - no secret
@@ -161,6 +148,7 @@ class Space:
             seconds, fault = self.faults.chosen(environ)
             kind = fault.kind if fault else "delay" if seconds else None
             environ |= {"wsgi.input": Kept(environ["wsgi.input"]), FAULT: fault, ROUTES: []}
+            environ[STUB] = self.faults.stub_for(environ)
             began, at, reply = time.perf_counter(), rfc3339(instance.clock.time()), None
             try:
                 time.sleep(min(seconds, LONGEST_DELAY))

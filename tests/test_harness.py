@@ -656,6 +656,41 @@ class TestJournal:
         assert [each.number for each in space.requests(method="post", path="/u*")] == [1, 2]
         assert [each.number for each in space.requests(limit=1)] == [4]
 
+    def test_what_was_expected(self, space: Space) -> None:
+        """How often there was such a request; if not, the message has the nearest one, and where it differs."""
+        sent = {"name": "Anna", "extra": {"a": [1, 1.1, True]}}
+        for _ in range(2):
+            space.client.post("/users?a=b&a=c", json=sent, headers={"X-Client": "web 1"})
+        space.client.get("/users"), space.client.put("/users/1", data=b"{")
+        check = space.assert_requested
+        check("post", "/users", times=2, json=sent, query={"a": "c"}, headers={"x-client": "web*"})
+        check("GET", "/users"), check("*", "/user*", times=4), check("DELETE", "/users", times=0)
+        post, unlike = (
+            "a POST /users expected, and 0 found; the nearest is number 2, POST /users 409: ",
+            {"name": "Anna", "extra": {"a": [True, 1.10, 1], "b": {}}},
+        )
+        for options, message in [
+            ({"times": 1}, "1 POST /users expected, and 2 found"),
+            ({"times": 0}, "0 POST /users expected, and 2 found"),
+            ({"json": unlike}, "#/extra/a/0 is 1, not true; #/extra/a/2 is true, not 1; #/extra/b is left out, not {}"),
+            ({"json": []}, '# is {"extra":{"a":[1,1.1,true]},"name":"Anna"}, not []'),
+            ({"query": {"a": "d", "limit": 5}}, "query a is b, c, not d; query limit is left out, not 5"),
+            ({"headers": {"X-Client": "app"}}, "field X-Client is web 1, not app"),
+        ]:
+            with pytest.raises(AssertionError) as raised:
+                check("POST", "/users", **options)
+            at = "" if "times" in options else post
+            assert str(raised.value).endswith(at + message)
+        with pytest.raises(AssertionError, match="the nearest is number 4, PUT /users/1 400: its content is no JSON"):
+            check("PUT", "/users/*", json={})
+        with pytest.raises(AssertionError, match="a PUT /user/1 expected, and 0 found; the nearest is number 4, PUT "):
+            check("PUT", "/user/1")
+        with pytest.raises(ValueError, match="query="):
+            check("GET", "/users?a=b", times=0)
+        space.reset()
+        with pytest.raises(AssertionError, match="a GET /users expected, and 0 found$"):
+            check("GET", "/users")
+
     def test_paths(self, space: Space) -> None:
         """In any version and any language, as those of faults; what could be none is refused."""
         space.faults.respond("GET", "/users/Zoë*", 500)

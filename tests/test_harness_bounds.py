@@ -71,8 +71,21 @@ def test_the_requests_that_are_shown_are_limited(api: Space, monkeypatch: pytest
         api.client.post("/products", json={"name": "a", "x": "b" * 20_000}, headers={"X-A": "c" * 17_000})
     shown = api.requests()
     assert [(each.number, len(each.body)) for each in shown] == [(number, 16 * 1024) for number in (3, 4, 5)]
-    assert not any(each.headers for each in shown)
-    monkeypatch.setattr(journal, "MOST_BYTES", 20_000)
+    assert not any(each.headers for each in shown) and shown[0].cut == ["headers", "body"]
+    with pytest.raises(AssertionError, match="only the requests from number 3 on are kept"):
+        api.assert_requested("POST", "/products", times=3)
+    with pytest.raises(AssertionError, match="its content is too long to be compared"):
+        api.assert_requested("POST", "/products", json={"name": "a"})
+    api.assert_requested("POST", "/products")
+    sizes = {}
+    for size in (16 * 1024, 16 * 1024 + 1):
+        api.faults.respond("*", "/*", 200, text="c" * size, times=1)
+        api.client.post("/none", data=b"b" * size)
+        sizes[size] = api.requests()[-1]
+    assert [(each.cut, len(each.body), len(each.response)) for each in sizes.values()] == [
+        ([], 16 * 1024, 16 * 1024), (["body", "response"], 16 * 1024, 16 * 1024)
+    ]  # fmt: skip
+    monkeypatch.setattr(journal, "MOST_BYTES", 40_000)
     api.client.get("/products")
     assert len(api.requests()) == 2
 

@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 from flask import Flask
 from flask.testing import FlaskClient
 
+from restkeeper.testing.verification import ANY, differences, nearest
+
 Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response
 
 
@@ -68,10 +70,34 @@ class Space:
         """The last requests, the oldest first; the texts are patterns with `*`.
 
         Each has method, path, query, headers, body, status (None if there was no response), response_headers, response,
-        fault, matched (by a route), at and ms.
+        fault, matched (by a route), at, ms, and in `cut` the names of what is longer: headers, body, response.
         """
         found = self._send("GET", "/requests?" + urlencode({"method": method, "path": path, **query}), None)
         return [SimpleNamespace(**each) for each in found]
+
+    def assert_requested(
+        self, method: str, path: str, *, times: int | None = None, json: Any = ANY, **expected: Mapping[str, str]
+    ) -> None:
+        """Raises AssertionError, with the nearest request, unless there were so many of them; None: at least one.
+
+        Their `json` is this, and some of their `query` and `headers`. Method, path and those are patterns with `*`.
+        """
+        if "?" in path:
+            raise ValueError(f"{path}: give what is after ? as query={{…}}")
+        known, like = self.requests(), self.requests(method=method, path=path)
+        found = [(differences(each, json, **expected), each) for each in like]
+        count = [wrong for wrong, _ in found].count([])
+        if times is not None and known and known[0].number > 1:
+            raise AssertionError(f"how many is not known: only the requests from number {known[0].number} on are kept")
+        if count == times or (times is None and count):
+            return
+        text = f"{'a' if times is None else times} {method} {path} expected, and {count} found"
+        if not count and known:
+            wrong, sent = min(found[::-1], key=lambda each: len(each[0]), default=([], nearest(known, method, path)))
+            text += f"; the nearest is number {sent.number}, {sent.method} {sent.path} {sent.status}: " + "; ".join(
+                wrong
+            )
+        raise AssertionError(text)
 
     @property
     def unmatched(self) -> list[Any]:

@@ -141,12 +141,12 @@ class RequestQuery(Schema):
 
 
 class RequestSchema(Schema):
-    """A request and its response; without a `status` there was none."""
+    """A request and its response; without a `status` there was none. `cut` names what is longer than it is here."""
 
     number, at, ms = fields.Integer(), fields.String(), fields.Float()
     method, path, query, headers, body = fields.String(), fields.String(), fields.String(), _texts(), fields.String()
     status, response_headers, response = fields.Integer(allow_none=True), _texts(), fields.String()
-    matched, fault = fields.Boolean(), fields.String(allow_none=True)
+    matched, fault, cut = fields.Boolean(), fields.String(allow_none=True), fields.List(fields.String())
 
 
 class DeliveryQuery(Schema):

@@ -32,14 +32,14 @@ class Kept(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         data = self._source.read(len(buffer))
         buffer[: len(data)] = data
-        self.content += data[: MOST_CONTENT - len(self.content)]
+        self.content += data[: MOST_CONTENT + 1 - len(self.content)]  # one more shows that it is cut
         return len(data)
 
     def keep_rest(self, environ: dict[str, Any]) -> None:
         """Keep the beginning also if the service has not read it, unless the client waits to be asked for it."""
         if "HTTP_EXPECT" not in environ:
             with suppress(OSError):  # the client has left
-                self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT) - len(self.content)))
+                self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT + 1) - len(self.content)))
 
 
 class Journal:
@@ -52,17 +52,21 @@ class Journal:
     def add(self, environ: dict[str, Any], reply: Response | None, **entry: Any) -> None:
         """Add a request, whose input is Kept, and its response, if there is one."""
         self._number += 1
-        headers = dict(EnvironHeaders(environ))
+        headers, body = dict(EnvironHeaders(environ)), environ["wsgi.input"].content
+        response = reply.get_data() if reply else b""
+        sizes = {"headers": sum(map(len, headers.values())), "body": len(body), "response": len(response)}
+        cut = [name for name, size in sizes.items() if size > MOST_CONTENT]
         whole = {
             "number": self._number,
             "method": environ["REQUEST_METHOD"],
             "path": quote(environ["PATH_INFO"].encode("latin-1")),
             "query": environ.get("QUERY_STRING", ""),
-            "headers": headers if sum(map(len, headers.values())) <= MOST_CONTENT else {},
-            "body": environ["wsgi.input"].content.decode(errors="replace"),
+            "headers": {} if "headers" in cut else headers,
+            "body": body[:MOST_CONTENT].decode(errors="replace"),
             "status": reply and reply.status_code,
             "response_headers": dict(reply.headers) if reply else {},
-            "response": reply.get_data()[:MOST_CONTENT].decode(errors="replace") if reply else "",
+            "response": response[:MOST_CONTENT].decode(errors="replace"),
+            "cut": cut,
         }
         size = sum(len(str(each)) for each in whole.values())
         self._entries.append((whole | entry, size))

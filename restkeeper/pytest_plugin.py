@@ -72,15 +72,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Show the end of the log, and the last requests, of what a failed test has as a fixture."""
+    """Show its own log, and the last requests, of what a failed test has as a fixture."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     is_used = "restkeeper.testing" in sys.modules
-    for name, value in getattr(item, "funcargs", {}).items() if report.failed and is_used else ():
-        if isinstance(value, restkeeper.LiveServer):
-            lines = value.log.splitlines()[-LOG_LINES:]
-            report.sections.append((f"restkeeper log of {name}", "\n".join(lines)))
-        if isinstance(value, restkeeper.Space) and report.when == "call":
+    for name, value in getattr(item, "funcargs", {}).items() if is_used else ():
+        if isinstance(value, restkeeper.LiveServer) and (report.failed or report.when == "teardown"):
+            lines = value.new_log().splitlines()[-LOG_LINES:]  # since the last test
+            report.sections += [(f"restkeeper log of {name}", "\n".join(lines))] * report.failed
+        if isinstance(value, restkeeper.Space) and report.failed and report.when == "call":
             with suppress(ValueError, OSError):  # the test has dropped it, or the server has ended
                 lines = [_line(each) for each in value.requests()[-REQUESTS:]]
                 report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))

@@ -285,6 +285,18 @@ class TestState:
         )
         assert space.client.get("/users").text.count(f'"ratio":{exact}') == 2
 
+    def test_numbers_that_json_has_not(self, space: Space, tmp_path: Path) -> None:
+        """They would be null: of Python, also of a stub, and of a file."""
+        for value in (float("nan"), float("-inf"), Decimal("NaN")):
+            with pytest.raises(ValueError, match="#/seed/users/1/extra/a: .* is no number of JSON"):
+                space.seed({"users": [{"name": "Anna"}, {"name": "Bert", "extra": {"a": value}}]})
+        with pytest.raises(ValueError, match="#/json/0: nan"):
+            space.stub("GET", "/rates", json=[float("nan")])
+        (tmp_path / "data.json").write_text('{"users": [{"name": "Anna", "extra": {"a": NaN}}]}')
+        with pytest.raises(ValueError, match=r"data.json: .*NaN"):
+            space.seed(tmp_path / "data.json")
+        assert names(space) == []
+
     def test_reset(self, server: LiveServer) -> None:
         """All is as in a new space, also clock, faults and requests; but a snapshot stays."""
         with server.space(seed=SEED, random=7) as space:
@@ -361,6 +373,9 @@ class TestClock:
         begun = space.clock.run()
         until(lambda: space.clock.now > begun)
         assert space.clock.freeze().year == 1970
+        for change in (space.clock.set, space.clock.freeze):
+            with pytest.raises(TypeError, match="^5 is no moment: a datetime, or a text such as 2026-01-31T12:00:00Z$"):
+                change(5)  # type: ignore[arg-type]
         for wrong in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00", "2026-01-01T00:00:00"):
             with pytest.raises(ValueError, match="1970 to 9999|now"):
                 space.clock.set(wrong)
@@ -681,7 +696,7 @@ class TestJournal:
                 check("POST", "/users", **options)
             at = "" if "times" in options else post
             assert str(raised.value).endswith(at + message)
-        with pytest.raises(AssertionError, match="the nearest is number 4, PUT /users/1 400: its content is no JSON"):
+        with pytest.raises(AssertionError, match="the nearest is number 4, PUT /users/1 415: its content is no JSON"):
             check("PUT", "/users/*", json={})
         with pytest.raises(AssertionError, match="a PUT /user/1 expected, and 0 found; the nearest is number 4, PUT "):
             check("PUT", "/user/1")

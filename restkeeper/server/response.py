@@ -11,7 +11,7 @@ from typing import Any
 from restkeeper.errors import code_of
 from restkeeper.server.request import Request
 
-OURS = {  # fields that the application cannot set
+OURS = {  # fields that the application cannot set, but for a date
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "trailers"),
     *("transfer-encoding", "upgrade", "server", "date"),
 }
@@ -26,7 +26,7 @@ class Response:
         self._request, self._client = request, client
         self._head = ""  # what start_response has given
         self._left: int | None = None  # bytes of the content to come; None if its length is not known
-        self._is_chunked = self.closes = False
+        self._is_chunked = self._is_dated = self.closes = False
 
     def start_response(
         self, status: str, headers: Sequence[tuple[str, str]], exc_info: Any = None
@@ -46,7 +46,9 @@ class Response:
         for name, value in headers:
             key = name.lower()
             if key in OURS or (never and key == "content-length"):
-                continue
+                if key != "date":
+                    continue
+                self._is_dated = True  # by a clock that a test moves
             if key == "content-length":
                 self._left = 0 if is_bare else int(value)
             lines.append(f"{name}: {value}")
@@ -87,11 +89,12 @@ class Response:
         has_end = has_length or self._is_chunked
         self.closes = request.closes or not has_end or not self._client.worker.alive or request.content.left != 0
         connection = "close" if self.closes else "keep-alive"
+        dated = "" if self._is_dated else f"Date: {date()}\r\n"
         coding = "Transfer-Encoding: chunked\r\n" if self._is_chunked else ""
         self._client.begun, self._client.expects = True, False
-        return (
-            f"{self._head}\r\nServer: gunicorn\r\nDate: {date()}\r\nConnection: {connection}\r\n{coding}\r\n"
-        ).encode("latin-1")
+        return (f"{self._head}\r\nServer: gunicorn\r\n{dated}Connection: {connection}\r\n{coding}\r\n").encode(
+            "latin-1"
+        )
 
 
 def problem(status: int, detail: str) -> bytes:

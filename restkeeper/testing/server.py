@@ -26,9 +26,11 @@ from restkeeper.config import Config, misspelt_settings
 from restkeeper.features import files
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space
+from restkeeper.testing.verification import require_json
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 
+__tracebackhide__ = True  # a failure is shown at the line of the test
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
 LOG_BYTES = 64 * 1024
@@ -40,6 +42,10 @@ class _Handler(WSGIRequestHandler):
 
     def log_request(self, *_: Any) -> None:
         """Spaces note their requests."""
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        """Add no date: spaces have theirs."""
+        self.send_response_only(code, message)
 
 
 class LiveServer:
@@ -76,7 +82,7 @@ class LiveServer:
         self._running = ExitStack()
         self._app: Application | None = None  # if it is in this process
         self._output: int | None = None  # a file
-        self._log = ""
+        self._log, self._logged = "", 0
 
     def space(self, *, seed: Any = None, random: int | None = None, **options: str) -> Space:
         """A service of its own in this server, for one test: with these items, see `Space.seed`.
@@ -94,10 +100,20 @@ class LiveServer:
     @property
     def log(self) -> str:
         """What the server has printed and logged, or the last 64 KiB of it; also after its end."""
-        if self._output is not None:  # by `pread`: `seek` would move where the server writes
-            start = max(0, os.fstat(self._output).st_size - LOG_BYTES)
-            self._log = os.pread(self._output, LOG_BYTES, start).decode(errors="replace")
+        if self._output is not None:
+            self._log = self._read_log(0)
         return self._log
+
+    def new_log(self) -> str:
+        """What it has printed and logged since this was called last, or the last 64 KiB of it."""
+        start, self._logged = self._logged, os.fstat(self._output).st_size if self._output is not None else 0
+        return self._read_log(start)
+
+    def _read_log(self, start: int) -> str:
+        if self._output is None:
+            return ""
+        start = max(start, os.fstat(self._output).st_size - LOG_BYTES)
+        return os.pread(self._output, LOG_BYTES, start).decode(errors="replace")  # `seek` would move the server's place
 
     def __enter__(self) -> "LiveServer":
         if self._in_process or self._resources is not None:
@@ -125,6 +141,7 @@ class LiveServer:
 
     def _send(self, method: str, path: str, value: Any) -> Any:
         """The JSON value of the response to a request. Raises ValueError for a problem."""
+        require_json(value)
         body, fields = exactjson.dumps(value), {"Content-Type": "application/json"}
         if self._app:
             reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)

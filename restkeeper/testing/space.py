@@ -1,9 +1,7 @@
 """A space: the service of one test. docs/testing.md says what can be done with it."""
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +10,11 @@ from urllib.parse import urlencode
 from flask import Flask
 from flask.testing import FlaskClient
 
+from restkeeper.errors import Problem
 from restkeeper.testing.verification import ANY, differences, nearest
+from restkeeper.web import exactjson
 
+__tracebackhide__ = True  # a failure is shown at the line of the test
 Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response
 
 
@@ -247,8 +248,15 @@ class Webhooks:
 
 
 def _now(moment: datetime | str | None) -> dict[str, str]:
+    if not isinstance(moment, datetime | str | None):
+        raise TypeError(f"{moment!r} is no moment: a datetime, or a text such as 2026-01-31T12:00:00Z")
     return {} if moment is None else {"now": moment if isinstance(moment, str) else moment.isoformat()}
 
 
 def _data(data: Any) -> Any:
-    return json.loads(Path(data).read_bytes(), parse_float=Decimal) if isinstance(data, str | Path) else data
+    if not isinstance(data, str | Path):
+        return data
+    try:
+        return exactjson.loads(Path(data).read_bytes())
+    except Problem as problem:
+        raise ValueError(f"{data}: {problem.detail}") from None

@@ -1,4 +1,4 @@
-"""Whether a service was asked what a test expects, and if not, what the nearest request was."""
+"""What a test expects of a request, and sends: where it differs, and what JSON has not."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,11 +6,13 @@ from decimal import Decimal
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from itertools import islice
+from math import inf
 from typing import Any
 from urllib.parse import parse_qsl
 
 from restkeeper.web import exactjson
 
+__tracebackhide__ = True  # a failure is shown at the line of the test
 ANY = object()  # JSON value
 MOST_DIFFERENCES = 5
 LONGEST = 300  # characters of a value
@@ -55,6 +57,15 @@ def _unequal(found: Any, expected: Any, at: str) -> Iterator[str]:
             yield from _unequal(one, other, f"{at}/{number}")
     elif found != expected or isinstance(found, bool) != isinstance(expected, bool):
         yield f"{at} is {_shown(found)}, not {_shown(expected)}"
+
+
+def require_json(value: Any, at: str = "#") -> None:
+    """Raises ValueError, with a JSON Pointer, for a number that JSON has not: it would be sent as null."""
+    if isinstance(value, Mapping | list | tuple):
+        for name, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            require_json(each, f"{at}/{name}")
+    elif isinstance(value, float | Decimal) and (value != value or value in (inf, -inf)):
+        raise ValueError(f"{at}: {value} is no number of JSON")
 
 
 def _shown(value: Any) -> str:

@@ -15,6 +15,7 @@ from threading import Event, Lock, Thread
 from typing import Any, cast
 
 from flask import Request, Response
+from werkzeug.http import http_date
 
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import BadRequest, Conflict, NotFound
@@ -83,9 +84,14 @@ class Instance:
         self.service = service_of(self.app)
         self.store = cast(MemoryStore, self.service.store)
         self.app.before.insert(self.app.before.index(self.service.guard.identify), answer)
-        self.app.after.append(_note_route)
+        self.app.after.append(self._finish)
         self._empty = self.store.saved()
         self.busy = 0
+
+    def _finish(self, request: Request, response: Response) -> None:
+        """Note the route, and date the response by the clock."""
+        request.environ[ROUTES].append(request.url_rule)
+        response.headers["Date"] = http_date(self.clock.time())
 
     def clear(self) -> None:
         """Empty the store and the counters, and let the clock run."""
@@ -247,7 +253,3 @@ class Spaces:
 def _new_id(now: Callable[[], float], random: Random, numbers: Iterator[int]) -> str:
     """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
     return uuid7(int(now() * 1e6) * 1000 + next(numbers) * ID_NANOSECONDS, random.getrandbits(62))
-
-
-def _note_route(request: Request, response: Response) -> None:
-    request.environ[ROUTES].append(request.url_rule)

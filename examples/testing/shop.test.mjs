@@ -34,5 +34,12 @@ describe("an order", () => {
     await assert.rejects(send("POST", `${api.url}/orders`, order), TypeError);
     assert.equal((await read(`${api.url}/orders`)).length, 1);
     assert.equal((await read(`${api.control}/requests?method=POST`))[0].fault, "drop_response");
+    assert.deepEqual(await read(`${api.control}/faults`), []); // each fault has met a request
+  });
+
+  it("has a price of another service", async () => {
+    await send("POST", `${api.control}/stubs`, { method: "GET", path: "/rates", json: { EUR: 1.1 } });
+    assert.deepEqual(await read(`${api.url}/rates`), { EUR: 1.1 });
+    assert.equal((await read(`${api.control}/requests?path=/rates`)).length, 1);
   });
 });

@@ -35,3 +35,12 @@ def test_it_waits_as_long_as_it_is_told(api: Space) -> None:
     api.faults.respond("POST", "/orders", 429, retry_after=7, times=2)
     assert Shop(api.url, pause=pauses.append).order(LAMP_FOR_ADA).status_code == 200
     assert pauses == [7, 7]
+    api.assert_requested("POST", "/orders", times=3, json=LAMP_FOR_ADA)
+
+
+def test_a_connection_that_is_reset(api: Space) -> None:
+    """By a load balancer that restarts, before the order and after it."""
+    api.faults.reset("POST", "/orders", times=1)
+    api.faults.reset("POST", "/orders", committed=True, times=1)
+    made = Shop(api.url).order(LAMP_FOR_ADA)
+    assert Shop(api.url).orders() == [made.json()]

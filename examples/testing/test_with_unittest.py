@@ -31,6 +31,17 @@ class OrderTest(unittest.TestCase):
             self.post("/products", {"name": "Other lamp", "sku": "LAMP-1", "price": 1})
         self.assertEqual(refused.exception.code, 409)
 
+    def test_a_proxy_that_fails_once(self) -> None:
+        """Each fault that was declared has met a request; what was sent is as expected."""
+        self.api.faults.respond("POST", "/products", 502, text="<html>", content_type="text/html", times=1)
+        lamp = {"name": "Other lamp", "sku": "LAMP-2", "price": 1}
+        with self.assertRaises(HTTPError) as failed:
+            self.post("/products", lamp)
+        self.assertEqual(failed.exception.read(), b"<html>")
+        self.post("/products", lamp)
+        self.api.assert_requested("POST", "/products", times=2, json=lamp)
+        self.assertEqual(self.api.faults.unmet, [])
+
     def test_a_product_that_is_new(self) -> None:
         self.api.reset()
         self.assertEqual(self.post("/products", {"name": "Lamp", "sku": "LAMP-1", "price": 1})["stock"], 0)

@@ -100,20 +100,18 @@ class LiveServer:
     @property
     def log(self) -> str:
         """What the server has printed and logged, or the last 64 KiB of it; also after its end."""
-        if self._output is not None:
-            self._log = self._read_log(0)
+        self._log = self._log if self._output is None else self._read_log(0)
         return self._log
 
     def new_log(self) -> str:
-        """What it has printed and logged since this was called last, or the last 64 KiB of it."""
-        start, self._logged = self._logged, os.fstat(self._output).st_size if self._output is not None else 0
-        return self._read_log(start)
+        """What it has printed and logged since this was called last, or the last 64 KiB of it; empty after its end."""
+        start, self._logged = self._logged, os.fstat(self._output).st_size if self._output else 0
+        return self._read_log(start) if self._output else ""
 
     def _read_log(self, start: int) -> str:
-        if self._output is None:
-            return ""
-        start = max(start, os.fstat(self._output).st_size - LOG_BYTES)
-        return os.pread(self._output, LOG_BYTES, start).decode(errors="replace")  # `seek` would move the server's place
+        output: Any = self._output
+        start = max(start, os.fstat(output).st_size - LOG_BYTES)
+        return os.pread(output, LOG_BYTES, start).decode(errors="replace")  # `seek` would move where the server writes
 
     def __enter__(self) -> "LiveServer":
         if self._in_process or self._resources is not None:

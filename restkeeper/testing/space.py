@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from difflib import SequenceMatcher
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from restkeeper.errors import Problem
-from restkeeper.testing.verification import ANY, differences, nearest
+from restkeeper.testing.verification import ANY, differences
 from restkeeper.web import exactjson
 
 __tracebackhide__ = True  # a failure is shown at the line of the test
@@ -76,27 +77,26 @@ class Space:
         found = self._send("GET", "/requests?" + urlencode({"method": method, "path": path, **query}), None)
         return [SimpleNamespace(**each) for each in found]
 
-    def assert_requested(
-        self, method: str, path: str, *, times: int | None = None, json: Any = ANY, **expected: Mapping[str, str]
-    ) -> None:
+    def assert_requested(self, method: str, path: str, *, times: int | None = None, json: Any = ANY) -> None:
         """Raises AssertionError, with the nearest request, unless there were so many of them; None: at least one.
 
-        Their `json` is this, and some of their `query` and `headers`. Method, path and those are patterns with `*`.
+        Method and path are patterns with `*`; a query that follows the path, too. Their content is this `json`.
         """
-        if "?" in path:
-            raise ValueError(f"{path}: give what is after ? as query={{…}}")
+        path, _, query = path.partition("?")
         known, like = self.requests(), self.requests(method=method, path=path)
-        found = [(differences(each, json, **expected), each) for each in like]
+        found = [(differences(each, query or "*", json), each) for each in reversed(like)]
         count = [wrong for wrong, _ in found].count([])
         if times is not None and known and known[0].number > 1:
             raise AssertionError(f"how many is not known: only the requests from number {known[0].number} on are kept")
         if count == times or (times is None and count):
             return
-        text = f"{'a' if times is None else times} {method} {path} expected, and {count} found"
-        if not count and known:
-            wrong, sent = min(found[::-1], key=lambda each: len(each[0]), default=([], nearest(known, method, path)))
-            text += f"; the nearest is number {sent.number}, {sent.method} {sent.path} {sent.status}: " + "; ".join(
-                wrong
+        wanted = f"{method} {path}"
+        text = f"{'a' if times is None else times} {wanted} expected, and {count} found"
+        if known and not count:
+            other = max(known, key=lambda each: SequenceMatcher(None, f"{each.method} {each.path}", wanted).ratio())
+            wrong, sent = min(found, key=lambda each: len(each[0]), default=([], other))
+            text += (
+                f"; the nearest is number {sent.number}, {sent.method} {sent.path} {sent.status}: {'; '.join(wrong)}"
             )
         raise AssertionError(text)
 
@@ -209,7 +209,7 @@ class Faults:
 
     @property
     def unmet(self) -> list[Any]:
-        """Those that no request has matched, with kind, method, path and request_headers; also after `clear`."""
+        """Those that no request has matched, with kind, method, path and all else; also after `clear`."""
         return [SimpleNamespace(**each) for each in self._send("GET", "/faults", None)]
 
     def clear(self) -> None:

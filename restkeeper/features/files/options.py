@@ -66,7 +66,7 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
     app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
     first: list[Callable[[Request], Response | None]] = [files.send]
     if options.fail or options.delay[1]:
-        first.append(_faults(options, service.clock))
+        first.append(_faults(app, options, service.clock))
     if options.read_only:
         first.append(_refuse_writes)
     at = app.before.index(guard.identify)
@@ -211,9 +211,9 @@ def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[byte
         query = replace(query, after=page.last)
 
 
-def _faults(options: FileOptions, clock: Clock) -> Callable[[Request], Response | None]:
+def _faults(app: Application, options: FileOptions, clock: Clock) -> Callable[[Request], Response | None]:
     """The faults of the test harness, for all requests."""
-    faults, defaults = Faults(None), NewFaultSchema()
+    faults, defaults = Faults(None, app), NewFaultSchema()
     least, most = options.delay
     failure = {"kind": "respond", "probability": options.fail, "detail": "a fault that was asked for (--fail)"}
     for each in ({"kind": "delay", "seconds": least, "seconds_most": most}, failure):

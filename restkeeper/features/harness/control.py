@@ -11,7 +11,6 @@ from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import PREFIX, Space, Spaces
-from restkeeper.features.harness.webhooks import AT_ONCE, OF_SPACE, REAL, WHEN_WAITED_FOR
 from restkeeper.web import exactjson
 from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import returns, takes
@@ -60,8 +59,8 @@ class NewSpaceSchema(SeedSchema):
     """What a space begins with."""
 
     random = _number(0, 2**53, "Ids and faults follow from it, whatever the clock shows.", **_OPTIONAL)
-    webhooks = _choice(WHEN_WAITED_FOR, AT_ONCE, "When they are sent: also when a clock is moved.")
-    webhook_time = _choice(REAL, OF_SPACE, "The time in the signatures that endpoints on this machine get.")
+    webhooks = _choice("when waited for", "at once", "When they are sent: also when a clock is moved.")
+    webhook_time = _choice("real", "space", "The time in the signatures that endpoints on this machine get.")
 
 
 class SpaceSchema(Schema):
@@ -118,18 +117,13 @@ class NewFaultSchema(StubSchema):
     seconds = _number(0, 60, "Of a delay or a stall.", fields.Float, load_default=1.0)
     seconds_most = _number(0, 60, "A delay is from `seconds` to this.", fields.Float, **_OPTIONAL)
     committed = fields.Boolean(load_default=False)
+    met = fields.Integer(dump_only=True, metadata={"description": "How many requests it was for."})
 
     @validates_schema(pass_original=True)
     def require_effect(self, data: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
         """Raises ValidationError for fields of a response where there is none."""
         if data["kind"] != "respond" and (given := OF_RESPONSES & original.keys()):
             raise ValidationError({min(given): ["is for respond alone: the fields of requests are request_headers"]})
-
-
-class FaultSchema(Schema):
-    """A fault, and its requests."""
-
-    kind, method, path, request_headers = fields.String(), fields.String(), fields.String(), _texts()
 
 
 class RequestQuery(Schema):
@@ -276,11 +270,10 @@ class Control:
         self._spaces.find(id).faults.add_stub(body)
         return {}
 
-    @returns(FaultSchema(many=True), NotFound)
+    @returns(NewFaultSchema(many=True), NotFound)
     def list_unmet_faults(self, id: str) -> list[dict[str, Any]]:
         """The faults that no request has matched, also those that were cleared: most are in the wrong place."""
-        names = FaultSchema().fields
-        return [{name: getattr(each, name) for name in names} for each in self._spaces.find(id).faults.unmet]
+        return [vars(each) for each in self._spaces.find(id).faults.unmet]
 
     @returns(NotFound)
     def clear_faults(self, id: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Faults that a test asks for: what a service, its store or the network does on a bad day, for chosen requests."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
@@ -32,10 +32,10 @@ Fault = SimpleNamespace  # with the fields of control.NewFaultSchema
 class Faults:
     """The faults of a space, in order. With a seed, the same requests in the same order have the same faults.
 
-    With an application, requests that it cannot get have no faults.
+    Requests that the application cannot get have none.
     """
 
-    def __init__(self, seed: int | None, app: Application | None = None) -> None:
+    def __init__(self, seed: int | None, app: Application) -> None:
         self._random = Random(seed)  # noqa: S311 - no secret
         self._app = app
         self._lock = Lock()
@@ -48,17 +48,12 @@ class Faults:
 
         Raises Conflict for more than MOST_FAULTS, and ValidationFailed for one that cannot happen.
         """
-        self._require_possible(declared, {each.path for each in self._stubs})
+        self._require_possible(declared["method"].upper(), declared["path"])
         self._faults.append(Fault(**declared, met=0))
 
     def add_stub(self, declared: Mapping[str, Any]) -> None:
         """Add a stub, with the fields of control.StubSchema. Raises as `add`, and ValidationFailed for a route."""
-        self._require_possible(declared, {declared["path"]})
-        if self._app and any(
-            fnmatchcase(each, declared["method"].upper()) for each in _methods_at(self._app, declared["path"])
-        ):
-            detail = "is a route of the service, which a fault can respond for"
-            raise ValidationFailed(errors=[{"pointer": "#/path", "detail": detail}])
+        self._require_possible(declared["method"].upper(), declared["path"], is_stub=True)
         self._stubs.insert(0, Fault(**declared))
 
     def stub_for(self, environ: Mapping[str, Any]) -> Fault | None:
@@ -74,23 +69,23 @@ class Faults:
         """Have none any more."""
         self._missed, self._faults = self.unmet[-MOST_FAULTS:], []
 
-    def _require_possible(self, declared: Mapping[str, Any], stubs: Collection[str]) -> None:
+    def _require_possible(self, method: str, path: str, *, is_stub: bool = False) -> None:
         if len(self._faults) + len(self._stubs) >= MOST_FAULTS:
             raise Conflict(f"a space has at most {MOST_FAULTS} faults and stubs")
-        if not self._app:
-            return
-        rules, wrong, path = [*self._app.url_map.iter_rules()], [], declared["path"]
+        rules, here, wrong = [*self._app.url_map.iter_rules()], _methods_at(self._app, path), {}
         methods = sorted({each for rule in rules for each in rule.methods or ()})
-        if not any(fnmatchcase(each, declared["method"].upper()) for each in methods):
-            wrong.append({"pointer": "#/method", "detail": f"is none of {', '.join(methods)}, nor a pattern with `*`"})
+        if not any(fnmatchcase(each, method) for each in methods):
+            wrong["method"] = f"is none of {', '.join(methods)}, nor a pattern with `*`"
         if "?" in path or "#" in path:
-            wrong.append({"pointer": "#/path", "detail": "must be without a query: a path is one with every query"})
-        elif "*" not in path and path not in stubs and not _methods_at(self._app, path):
+            wrong["path"] = "must be without a query: a path is one with every query"
+        elif is_stub and any(fnmatchcase(each, method) for each in here):
+            wrong["path"] = "is a route of the service, which a fault can respond for"
+        elif not is_stub and not here and "*" not in path and path not in {each.path for each in self._stubs}:
             close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
             meant = f"; did you mean {close[0]}?" if close else ""
-            wrong.append({"pointer": "#/path", "detail": f"is no route, no stub, and no pattern with `*`{meant}"})
+            wrong["path"] = f"is no route, no stub, and no pattern with `*`{meant}"
         if wrong:
-            raise ValidationFailed(errors=wrong)
+            raise ValidationFailed(errors=[{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
     def chosen(self, environ: Mapping[str, Any]) -> tuple[float, Fault | None]:
         """What a request meets: so many seconds of delay, and a fault."""

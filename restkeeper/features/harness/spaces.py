@@ -22,7 +22,7 @@ from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.journal import Journal, Kept
 from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to
-from restkeeper.features.harness.webhooks import AT_ONCE, REAL, Catcher
+from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
 from restkeeper.web.application import Application
@@ -113,19 +113,17 @@ class Space:
         self._news = Event()  # after each request
         self.instance: Instance | None  # None after its end
         self.begin(instance)
-        if options.get("webhooks") == AT_ONCE:
+        if options.get("webhooks") == "at once":
             Thread(target=self._deliver_at_once, name="deliver", daemon=True).start()  # a greenlet, by gevent
 
     def begin(self, instance: Instance) -> None:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
         self.faults = Faults(self._seed, instance.app)
-        self.journal, self.catcher = Journal(), Catcher(instance.service, self._options.get("webhook_time", REAL))
+        self.journal, self.catcher = Journal(), Catcher(instance.service, self._options.get("webhook_time", "real"))
         # A generator for each purpose: how many requests come before changes no id of an item.
-        ids, self._request_ids = (
-            Random() if self._seed is None else Random(f"{self._seed} {purpose}")  # noqa: S311 - no secret
-            for purpose in ("ids", "requests")
-        )
+        seeds = [None if self._seed is None else f"{self._seed} {purpose}" for purpose in ("ids", "requests")]
+        ids, self._request_ids = map(Random, seeds)
         now = instance.clock.time if self._seed is None else lambda: EARLIEST
         instance.service.hooks.new_id = partial(_new_id, now, ids, count(1))
 

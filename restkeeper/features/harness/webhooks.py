@@ -30,8 +30,6 @@ MOST_EVENTS = 1000  # before the first wait, that are sent
 LONGEST_SECONDS = 20.0  # that one move of the clock, or one wait, sends
 LOOK_SECONDS = 0.02
 TOLERANCE = 300.0  # seconds that a receiver lets the time of a message differ from its own
-WHEN_WAITED_FOR, AT_ONCE = "when waited for", "at once"
-REAL, OF_SPACE = "real", "space"
 
 
 class Catcher:
@@ -41,7 +39,7 @@ class Catcher:
     once. Those that an endpoint gets have the real `time` in their signature, as it verifies that, or the space's.
     """
 
-    def __init__(self, service: Service, time: str = REAL) -> None:
+    def __init__(self, service: Service, time: str = "real") -> None:
         self._service = service
         self._time = time
         self._lock = Lock()
@@ -119,7 +117,7 @@ class Catcher:
 
     def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         now, is_called = self._service.clock.time(), is_loopback(urlsplit(url).hostname or "")
-        if is_called and self._time == REAL:
+        if is_called and self._time == "real":
             now = time.time()
             headers = {**headers, **signed(headers["webhook-id"], body, self._signers(headers, body), now=now)}
         is_valid = bool(self._signers(headers, body)) and abs(now - int(headers["webhook-timestamp"])) <= TOLERANCE

@@ -622,6 +622,11 @@ class TestStubs:
             assert (answer.status_code, answer.text) == (200, text) and answer.headers["X-Request-Id"]
         assert answer.headers["ETag"] == '"1"' and answer.content_type == "application/json"
         assert space.client.post("/rates", json={"a": 1}).status_code == 204
+        space.stub("PUT", "/rates"), space.stub("OPTIONS", "/rates", headers={"Access-Control-Allow-Headers": "*"})
+        page = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "PUT"}
+        answer = space.client.options("/rates", headers=page)
+        assert answer.headers["Access-Control-Allow-Origin"] == page["Origin"] and answer.status_code == 200
+        assert space.client.put("/rates").data == b"" and answer.headers["Access-Control-Allow-Headers"] == "*"
         assert [each.path for each in space.unmatched] == ["/rates"] and other.client.get("/rates").status_code == 404
         space.reset()
         assert space.client.get("/rates").status_code == 404

@@ -92,9 +92,9 @@ def answer(request: Request) -> Reply | None:
         request.environ[ROUTES].append(declared)
     if declared is None:
         return None
-    is_text = declared.text is not None
-    made = Reply(declared.text if is_text else exactjson.dumps(declared.json), declared.status)
-    made.content_type = declared.content_type or (TEXT if is_text else JSON)
+    is_json = declared.json is not None
+    made = Reply(exactjson.dumps(declared.json) if is_json else declared.text or "", declared.status)
+    made.content_type = declared.content_type or (JSON if is_json else TEXT)
     made.headers.update(declared.headers)
     return made
 

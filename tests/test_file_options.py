@@ -300,7 +300,6 @@ def test_a_quiet_start_prints_nothing(
         ("-m hello.js db.json", "No such option '-m': write functions and routes in routes.py"),
         ("db.json --config=a.json", "No such option '--config': write the options in a script"),
         ("db.json --nc", "No such option '--nc': leave it out: pages of this machine may read"),
-        ("db.json --id _id", "No such option '--id': name the members id in the file"),
         ("db.json --nothing", "No such option '--nothing'."),
         (
             "http://localhost/db.json",
@@ -325,11 +324,11 @@ def test_what_json_server_has_besides(
 def test_the_command_line_of_json_server(tmp_path: Path) -> None:
     """One that both have is understood, by its short names too."""
     (port,) = free_ports(1)
-    (tmp_path / "db.json").write_text(json.dumps({"posts": [{"id": 1}], "notes": [{"id": 1, "post_ref": 1}]}))
+    (tmp_path / "db.json").write_text(json.dumps({"posts": [{"_id": 1}], "notes": [{"_id": 1, "post_ref": 1}]}))
     (tmp_path / "rules.json").write_text(json.dumps({"/blog/*": "/$1"}))
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "index.html").write_text("<p>site")
-    options = f"-w db.json -p {port} -H localhost -r rules.json -s site -d 1 -q --ro --fks _ref"
+    options = f"-w db.json -p {port} -H localhost -r rules.json -s site -d 1 -q --ro --fks _ref -i _id"
     with (log := tmp_path / "log").open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "restkeeper", *options.split()],
@@ -347,7 +346,7 @@ def test_the_command_line_of_json_server(tmp_path: Path) -> None:
 
     try:
         until(answers)
-        assert send(port, "GET", "/blog/posts/1/notes/").json() == [{"id": 1, "post_ref": 1}]
+        assert send(port, "GET", "/blog/posts/1/notes/").json() == [{"_id": 1, "post_ref": 1}]
         assert send(port, "GET", "/").body == b"<p>site"
         assert send(port, "POST", "/posts", {}).status == 405
     finally:
@@ -383,3 +382,36 @@ def test_every_option_has_its_place_in_the_docs() -> None:
     options = {name for line in help_of.splitlines() for name in re.findall(r"(?<=^  )-.*?(?=   |$)", line)}
     names = {name for each in options for name in re.findall(r"--?[A-Za-z-]+", each)} - {"--help"}
     assert len(names) > 20 and [name for name in names if f"`{name}" not in table + PAGE] == []
+
+
+def test_ids_have_the_name_of_the_option(serve: Serve, tmp_path: Path) -> None:
+    """In responses, bodies, queries, relations, new ids and the document; the file keeps the name."""
+    posts = [{"_id": "5f", "title": "Hello", "id": 9}, {"title": "World"}]
+    data = {"posts": posts, "comments": [{"_id": 1, "postId": "5f"}]}
+    client = serve(data, id_name="_id")
+    assert client.get("/posts").json == [posts[0], {"_id": "1", "title": "World"}]
+    assert client.get("/posts?_id=5f&fields=_id,id").json == [{"_id": "5f", "id": 9}]
+    assert client.get("/comments?_expand=post&_sort=-_id").json == [data["comments"][0] | {"post": posts[0]}]
+    assert client.get("/posts/5f?_embed=comments").json["comments"] == data["comments"]
+    assert client.post("/posts/5f/comments", json={"_id": 7}).json == {"_id": 7, "postId": "5f"}
+    assert client.patch("/posts/5f", json={"_id": "x", "id": 2}).json == posts[0] | {"id": 2}
+    assert client.put("/posts/5f", json={"id": 3}).json == {"_id": "5f", "id": 3}
+    assert client.post("/comments", json={"id": 1}).json == {"_id": 8, "id": 1}
+    schemas = client.get("/openapi.json").json["components"]["schemas"]
+    assert schemas["Post"]["required"] == ["_id"] and "_id" in schemas["CommentInput"]["properties"]
+    strict = serve(data, id_name="_id", strict=True)
+    assert strict.put("/posts/5f", json={"title": "x", "id": 3}).json == {"_id": "5f", "title": "x", "id": 3}
+    assert strict.put("/posts/new", json={"title": "x"}).json == {"_id": "new", "title": "x"}
+    schemas = strict.get("/openapi.json").json["components"]["schemas"]
+    assert schemas["Comment"]["properties"]["_id"]["type"] == "integer"
+
+
+def test_ids_of_another_name_are_ejected_as_ids(tmp_path: Path) -> None:
+    """Unless the items have an id beside: nothing is lost."""
+    (file := tmp_path / "db.json").write_text('{"posts": [{"_id": 1, "title": "Hello"}]}')
+    result = CliRunner().invoke(main, ["eject", str(file), str(tmp_path / "shop"), "--id", "_id"])
+    assert result.exit_code == 0 and "_id is called id there" in result.output
+    assert (tmp_path / "shop/storage/samples/posts.ndjson").read_text() == '{"id":1,"title":"Hello"}\n'
+    file.write_text('{"posts": [{"_id": 1, "id": 2}]}')
+    result = CliRunner().invoke(main, ["eject", str(file), str(tmp_path / "other"), "--id", "_id"])
+    assert result.exit_code == 1 and "an item has a member id beside _id" in result.output

@@ -18,14 +18,16 @@ from restkeeper.features.files.saving import say
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.web import exactjson
 
+_ID = click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 
 
 @click.command("schema", cls=Command)
 @_FILE
-def schema(file: Path) -> None:
+@_ID
+def schema(file: Path, id_name: str) -> None:
     """Print the JSON Schema that the values of a JSON FILE have. Edited beside it, as db.schema.json, it is used."""
-    declared, _ = _read(file)
+    declared, _ = _read(file, id_name)
     parts = {
         name: each.schema if each.kind == "singleton" else {"type": "array", "items": each.schema}
         for name, each in declared.items()
@@ -38,15 +40,22 @@ def schema(file: Path) -> None:
 @_FILE
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--engine", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="As for `restkeeper new`.")
-def eject(file: Path, folder: Path, engine: Path | None) -> None:
+@_ID
+def eject(file: Path, folder: Path, engine: Path | None, id_name: str) -> None:
     """Write the service that a JSON FILE has become to the new FOLDER, with the data as samples."""
-    declared, texts = _read(file)
-    notes = list[str]()
+    declared, texts = _read(file, id_name)
+    notes = [f"{id_name} is called id there"] if id_name != "id" else []
     for name, each in declared.items():  # as the file is served
         declared = {**declared, name: each if each.is_checked else each._replace(schema=loosened(each.schema))}
+        if each.kind == "singleton":
+            continue
+        items = [exactjson.cut(text) for text in texts[name]]
+        if id_name != "id" and any("id" in item for item in items):
+            raise click.ClickException(f"{name}: an item has a member id beside {id_name}: name it otherwise")
+        renamed = ({"id" if key == id_name else key: text for key, text in item.items()} for item in items)
+        texts[name] = list(map(exactjson.joined, renamed))
         wanted = r"\d+" if each.kind == "client-integer" else f'"{GIVEN_ID[1:-1]}"'
-        ids = [bytes(exactjson.cut(text)["id"]).decode() for text in texts[name]] if each.kind != "singleton" else []
-        if wrong := sum(not re.fullmatch(wanted, id) for id in ids):
+        if wrong := sum(not re.fullmatch(wanted, bytes(item[id_name]).decode()) for item in items):
             notes.append(f"{name}: {wrong} samples have ids that it does not take: change them")
     try:
         resources = resources_of(declared, notes)
@@ -62,10 +71,10 @@ def eject(file: Path, folder: Path, engine: Path | None) -> None:
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 
-def _read(path: Path) -> tuple[Mapping[str, Declared], dict[str, Sequence[bytes]]]:
+def _read(path: Path, id_name: str) -> tuple[Mapping[str, Declared], dict[str, Sequence[bytes]]]:
     """What declares the collections of a file, and the texts of their items. Raises ClickException."""
     try:
-        file = read_file(path)
+        file = read_file(path, id_name)
         declared, _ = declare(file)
     except FileError as error:
         raise click.ClickException(str(error)) from None

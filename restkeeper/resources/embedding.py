@@ -153,7 +153,7 @@ def embed(
     numbers = {name: number for number, name in enumerate(parts)}
     opened, ids, shown = _Ids(), list[str | int](), list[dict[str, Any]]()
     for members in map(exactjson.cut, bodies):
-        ids.append(exactjson.stored(members.get("id", b"null")))
+        ids.append(exactjson.stored(members.get(items.resource.schema.id_name, b"null")))
         chosen = {name: text for name, text in members.items() if not fields or name in fields or name in tree}
         besides = {name: members.get(each.field, Raw(b"null")) for name, each in parts.items() if each.beside}
         opened_besides = {name: opened.open(text, numbers[name]) for name, text in besides.items()}

@@ -81,7 +81,8 @@ class Unit:
     def create(self, collection: str, item: JsonObject) -> JsonObject:
         """Create an item; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
-        given = {"id": item["id"]} if stored.resource.ids in GIVEN and "id" in item else {}
+        name = stored.schema.id_name
+        given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         with as_conflict(collection):
             (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
             record = stored.restore(without_server_fields(stored, item) | given, id=id, now=now, limits=self._limits)
@@ -165,7 +166,7 @@ def next_ids(
     """The ids of new items; integers are to be used by `use_ids`, and those that items have are empty texts here."""
     if resource.ids not in INTEGERS:
         return [new_id() for _ in items]
-    given = [each["id"] for each in items if resource.has_id(each)] if resource.ids in GIVEN else []
+    given = [each[resource.schema.id_name] for each in items if resource.has_id(each)] if resource.ids in GIVEN else []
     last = max([last_id(resource, store), *(id for id in given if type(id) is int)])
     if len(given) < len(items) and last + len(items) - len(given) > INTEGERS[resource.ids][1]:
         raise Conflict(f"{resource.name}: all ids have been given")

@@ -181,9 +181,10 @@ class Writes(Items):
             require_match(None, must_say=self.config.require_if_match)
             if not self.resource.singleton:
                 known = self.resource.shown(key) if (key := self.resource.key(id)) else id
-                sent = sent if "id" in sent else {"id": known, **sent}
-                is_other = self.resource.key(sent["id"]) != self.resource.key(id)
-                require_none([fault(["id"], "is another one in the path")] if is_other else [])
+                name = self.resource.schema.id_name
+                sent = sent if name in sent else {name: known, **sent}
+                is_other = self.resource.key(sent[name]) != self.resource.key(id)
+                require_none([fault([name], "is another one in the path")] if is_other else [])
             with nullcontext() if transaction else self._alone(deadline):
                 return self.prepare_create(sent)._replace(creates=True)
         with nullcontext() if transaction else self._alone(deadline, len(before.body)):

@@ -19,10 +19,11 @@ class ItemSchema(Schema):
 
     Times and version are not in the items of a schema whose `Meta.exclude` names them, and it can have fields of its
     own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent:
-    the `others`, None for any name.
+    the `others`, None for any name. `id_name` is what the id is called in JSON.
     """
 
     others: frozenset[str] | None = None
+    id_name = "id"
 
     error_messages = {"unknown": "is not a field of this collection"}
 

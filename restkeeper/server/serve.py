@@ -46,16 +46,16 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """gunicorn with the engine's settings; no configuration file in the folder is read."""
 
-    def __init__(self, load: Callable[..., Any], file: Path | None = None) -> None:
-        self._load, self._file, self._options = load, file, {"serves": False} if file else {}
+    def __init__(self, load: Callable[..., Any], prepare: Callable[[], object] | None = None) -> None:
+        self._load, self._prepare, self._options = load, prepare, {"serves": False} if prepare else {}
         super().__init__()
 
     def load_config(self) -> None:
         for name, value in vars(import_module(SETTINGS)).items():
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
-        if self._file:  # after the settings, which patch modules of the standard library
-            import_module("restkeeper.features.files").prepare(self._file)
+        if self._prepare:  # after the settings, which patch modules of the standard library
+            self._prepare()
 
     def load(self) -> Any:
         return self._load(**self._options)
@@ -82,7 +82,6 @@ INSTEAD = {  # of options of json-server that there are not
     **dict.fromkeys(("--middlewares", "-m"), "write functions and routes in routes.py, beside the file"),
     **dict.fromkeys(("--snapshots", "-S"), "copy the file: it always has the present items"),
     **dict.fromkeys(("--config", "-c"), "write the options in a script, such as one of package.json"),
-    **dict.fromkeys(("--id", "-i"), "name the members id in the file"),
     **dict.fromkeys(("--no-cors", "--nc"), _CORS),
     "-h": "write -H for the host, and --help for the options",
     **dict.fromkeys(("--no-gzip", "--ng"), "leave it out: responses are not compressed"),
@@ -137,6 +136,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
     default="",
     help="What ends the names of fields that refer to others, such as _ref; by default Id or _id.",
 )
+@click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")
 @click.option("--watch", "-w", is_flag=True, help="Serve what is saved in the file: this is always so.")
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
 @click.option(
@@ -164,6 +164,7 @@ def serve_file(
     static: tuple[Path, ...],
     routes: Path | None,
     suffix: str,
+    id_name: str,
     watch: bool,
     quiet: bool,
     delay: tuple[float, float],
@@ -187,8 +188,8 @@ def serve_file(
         _lock(file)
     options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
     options |= {"suffix": suffix, "quiet": quiet, "static": tuple(each.absolute() for each in static)}
-    options |= {"routes": routes and routes.absolute()}
-    _serve(partial(_application_of_file, file, options), file)
+    options |= {"id_name": id_name, "routes": routes and routes.absolute()}
+    _serve(partial(_application_of_file, file, options), partial(_read_file, file, id_name))
 
 
 def _lock(file: Path) -> None:
@@ -215,14 +216,18 @@ def _lock(file: Path) -> None:
         atexit.register(lambda: beside.unlink(missing_ok=True) if own == os.getpid() else None)
 
 
+def _read_file(file: Path, id_name: str) -> None:
+    import_module("restkeeper.features.files").prepare(file, id_name)
+
+
 def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool) -> Any:
     """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
     files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
     return files.application_of(create, file, files.FileOptions(**options), serves=serves)
 
 
-def _serve(load: Callable[..., Any], file: Path | None = None) -> None:
-    """Serve what `load` returns, until the process is stopped."""
+def _serve(load: Callable[..., Any], prepare: Callable[[], object] | None = None) -> None:
+    """Serve what `load` returns, after `prepare`, until the process is stopped."""
     os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
@@ -232,7 +237,7 @@ def _serve(load: Callable[..., Any], file: Path | None = None) -> None:
         sys.exit(f"restkeeper: {error}")
     if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else the socket is inherited (USR2)
         sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
-    _Gunicorn(load, file).run()
+    _Gunicorn(load, prepare).run()
 
 
 @click.command("harness")

@@ -104,7 +104,8 @@ class Queryable:
 
     def ignores(self, parameter: str) -> bool:
         """Whether a parameter is for the way of a response, as `callback`, and `_` by which it is not cached."""
-        return self.is_open and (parameter == "callback" or parameter.startswith("_")) and "[" not in parameter
+        is_theirs = parameter == "callback" or parameter.startswith("_")
+        return self.is_open and is_theirs and parameter not in self.fields and "[" not in parameter
 
 
 @dataclass(frozen=True, slots=True)

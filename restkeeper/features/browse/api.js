@@ -61,6 +61,7 @@ class Collection {
     const values = (wanted) => resolved(parameters.find((each) => each.name === wanted)?.schema.items).enum ?? [];
     Object.assign(this, { name, path, read: (many ?? one).get, create, update, remove: one.delete, isSingle: !many, method: one.put ? "PUT" : "PATCH" });
     this.fields = returned.properties ?? {};
+    this.id = returned["x-id"] ?? "id"; // the name of the field
     [this.newSchema, this.changedSchema] = [create, update].map((each) => schemaOf(each?.requestBody));
     [this.sortable, this.canSearch] = [values("sort"), parameters.some((each) => each.name === "q")];
     this.limit = Math.min(20, parameters.find((each) => each.name === "limit")?.schema.maximum ?? 20);
@@ -71,13 +72,13 @@ class Collection {
       const plain = parameters.find((each) => each.name === field)?.schema;
       if (field) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
     }
-    const isLabel = ([field, each]) => kindOf(each) === "string" && field !== "id" && !each.format && !each.enum && !each["x-references"];
+    const isLabel = ([field, each]) => kindOf(each) === "string" && field !== this.id && !each.format && !each.enum && !each["x-references"];
     this.label = LABELS.find((field) => own(this.fields, field))
-      ?? Object.entries(this.fields).find(isLabel)?.[0] ?? "id";
+      ?? Object.entries(this.fields).find(isLabel)?.[0] ?? this.id;
   }
 
   address = (id) => (this.isSingle ? this.path : pathFor(`${this.path}/{id}`, id));
-  labelOf = (item) => (this.isSingle ? this.name : [this.label, ...LABELS, "id"].map((name) => text(own(item, name))).find(Boolean) ?? "").slice(0, 80);
+  labelOf = (item) => (this.isSingle ? this.name : [this.label, ...LABELS, this.id].map((name) => text(own(item, name))).find(Boolean) ?? "").slice(0, 80);
   // The parameters that find items by a text: in the field by which they are shown, or else in all that is searched.
   matching(typed) {
     const operator = ["like", !this.canSearch && "starts"].find((each) => this.filters.get(this.label)?.[each]);

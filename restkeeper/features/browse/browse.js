@@ -31,7 +31,7 @@ function shown(value, schema = {}, isBrief = false) {
   if (isBrief && (value === undefined || value === null)) return quiet("–");
   const nothing = { null: "null", '""': "empty text", "[]": "empty list", "{}": "no fields" }[JSON.stringify(value)] ?? (value === undefined && "–");
   if (nothing && !isBrief) return quiet(nothing);
-  if (referred) return link(isObject(value) ? referred.labelOf(value) : text(value), to("item", referred, value.id ?? value));
+  if (referred) return link(isObject(value) ? referred.labelOf(value) : text(value), to("item", referred, value[referred.id] ?? value));
   if (Array.isArray(value) && isBrief) return value.some(isObject) ? many(text(value.length), "part") : value.map(text).join(", ");
   if (Array.isArray(value)) return h("ul", {}, value.map((each) => h("li", {}, shown(each, schema.items))));
   if (isObject(value)) return isBrief ? JSON.stringify(value).slice(0, 60) : fieldsOf(value, schema.properties);
@@ -47,16 +47,16 @@ const changes = (before, after, { fields }) => terms(differing(before, after).fi
   .map(([name, [one, other]]) => [name, h("del", {}, one), " → ", h("ins", {}, other)]));
 // A table of items, `without` some fields; `sorter` makes what is in a cell of its head, and its order.
 function table({ fields, label, ...collection }, rows, caption, { without = [], sorter = (name) => [words(name)] } = {}) {
-  const isColumn = (name) => ![label, "id", "created_at", "version", ...without].includes(name)
+  const isColumn = (name) => ![label, collection.id, "created_at", "version", ...without].includes(name)
     && kindOf(resolved(own(fields, name))) !== "object" && !isLong(own(fields, name), 1000);
-  const ids = label !== "id" && kindOf(own(fields, "id")) !== "string" ? ["id"] : [];
+  const ids = label !== collection.id && kindOf(own(fields, collection.id)) !== "string" ? [collection.id] : [];
   const others = [...new Set([...Object.keys(fields), ...rows.flatMap(Object.keys)])].filter(isColumn);
   const columns = [label, ...ids, ...others].slice(0, MOST_COLUMNS);
   const look = (name) => ({ class: ["integer", "number"].includes(kindOf(own(fields, name))) && "number" });
   const head = columns.map((name) => [name, ...sorter(name)]).map(([name, label, order]) =>
     h("th", { scope: "col", "aria-sort": order, ...look(name) }, label));
   const cell = (item, name) => (name !== label ? h("td", look(name), shown(own(item, name), own(fields, name), true))
-    : h("th", { scope: "row" }, link(collection.labelOf(item) || "–", to("item", collection, item.id))));
+    : h("th", { scope: "row" }, link(collection.labelOf(item) || "–", to("item", collection, item[collection.id]))));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, h("table", {}, h("caption", {}, caption),
     h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map((item) => h("tr", {}, columns.map((name) => cell(item, name)))))));
 }
@@ -125,14 +125,14 @@ async function item(collection, id) {
   const remove = async () => [`${name} is deleted.`, home(collection), await send("DELETE", address, matching(headers))];
   return [heading(name, may(collection.update) && link("Edit", to("edit", collection, id), { class: "button" }),
     actions(collection, data, matching(headers)), may(collection.remove) && asking("Delete", name, remove, { class: "danger" })),
-  fieldsOf(whole, collection.fields), collection.referring.map((each) => relation(each, data.id)), collection.feed && history(collection, data)];
+  fieldsOf(whole, collection.fields), collection.referring.map((each) => relation(each, data[collection.id])), collection.feed && history(collection, data)];
 }
 // Buttons for the actions of an item, or for the functions of a collection.
-const actions = (collection, item, condition) => collection.actions(item && (item.id ?? "")).map(({ name, about, schema, path }) => {
+const actions = (collection, item, condition) => collection.actions(item && (item[collection.id] ?? "")).map(({ name, about, schema, path }) => {
   const label = words(name).replace(/^./, (first) => first.toUpperCase());
   const act = async (body, once) => {
     const { data } = await send("POST", path, { body, ...once, ...condition });
-    return [`${label}: done. ${secretOf(data, collection) || (item && same(data?.id, item.id) ? "" : text(data).slice(0, 500))}`];
+    return [`${label}: done. ${secretOf(data, collection) || (item && same(data?.[collection.id], item[collection.id]) ? "" : text(data).slice(0, 500))}`];
   };
   return asking(label, item ? collection.labelOf(item) : words(collection.name), act, { id: `do-${name}` }, about, schema);
 });
@@ -194,9 +194,9 @@ const relation = ({ of, field, path }, id) => section(`${words(of.name)} by ${wo
     h("p", { class: "actions" }, data.length > 0 && all, newLink(of, query)));
 });
 // The events of an item, the newest first, with what each one changed.
-const history = (collection, { id }) => section("History", async (node) => {
+const history = (collection, item) => section("History", async (node) => {
   const [events, more] = [h("ol", { class: "history" }), button("Look for newer changes", () => read().catch(({ message }) => more.replaceChildren(message)))];
-  const query = new URLSearchParams({ collection: collection.name, ...(!collection.isSingle && { item: text(id) }) });
+  const query = new URLSearchParams({ collection: collection.name, ...(!collection.isSingle && { item: text(item[collection.id]) }) });
   let [next, last, isDone] = [`${collection.feed}?${query}`];
   const read = async () => {
     for (let pages = 0; pages < MOST_PAGES && !isDone; pages++) {
@@ -219,7 +219,7 @@ async function edit(collection, id, query, isNew = false) {
   const [mine, address, place, schema] = [view, collection.address(id), h("div"), isNew ? collection.newSchema : collection.changedSchema];
   if (!schema) throw new Error("There is no such page");
   let { data: before, headers } = isNew ? {} : await get(address);
-  const isOpen = (part, name) => part && holds(resolved(part)["x-writable-by"]) && (isNew || name !== "id");
+  const isOpen = (part, name) => part && holds(resolved(part)["x-writable-by"]) && (isNew || name !== collection.id);
   const hidden = Object.keys({ ...collection.fields, ...schema.properties }).filter((name) => !isOpen(own(schema.properties, name), name));
   let isRaw = false;
   const fieldsFor = (values, more) => [group(schema, values, { hidden, ...more })].map((made) => (isRaw ? raw(made.read()) : made))[0];
@@ -228,7 +228,7 @@ async function edit(collection, id, query, isNew = false) {
   const save = async (item, once) => {
     const [method, body] = isNew ? ["POST", item] : collection.method === "PUT" ? ["PUT", item] : ["PATCH", patch(untouched, item)];
     const { data } = await send(method, isNew ? collection.path : address, { body, ...(isNew ? once : matching(headers)) });
-    if (view === mine) leave(`It is ${isNew ? "created" : "saved"}. ${secretOf(data, collection)}`, to("item", collection, data.id));
+    if (view === mine) leave(`It is ${isNew ? "created" : "saved"}. ${secretOf(data, collection)}`, to("item", collection, data[collection.id]));
   };
   const replace = (values) => {
     const old = fields.node;

@@ -192,7 +192,7 @@ function choice(input, collection) {
   const close = () => [clearTimeout(timer), asked?.abort(), open(false)];
   const choose = (item) => {
     close();
-    named = { id: text(item.id), label: collection.labelOf(item) };
+    named = { id: text(item[collection.id]), label: collection.labelOf(item) };
     input.value = named.id;
     input.dispatchEvent(new CustomEvent("input", { bubbles: true }));
   };
@@ -203,7 +203,7 @@ function choice(input, collection) {
     if (signal.aborted) return;
     items = found.data;
     offers.replaceChildren(...items.map((each, place) => h("li", { role: "option", id: `${offers.id}-${place}`, onclick: () => choose(each) },
-      collection.labelOf(each), " ", h("small", {}, text(each.id)))));
+      collection.labelOf(each), " ", h("small", {}, text(each[collection.id])))));
     said.textContent = found.message ?? (items.length ? `${items.length} found` : "Nothing found");
     open(items.length > 0);
   };

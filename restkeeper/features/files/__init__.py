@@ -68,11 +68,11 @@ def application_of(
                 say(f"{reason}: waits for another one")
                 end = time.monotonic() + WAIT_SECONDS
             elif end < time.monotonic():
-                return _without_file(create, path, reason)
+                return _without_file(create, path, options.id_name, reason)
             time.sleep(LOOK_SECONDS)
 
 
-def _without_file(create: Create, path: Path, reason: str) -> Application:
+def _without_file(create: Create, path: Path, id_name: str, reason: str) -> Application:
     """An application that refuses requests for a reason, until a file can be read: then another process serves it."""
 
     def refuse(request: Request) -> None:
@@ -84,7 +84,7 @@ def _without_file(create: Create, path: Path, reason: str) -> Application:
         while True:
             time.sleep(LOOK_SECONDS)
             with suppress(FileError, OSError):
-                if look != (look := _stamps(path)) and apart(read_file, path):
+                if look != (look := _stamps(path)) and apart(read_file, path, id_name):
                     return os.kill(os.getpid(), SIGTERM)
 
     def begin(app: Application, service: Service) -> None:
@@ -99,10 +99,10 @@ def _stamps(path: Path) -> list[Stamp]:
     return [stamp_of(each) for each in (path, path.with_suffix(SCHEMA), path.with_suffix(DATA))]
 
 
-def prepare(path: Path) -> None:
+def prepare(path: Path, id_name: str) -> None:
     """Read a file that forks of this process serve, if they find it as it is. What is wrong with it, they say."""
     with suppress(FileError, OSError):
-        _prepared[path] = read_file(path)
+        _prepared[path] = read_file(path, id_name)
 
 
 def _application_of(
@@ -115,7 +115,7 @@ def _application_of(
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
     file, notes = _prepared.pop(path, None), list[str]()
     if file is None or file.look != (stamp_of(file.data), stamp_of(file.schema)):
-        file = read_file(path)
+        file = read_file(path, options.id_name)
     declared, lines = declare(file, options.suffix, infers=options.strict)
     checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
@@ -203,7 +203,7 @@ def _synchronize(saved: SavedFile) -> None:
 
 def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
     """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
-    file, notes = apart(read_file, path), list[str]()
+    file, notes = apart(read_file, path, options.id_name), list[str]()
     declared, lines = declare(file, options.suffix, infers=options.strict)
     checked = {name for name, each in declared.items() if each.is_checked}
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)

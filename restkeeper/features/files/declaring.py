@@ -179,9 +179,9 @@ class Declared(NamedTuple):
     """What a collection, or a singleton, is declared by.
 
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
-    to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. Without `methods`
-    it has all. If it `is_open`, items are accepted as they are sent; items of the file are to be checked if the schema
-    was not inferred of them.
+    to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. The ids are in
+    `id_name`. Without `methods` it has all. If it `is_open`, items are accepted as they are sent; items of the file are
+    to be checked if the schema was not inferred of them.
     """
 
     schema: JsonSchema
@@ -191,6 +191,7 @@ class Declared(NamedTuple):
     is_open: bool = False
     is_checked: bool = False
     suffix: str = ""
+    id_name: str = "id"
 
 
 def resources_of(
@@ -224,8 +225,8 @@ def _resource_of(
     internal, singular = names[name]
     class_name = singular.title().replace("_", "")
     members = _members(schema)
-    fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each != "id"}
-    for each in [each for each in members if each not in fit and each != "id"]:
+    fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each not in ("id", own.id_name)}
+    for each in [each for each in members if each not in fit and each != own.id_name]:
         notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
     made = _Maker(class_name, strict, notes).members(class_name, name, fit, schema.get("required", ()))
     taken = {*members}
@@ -244,9 +245,9 @@ def _resource_of(
             made[each] = Call(refers, (names[to][0], *bounds), options)
     about = str(schema.get("description") or schema.get("title") or f"An item of {name}.")
     is_closed = strict or schema.get("additionalProperties") is False
-    item = Class(
-        f"{class_name}Schema", "FileItem", about, made, frozenset(members.keys() - fit.keys()) if is_closed else None
-    ).made()
+    others = frozenset(members.keys() - fit.keys() - {own.id_name}) if is_closed else None
+    item = cast(type[theirs.FileItem], Class(f"{class_name}Schema", "FileItem", about, made, others).made())
+    item.id_name = own.id_name
     inner = {each: getattr(field, "inner", field) for each, field in fields_of(item()).items() if each != "id"}
     texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:
@@ -255,7 +256,7 @@ def _resource_of(
         name=internal,
         singular=singular,
         path=name if name != internal else "",
-        schema=cast(type[theirs.FileItem], item),
+        schema=item,
         search=tuple(texts[:MOST_SEARCHED]),
         ids="server" if is_single else own.kind,
         singleton=is_single,

@@ -53,7 +53,7 @@ class File(NamedTuple):
     lines: list[str]
 
 
-def read_file(path: Path) -> File:
+def read_file(path: Path, id_name: str = "id") -> File:
     """The file, or the document and the file beside it. Raises FileError and OSError."""
     stamps = {each: stamp_of(each) for each in (path, path.with_suffix(SCHEMA), path.with_suffix(DATA))}
     declared, lines = dict[str, Declared](), list[str]()
@@ -62,10 +62,12 @@ def read_file(path: Path) -> File:
         if (document := load(path, path.read_bytes())) is not None:
             data, schema = path.with_suffix(DATA), path
             declared = collections_of(document, lines)
+            if id_name != "id":
+                raise ValueError(f"--id {id_name}: the ids of a document are called id")
     except ValueError as error:
         raise FileError(f"{path.name}: {error}") from None
     source = schema.read_bytes() if schema.is_file() else b""
-    content = read_data(data, {name: each.kind for name, each in declared.items()})
+    content = read_data(data, {name: each.kind for name, each in declared.items()}, id_name)
     lines += content.left
     for name, texts in content.collections.items():
         if declared and texts and name not in declared:
@@ -73,11 +75,11 @@ def read_file(path: Path) -> File:
     return File(data, schema, (stamps[data], stamps[schema]), source, content, declared, lines)
 
 
-def read_data(data: Path, kinds: Mapping[str, str]) -> Content:
+def read_data(data: Path, kinds: Mapping[str, str], id_name: str) -> Content:
     """What a file has; of a document, whose collections are of these kinds, it may be missing. Raises FileError."""
-    content = read(data) if data.exists() or not kinds else parse(b"{\n}\n", data.name)
+    content = read(data, id_name) if data.exists() or not kinds else parse(b"{\n}\n", data.name, id_name)
     if missing := [name for name in kinds if name not in content.members]:
-        content = parse(content.with_arrays(missing), data.name)
+        content = parse(content.with_arrays(missing), data.name, id_name)
     for name, kind in kinds.items():
         if content.members[name] and content.kinds.get(name) != kind:
             wanted = "texts" if kind == "client" else "integers"
@@ -122,8 +124,9 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
         is_small = len(texts) < FEW and len(content.collections) <= MOST_ASSUMED
         if declared[name].is_open and is_small:  # its next items can refer to others, too
             others = [each for each in content.collections if each not in references.values()]
-            references |= {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
-        declared[name] = declared[name]._replace(references=references, suffix=suffix)
+            assumed = {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
+            references |= {field: to for field, to in assumed.items() if field != content.id_name}
+        declared[name] = declared[name]._replace(references=references, suffix=suffix, id_name=content.id_name)
     return declared, lines
 
 
@@ -178,7 +181,7 @@ def _fields_of_ids(content: Content, texts: Texts, suffix: str) -> dict[str, set
     suffixes, found = (suffix,) if suffix else ("Id", "_id"), dict[str, set[bytes]]()
     for text in texts.values():
         for name, value in exactjson.cut(text).items():
-            if name.endswith(suffixes) and len(found) < MOST_REFERENCES:
+            if name.endswith(suffixes) and name != content.id_name and len(found) < MOST_REFERENCES:
                 found.setdefault(name, set()).add(bytes(value))
     return found
 

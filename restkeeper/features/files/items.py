@@ -35,29 +35,30 @@ class FileItems(StoredRepresentation):
         return super().is_put_creating and not self.resource.undeclared
 
     def id_of(self, record: Record) -> str | int:
-        id: str | int = exactjson.stored(exactjson.cut(record.body)["id"])
+        id: str | int = exactjson.stored(exactjson.cut(record.body)[self.schema.id_name])
         return id
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         if self.resource.singleton:
             return self._stored(self._accepted(sent), self.name, 1, now, limits)
-        value = sent.get("id")
+        name = self.schema.id_name
+        value = sent.get(name)
         value = exactjson.stored(value) if isinstance(value, Buffer) else value
         value = self.resource.shown(id) if value in NONE else value
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
-        require_none([fault(["id"], "must be a text or a number")] if wrong else [])
-        shown, *_ = self._texts({"id": value}).values()
-        members = self._accepted({name: value for name, value in sent.items() if name != "id"})
+        require_none([fault([name], "must be a text or a number")] if wrong else [])
+        shown, *_ = self._texts({name: value}).values()
+        members = self._accepted({each: value for each, value in sent.items() if each != name})
         return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits)
 
     def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self.create(sent, id=id, now=now, limits=limits)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        current, has_id = exactjson.cut(record.body), not self.resource.singleton
-        members = self._accepted({name: value for name, value in sent.items() if not (has_id and name == "id")})
-        if has_id:
-            members = self._in_order(sent, members, current["id"])
+        current, own_id = exactjson.cut(record.body), "" if self.resource.singleton else self.schema.id_name
+        members = self._accepted({name: value for name, value in sent.items() if name != own_id or not own_id})
+        if own_id:
+            members = self._in_order(sent, members, current[own_id])
         if members.keys() == current.keys() and all(is_equal(text, current[name]) for name, text in members.items()):
             return record
         now = time_after(record.updated_at, now)
@@ -94,11 +95,11 @@ class FileItems(StoredRepresentation):
             require_none(listed(exactjson.faults_in_values(sent)))
             raise
 
-    @staticmethod
-    def _in_order(sent: JsonObject, members: Mapping[str, Buffer], id: Buffer) -> Mapping[str, Buffer]:
+    def _in_order(self, sent: JsonObject, members: Mapping[str, Buffer], id: Buffer) -> Mapping[str, Buffer]:
         """The members with the id: first, or where it is in what was sent."""
-        known = {"id": id, **members}
-        return {name: known[name] for name in {**sent, **known} if name in known} if "id" in sent else known
+        known = {self.schema.id_name: id, **members}
+        is_sent = self.schema.id_name in sent
+        return {name: known[name] for name in {**sent, **known} if name in known} if is_sent else known
 
     def _stored(self, members: Mapping[str, Buffer], key: str, version: int, now: str, limits: ItemLimits) -> Record:
         body = exactjson.joined(members)
@@ -118,7 +119,7 @@ class FileResource(Resource):
         return id_of(key) if self.ids == "client-integer" else str(id_of(key))
 
     def has_id(self, item: Mapping[str, object]) -> bool:
-        return item.get("id") not in NONE
+        return item.get(self.schema.id_name) not in NONE
 
     def forms(self, key: str) -> tuple[str | int, ...]:
         id = id_of(key)
@@ -127,5 +128,9 @@ class FileResource(Resource):
     @cached_property
     def revisions(self) -> Mapping[int, Revision]:
         (newest,) = super().revisions.values()
-        id = {"id": Field("id", Kind.TEXT, read=self.key)} if "id" in newest.fields else {}
-        return {newest.number: newest._replace(fields=MappingProxyType({**newest.fields, **id}))}
+        if "id" not in newest.fields:
+            return {newest.number: newest}
+        own, id = self.schema.id_name, Field("id", Kind.TEXT, read=self.key)
+        names = tuple(own if name == "id" else name for name in newest.names)
+        fields = MappingProxyType({**newest.fields, "id": id, own: id})
+        return {newest.number: newest._replace(fields=fields, names=names)}

@@ -38,7 +38,8 @@ class FileOptions:
     """How a file is served: `delay` has the least and the most seconds, `fail` a probability.
 
     The folders of `static` are served as well as `public`, and the file `routes` has rules that rewrite paths. Names of
-    fields that refer to other collections end in `suffix`. If `quiet`, what was found is not printed.
+    fields that refer to other collections end in `suffix`; the id of an item is in `id_name`. If `quiet`, what was
+    found is not printed.
     """
 
     saves: bool = True
@@ -49,6 +50,7 @@ class FileOptions:
     static: tuple[Path, ...] = ()
     routes: Path | None = None
     suffix: str = ""
+    id_name: str = "id"
     quiet: bool = False
 
 

@@ -33,6 +33,7 @@ _INNER = re.compile(rb"\{\s*\n([ \t]+)")  # the indentation of the first member 
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
+_NO_ID = msgspec.Raw(b"")
 NONE = (b"", b"null")  # texts of an id that an item does not have
 BOM = b"\xef\xbb\xbf"
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
@@ -52,13 +53,6 @@ def unserved(name: str) -> str:
 
 class FileError(Exception):
     """What is wrong with a file: one line, with its place."""
-
-
-class _Item(msgspec.Struct):
-    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_decoded = msgspec.json.Decoder(list[_Item]).decode
 
 
 def key_of(id: object) -> str:
@@ -110,7 +104,7 @@ class Content(NamedTuple):
 
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
     served. Where items have no ids, some are `given` to them. The `source` is the text that was read of the `file`, and
-    in it `positions` has where each member begins.
+    in it `positions` has where each member begins. `id_name` is what the id of an item is called.
     """
 
     members: dict[str, Texts | Buffer]
@@ -120,6 +114,7 @@ class Content(NamedTuple):
     given: bool = False
     source: bytes = b""
     file: str = ""
+    id_name: str = "id"
     positions: Mapping[str, int] = {}  # noqa: RUF012 - never changed
 
     @property
@@ -162,6 +157,10 @@ class Content(NamedTuple):
                 if is_other := is_other or one != key:
                     yield name, key
 
+    def _key_in(self, element: Buffer) -> str | None:
+        """The key of an item."""
+        return _key_of_text(bytes(exactjson.cut(element).get(self.id_name, b"")))
+
     def copy(self, names: Iterable[str]) -> "Content":
         """A content whose items with these names can be set, and not those of this one."""
         copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
@@ -174,7 +173,7 @@ class Content(NamedTuple):
         texts: Any = self.collections.get(name, self.members)
         if text is None:
             del texts[key]
-            twins = [each for each in texts if isinstance(each, int) and _key_in(texts[each]) == key]
+            twins = [each for each in texts if isinstance(each, int) and self._key_in(texts[each]) == key]
             for each in twins:  # else the next of these would be served
                 del texts[each]
         else:
@@ -235,17 +234,17 @@ class Content(NamedTuple):
         return lines.replace(b"\n", self.layout.newline + outer)
 
 
-def read(path: Path) -> Content:
+def read(path: Path, id_name: str = "id") -> Content:
     """The content of a file. Raises FileError."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise FileError(f"{path.name}: {error.strerror}") from None
-    return parse(_as_json(path, data), path.name)
+    return parse(_as_json(path, data), path.name, id_name)
 
 
-def parse(data: bytes, name: str) -> Content:
-    """The content of the text of a file with this name. Raises FileError."""
+def parse(data: bytes, name: str, id_name: str = "id") -> Content:
+    """The content of the text of a file with this name, whose items have their ids in `id_name`. Raises FileError."""
     try:
         data.decode()
         found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
@@ -274,7 +273,7 @@ def parse(data: bytes, name: str) -> Content:
             if any(bytes(each)[:1] != b"{" for each in elements):
                 left.append(f"{shortened(key)} has other values than objects, and is not served")
                 continue
-            members[key], kinds[key], is_given = _items(key, text, elements, left)
+            members[key], kinds[key], is_given = _items(key, text, elements, left, id_name)
             given = given or is_given
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
@@ -282,7 +281,7 @@ def parse(data: bytes, name: str) -> Content:
         raise fault_at(data, name, begin.start(1) if begin else 0, twice)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(starts, arrays, data[last:], *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, given, data, name, positions)
+    return Content(members, kinds, left, layout, given, data, name, id_name, positions)
 
 
 def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:
@@ -306,14 +305,18 @@ def value_of(text: Buffer) -> Any:
     return exactjson.loads(bytes(text))
 
 
-def _items(name: str, text: Buffer, elements: Sequence[Buffer], left: list[str]) -> tuple[Texts, str, bool]:
+def _items(
+    name: str, text: Buffer, elements: Sequence[Buffer], left: list[str], id_name: str
+) -> tuple[Texts, str, bool]:
     """The items of an array by their keys, the kind of their collection, and whether some ids are given here.
 
     Those without an id get the next integers, or in a collection with texts these as texts. `left` gets what is not
     served: of items with one id all but the first, and items that are too large.
     """
     texts, twice, large = Texts(), 0, 0
-    given = [b"" if isinstance(each.id, msgspec.UnsetType) else bytes(each.id) for each in _decoded(text)]
+    id_type: Any = msgspec.defstruct("_Item", [("id", msgspec.Raw, msgspec.field(default=_NO_ID, name=id_name))])
+    given = [bytes(each.id) for each in msgspec.json.decode(text, type=list[id_type])]
+    label = json.dumps(id_name, ensure_ascii=False).encode()
     has_texts = any(id[:1] == b'"' for id in given)
     keys = [_key_of_text(id) for id in given]
     last = max((id for key in keys if key and isinstance(id := id_of(key), int)), default=0)
@@ -325,9 +328,9 @@ def _items(name: str, text: Buffer, elements: Sequence[Buffer], left: list[str])
             inside = bytes(each)[1:].lstrip()
             space = bytes(each)[1 : -len(inside)]  # such as a line break and the indentation
             following = b"" if inside == b"}" else b"," + (space or b" ")
-            element = b'{%b"id": %b%b%b' % (space, shown, following, inside)
+            element = b"{%b%b: %b%b%b" % (space, label, shown, following, inside)
             if own_id:
-                element = exactjson.joined({**exactjson.cut(each), "id": shown})
+                element = exactjson.joined({**exactjson.cut(each), id_name: shown})
         is_twice, is_large = key in texts, len(bytes(each)) > LONGEST_ITEM
         twice, large = twice + is_twice, large + is_large
         texts[number if is_twice or is_large else key] = element
@@ -342,11 +345,6 @@ def _key_of_text(id: bytes) -> str | None:
     if id in NONE:
         return None
     return key_of(json.loads(id) if id[:1] == b'"' else id.decode())
-
-
-def _key_in(element: Buffer) -> str | None:
-    """The key of an item."""
-    return _key_of_text(bytes(exactjson.cut(element).get("id", b"")))
 
 
 def _unreadable(data: bytes, name: str, error: Exception) -> FileError:

@@ -137,7 +137,7 @@ class SavedFile:
         Of a schema that cannot be used the former one stays in use.
         """
         try:
-            edited = self._with_unsaved(apart(read_data, self._path, self._kinds))
+            edited = self._with_unsaved(apart(read_data, self._path, self._kinds, self.content.id_name))
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"

@@ -105,8 +105,10 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
             (part.get("items") or part).update({"type": "string", "enum": list(values), "x-extensible": True})
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
+    id, given = representation.schema.id_name, spec.common["given_ids"].get(items.resource.ids, {})
+    whole["properties"] = {id if name == "id" else name: part for name, part in whole["properties"].items()}
     properties = {name: whole["properties"][name] for name in representation.names}
-    properties |= spec.common["given_ids"].get(items.resource.ids, {})
+    properties |= {id: given["id"]} if given else {}
     # What clients depend on beside the schema of a field that they send.
     unique = map(representation.name_of, items.resource.unique)
     extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
@@ -130,7 +132,8 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name in shown if name not in optional]
     item |= {"examples": [example]} if example else {}
-    patch = {name: with_nulls["properties"][name] for name in own if name != "id"}
+    item |= {"x-id": id} if id != "id" else {}
+    patch = {name: with_nulls["properties"][name] for name in own if name != id}
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
         patch = {name: spec.patch(part) for name, part in patch.items()}
     sortable = representation.queryable.sortable
@@ -138,7 +141,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     return {
         "": item,
         "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
-        "Replacement": sent | {"properties": _without(own, "id") | odd, "required": whole.get("required", [])},
+        "Replacement": sent | {"properties": _without(own, id) | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
         "Field": {"type": "string", "enum": list(properties)} | extensible,
         "SortKey": {
@@ -226,7 +229,12 @@ def example_of(representation: Representation) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     kinds = {each.kind for each in representation.queryable.fields.values()}
     id = 12 if Kind.SERIAL in kinds else "01912d68-783e-7a03-8467-5661c1243ad4"
-    made: JsonSchema = {"id": id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
+    made: JsonSchema = {
+        representation.schema.id_name: id,
+        "created_at": EXAMPLE_TIME,
+        "updated_at": EXAMPLE_TIME,
+        "version": 1,
+    }
     for name, field in fields_of(representation.schema()).items():
         if found := field.metadata.get("examples"):
             made[name] = found[0]

@@ -67,9 +67,9 @@ def _calls_of(items: Items, record: Record | None) -> Iterator[Call]:
     new = {name: value for name, value in own.items() if known[name].required} or dict([*own.items()][:3]) or _ANY
     words = [name for name in own if isinstance(own[name], str) and not isinstance(known[name], Refers)]
     changes = [*({name: f"{own[name]} 2"} for name in words[:_TRIED]), dict([*own.items()][:1]), _ANY]
-    path, writes = "" if resource.singleton else f"/{exactjson.stored(texts.get('id', b'0'))}", []
+    path, writes = "" if resource.singleton else f"/{exactjson.stored(texts.get(resource.schema.id_name, b'0'))}", []
     if not resource.singleton:
-        sort = next(name for name in ("created_at", *own, "id") if name in shown.queryable.sortable)
+        sort = next(name for name in ("created_at", *own, resource.schema.id_name) if name in shown.queryable.sortable)
         yield from (("GET", "", ""), ("GET", f"?sort=-{sort}&limit=3", ""))
         writes.append(("POST", "", partial(shown.create, id=resource.key(1)), [new]))
     if record:

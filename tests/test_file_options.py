@@ -415,3 +415,27 @@ def test_ids_of_another_name_are_ejected_as_ids(tmp_path: Path) -> None:
     file.write_text('{"posts": [{"_id": 1, "id": 2}]}')
     result = CliRunner().invoke(main, ["eject", str(file), str(tmp_path / "other"), "--id", "_id"])
     assert result.exit_code == 1 and "an item has a member id beside _id" in result.output
+
+
+def test_an_id_has_a_slash(serve: Serve) -> None:
+    """Escaped in the path, also by a rule and in addresses; a path of more parts is another one."""
+    data = {"posts": [{"id": "a/b", "title": "Hello"}], "comments": [{"id": 1, "postId": "a/b"}]}
+    client = serve(data)
+    assert client.get("/posts/a%2Fb").json == data["posts"][0]
+    assert client.get("/posts/a%2fb/?_embed=comments").json["comments"] == data["comments"]
+    assert client.get("/posts/a/b").status_code == client.get("/a%2Fb").status_code == 404
+    assert client.get("/posts/a%252Fb").status_code == 404
+    assert client.get("/a%2Fb").json["detail"] == "nothing is at /a/b"
+    assert client.get("/posts/c%2Fd").json["instance"] == "/posts/c%2Fd"
+    assert client.patch("/posts/a%2Fb", json={"title": "World"}).json == {"id": "a/b", "title": "World"}
+    assert client.put("/posts/a%2Fb", json={"x": 1}).json == {"id": "a/b", "x": 1}
+    nested = client.post("/posts/a%2Fb/comments", json={"id": "/"})
+    assert nested.json == {"id": "/", "postId": "a/b"} and nested.headers["Location"] == "/comments/%2F"
+    assert client.delete(nested.headers["Location"]).status_code == 200
+    assert client.delete("/posts/a%2Fb").status_code == 200 and client.get("/posts").json == []
+
+
+def test_a_rule_keeps_a_slash_in_an_id(serve: Serve, tmp_path: Path) -> None:
+    """It is a part of the path as it was."""
+    (routes := tmp_path / "r.json").write_text(json.dumps({"/blog/:id": "/posts/:id"}))
+    assert serve({"posts": [{"id": "a/b"}]}, routes=routes).get("/blog/a%2Fb").json == {"id": "a/b"}

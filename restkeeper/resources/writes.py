@@ -40,7 +40,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Filter, Index, Op, Query, Record
 from restkeeper.web import exactjson, lookup
-from restkeeper.web.application import Reply, address_of
+from restkeeper.web.application import SLASH, Reply, address_of
 from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable, require_none
 from restkeeper.web.preconditions import digest, is_conditional, require_match
@@ -101,7 +101,8 @@ class Writes(Items):
             with self._alone(deadline):
                 prepared = self.prepare_create(sent, owner)
             if record := prepared.after.get(""):
-                prepared.reply.headers["Location"] = address_of(f"{request.path}/{self.resource.shown(record.id)}")
+                id = str(self.resource.shown(record.id)).replace("/", SLASH)
+                prepared.reply.headers["Location"] = address_of(f"{request.path}/{id}")
             return prepared
 
         return self.add(self.hooks.idempotency(sent), prepare)

@@ -23,7 +23,9 @@ from restkeeper.web import exactjson
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # which change nothing (RFC 9110, section 9.2.1)
 MOST_HOST = 255  # characters
 UNESCAPED = "/:@!$&'()*+,;=~"  # besides letters and digits, what a path holds unescaped (RFC 3986, section 3.3)
+SLASH = "\U0010ffff"  # no character: stands for an escaped slash in `request.path`, where that is none of the path's
 _LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
+_SLASH = quote(SLASH)
 _HOSTS_KEPT = 256  # a client can name any number of hosts
 
 
@@ -182,7 +184,7 @@ class Application(Flask):
 
 def address_of(path: str) -> str:
     """The address of a path, escaped: below the prefix at which the current request finds the service (SCRIPT_NAME)."""
-    return quote(request_ctx.request.root_path + path, UNESCAPED)
+    return quote(request_ctx.request.root_path + path, UNESCAPED).replace(_SLASH, "%2F")
 
 
 def host_of(environ: dict[str, Any]) -> str:

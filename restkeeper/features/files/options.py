@@ -1,12 +1,13 @@
 """How a file is served, beside its content: what requests meet before the handlers of its service."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from flask import Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
@@ -22,7 +23,7 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
 from restkeeper.web import exactjson
-from restkeeper.web.application import SAFE_METHODS, Application, Reply
+from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
 from restkeeper.web.auth import KNOWN, caller, lacking, needs
 from restkeeper.web.edge import Wsgi, own_site_check
 from restkeeper.web.exactjson import JSON, read_bytes, require_acceptable
@@ -65,6 +66,7 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
     files = _StaticFiles(folders, own)
     app.wsgi_app = _Paths(app, rules, files, service.config.max_url)  # type: ignore[method-assign]
     guard = service.guard
+    app.before.insert(0, _read_slashes)
     app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
     first: list[Callable[[Request], Response | None]] = [files.send]
     if options.fail or options.delay[1]:
@@ -120,6 +122,7 @@ class _Paths:
         self._app, self._next, self._rules, self._files, self._max_url = app, app.wsgi_app, rules, files, max_url
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        _mark_slashes(environ)
         if self._rules and not self._is_own(environ.get("PATH_INFO", "")):
             rewrite(environ, self._rules, self._max_url)
         path = environ.get("PATH_INFO", "")
@@ -137,6 +140,23 @@ class _Paths:
 
     def _has(self, path: str) -> bool:
         return bool(self._app.url_map.bind("localhost").allowed_methods(path))
+
+
+def _mark_slashes(environ: dict[str, Any]) -> None:
+    """Let an escaped slash be none that divides a path: an id can have it."""
+    raw, path = environ.get("RAW_URI") or environ.get("REQUEST_URI", ""), environ.get("PATH_INFO", "")
+    marked = unquote_to_bytes(re.sub("%2[Ff]", quote(SLASH), raw.partition("?")[0])).decode("latin-1")
+    plain = marked.replace(SLASH.encode().decode("latin-1"), "/")
+    start = len(plain) - len(path)  # what is before it is in SCRIPT_NAME
+    if plain != marked and plain.endswith(path) and plain[:start] == marked[:start]:
+        environ["PATH_INFO"] = marked[start:]
+
+
+def _read_slashes(request: Request) -> None:
+    if request.view_args is None:
+        request.path = request.path.replace(SLASH, "/")
+    else:
+        request.view_args = {name: each.replace(SLASH, "/") for name, each in request.view_args.items()}
 
 
 def _read_forms(service: Service) -> Callable[[Request], None]:

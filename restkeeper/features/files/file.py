@@ -3,12 +3,10 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from restkeeper.clock import YIELD_SECONDS
-from restkeeper.errors import InvalidJson
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, singular_of
 from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.openapi import collections_of, load
@@ -23,7 +21,6 @@ from restkeeper.features.files.reading import (
     progress,
     read,
     stamp_of,
-    value_of,
 )
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
@@ -140,8 +137,7 @@ def describe(declared: Mapping[str, Declared], bodies: Callable[[str], Iterable[
         if each.is_open:
             shape = Shape()
             for body in bodies(name):
-                with suppress(InvalidJson):  # what our JSON does not have is served all the same
-                    shape.add(value_of(body))
+                shape.add(exactjson.stored(body))
             schema = loosened(shape.schema())
             known = {field: to for field, to in each.references.items() if field in schema.get("properties", ())}
             found[name] = each._replace(schema=schema, references=known)
@@ -161,15 +157,12 @@ def loosened(schema: Any) -> Any:
 
 
 def _inferred(content: Content, name: str, done: Callable[[int], object]) -> JsonSchema:
-    """The schema of the values of a collection or singleton. Raises FileError."""
+    """The schema of the values of a collection or singleton."""
     member, shape = content.members[name], Shape()
     texts: Mapping[Any, Buffer] = member if isinstance(member, dict) else {name: member}
     for number, (key, text) in enumerate(texts.items(), start=1):
         if isinstance(key, str):
-            try:
-                shape.add(value_of(text))
-            except InvalidJson as problem:
-                raise content.fault(name, key, problem.detail) from None
+            shape.add(exactjson.stored(text))
         if number % 1000 == 0:
             done(1000)
             time.sleep(YIELD_SECONDS)

@@ -35,7 +35,7 @@ class Shape:
         self._elements: Shape | None = None
 
     def add(self, value: Any) -> None:
-        """Take a value of `exactjson.loads` into account."""
+        """Take a value of `exactjson.stored` into account."""
         kind = _TYPES[type(value)]
         self._types[kind] += 1
         if kind == "string":

@@ -81,7 +81,9 @@ class FileItems(StoredRepresentation):
         """The texts of what is sent, as far as the schema accepts it. Raises ValidationFailed."""
         if not self._is_free:
             kept = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
-            text, faults = self._load({**sent, **{name: exactjson.stored(value) for name, value in kept.items()}})
+            named = self.revision.definitions
+            values = {name: exactjson.stored(text) if name in named else None for name, text in kept.items()}
+            text, faults = self._load({**sent, **values})
             require_none(faults)
             return {**exactjson.cut(text), **kept}
         return self._texts(sent)

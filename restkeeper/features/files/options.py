@@ -15,6 +15,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge
 from restkeeper.features.files.file import DATA, SCHEMA
+from restkeeper.features.files.reading import unmarked
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.features.harness.control import NewFaultSchema
 from restkeeper.features.harness.faults import Faults
@@ -186,6 +187,14 @@ def _read_forms(service: Service) -> Callable[[Request], None]:
         vars(request)["stream"] = BytesIO(data)  # werkzeug reads it once, as the present one
 
     return read
+
+
+def show_surrogates(request: Request, response: Response) -> None:
+    """Send the unpaired surrogates of a file as they stand there."""
+    if response.is_streamed:
+        response.response = map(unmarked, response.iter_encoded())
+    elif not response.direct_passthrough:
+        response.set_data(unmarked(response.get_data()))
 
 
 def _whole(service: Service) -> Callable[[], Response]:

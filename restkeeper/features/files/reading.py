@@ -30,6 +30,8 @@ Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by 
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
 _INNER = re.compile(rb"\{\s*\n([ \t]+)")  # the indentation of the first member of an item
+_SURROGATE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)")  # its group: an unpaired one
+_MARK = re.compile(rb"\xf4\x8e[\x80-\xbf][\x80-\xbf]")  # U+10E000 to U+10EFFF, for private use
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
@@ -104,7 +106,8 @@ class Content(NamedTuple):
 
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
     served. Where items have no ids, some are `given` to them. The `source` is the text that was read of the `file`, and
-    in it `positions` has where each member begins. `id_name` is what the id of an item is called.
+    in it `positions` has where each member begins. `id_name` is what the id of an item is called. If
+    it `is_marked`, private characters stand for unpaired surrogates, which parsers refuse: see `unmarked`.
     """
 
     members: dict[str, Texts | Buffer]
@@ -115,6 +118,7 @@ class Content(NamedTuple):
     source: bytes = b""
     file: str = ""
     id_name: str = "id"
+    is_marked: bool = False
     positions: Mapping[str, int] = {}  # noqa: RUF012 - never changed
 
     @property
@@ -245,22 +249,21 @@ def read(path: Path, id_name: str = "id") -> Content:
 
 def parse(data: bytes, name: str, id_name: str = "id") -> Content:
     """The content of the text of a file with this name, whose items have their ids in `id_name`. Raises FileError."""
+    data = _marked(given := data)
     try:
         data.decode()
         found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
+        spans, twice = _spans(data, found)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
     starts, positions, arrays = dict[str, bytes](), dict[str, int](), dict[str, ArrayStyle]()
-    end, given, twice = len(BOM) * data.startswith(BOM), False, "a name occurs twice, here or after it"
-    begin, last = None, 0
-    for key, text in found.items():
-        begin = _MEMBER.match(data, end)
-        if not begin or json.loads(begin[1]) != key:  # the parser has the last one of each name
-            raise fault_at(data, name, begin.start(1) if begin else end, twice)
-        starts[key], positions[key] = data[last : begin.end()], begin.end()
-        last = end = begin.end() + len(bytes(text))
+    left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
+    last, has_given = 0, False
+    for key, (begin, end) in spans.items():
+        starts[key], positions[key] = data[last:begin], begin
+        last, text = end, found[key]
         members[key] = text
         if reason := unserved(key):
             left += [f"{shortened(key)!r} is not served: {reason}"] * (key[:1] != "$")
@@ -274,14 +277,59 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
                 left.append(f"{shortened(key)} has other values than objects, and is not served")
                 continue
             members[key], kinds[key], is_given = _items(key, text, elements, left, id_name)
-            given = given or is_given
+            has_given = has_given or is_given
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
-    if found and data[end:].lstrip()[:1] != b"}":
-        raise fault_at(data, name, begin.start(1) if begin else 0, twice)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(starts, arrays, data[last:], *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, given, data, name, id_name, positions)
+    return Content(members, kinds, left, layout, has_given, data, name, id_name, data != given, positions)
+
+
+def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:
+    """Where the value of each name begins and ends, in their order, and which names are there twice.
+
+    Of these it is the last value, which the parser has found, too.
+    """
+    spans, end, twice = dict[str, tuple[int, int]](), len(BOM) * data.startswith(BOM), set[str]()
+    for key, value in found.items():
+        begin = _MEMBER.match(data, end)
+        if not begin or json.loads(begin[1]) != key or not data.startswith(bytes(value), begin.end()):
+            break
+        end = begin.end() + len(bytes(value))
+        spans[key] = begin.end(), end
+    if not found or data[end:].strip() == b"}":
+        return spans, twice
+    decoder, text = json.JSONDecoder(parse_int=str, parse_float=str), data.decode("latin-1")  # a character is a byte
+    spans, end = {}, len(BOM) * data.startswith(BOM)
+    while begin := _MEMBER.match(data, end):
+        _, end = decoder.raw_decode(text, begin.end())
+        key = json.loads(begin[1])
+        twice |= {key} & spans.keys()
+        spans.pop(key, None)
+        spans[key] = begin.end(), end
+    return spans, twice
+
+
+def _marked(data: bytes) -> bytes:
+    """The text of a file with a private character for each unpaired surrogate, unless it has such characters itself."""
+
+    def mark(found: re.Match[bytes]) -> bytes:
+        if not found[1]:
+            return found[0]
+        return chr(0x10E000 + int(found[1], 16) % 0x800 + 0x800 * found[1].startswith(b"D")).encode()
+
+    has_some = (b"\\ud" in data or b"\\uD" in data) and not _MARK.search(data)
+    return _SURROGATE.sub(mark, data) if has_some else data
+
+
+def unmarked(data: bytes) -> bytes:
+    """The JSON text with the unpaired surrogates in it that characters stand for."""
+
+    def escape(found: re.Match[bytes]) -> bytes:
+        code = 0xD800 + ord(found[0].decode()) % 0x800
+        return (b"\\u%X" if ord(found[0].decode()) & 0x800 else b"\\u%x") % code
+
+    return _MARK.sub(escape, data)
 
 
 def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:
@@ -292,17 +340,17 @@ def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:
     return ArrayStyle(first, between, text[len(text[:-1].rstrip()) : -1])
 
 
+def members_of(text: Buffer) -> dict[str, Buffer]:
+    """The members of an item, without white space."""
+    return {**exactjson.cut(msgspec.json.format(bytes(text), indent=-1))}
+
+
 def load_json(name: str, data: bytes) -> Any:
     """The value of a JSON file with this name. Raises FileError."""
     try:
         return exactjson.loads(data)
     except InvalidJson as problem:
         raise _unreadable(data, name, problem) from None
-
-
-def value_of(text: Buffer) -> Any:
-    """The value of an item's text. Raises InvalidJson."""
-    return exactjson.loads(bytes(text))
 
 
 def _items(

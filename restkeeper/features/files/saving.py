@@ -24,7 +24,17 @@ from restkeeper.clock import YIELD_SECONDS, rfc3339
 from restkeeper.errors import InvalidJson, Problem, shortened
 from restkeeper.features.files.file import File, Look, read_data
 from restkeeper.features.files.items import FileItems
-from restkeeper.features.files.reading import Content, FileError, Stamp, id_of, is_equal, progress, stamp_of, value_of
+from restkeeper.features.files.reading import (
+    Content,
+    FileError,
+    Stamp,
+    id_of,
+    is_equal,
+    members_of,
+    progress,
+    stamp_of,
+    unmarked,
+)
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.unit import use_ids
@@ -33,7 +43,6 @@ from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Record
-from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
 
 T = TypeVar("T")
@@ -141,6 +150,8 @@ class SavedFile:
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"
+            if edited.is_marked is not self.content.is_marked:
+                reason = "it has unpaired surrogates, or no more"
             if not (reason := reason or self._serve(edited)):
                 self.content, self.stamp = edited, look[0]
                 return
@@ -214,10 +225,10 @@ class SavedFile:
         if text is None:
             kind = "deleted"
         elif before is None:
-            after = stored.create({**exactjson.cut(text)}, id=key, now=now)
+            after = stored.create(members_of(text), id=key, now=now)
             use_ids(stored.resource, "", after.id, transaction)
         else:
-            after = stored.replace(before, {**exactjson.cut(text)}, now=now)
+            after = stored.replace(before, members_of(text), now=now)
         if after is not before:
             at = after.updated_at if after else now
             self._service.hooks.apply(transaction, Change(kind, stored, before, after, at))
@@ -339,6 +350,7 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk.
     """
     target, data = Path(os.path.realpath(path)), b"".join(content.text())
+    data = unmarked(data) if content.is_marked else data
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if in_place:
@@ -428,9 +440,9 @@ def _insert(
     records = list[Record]()
     for key, text in items:
         try:
-            made = own.create(value_of(text), id=key, now=now) if is_checked else own.of_file(key, text, now)
+            made = own.create(members_of(text), id=key, now=now) if is_checked else own.of_file(key, text, now)
             records.append(made)
-        except (InvalidJson, Problem) as problem:
+        except Problem as problem:
             raise content.fault(stored.resource.public_name, key, f"{problem}: change it, or the schema") from None
     transaction.insert_all(stored.name, records)
     if items:

@@ -78,10 +78,4 @@ def _read(path: Path, id_name: str) -> tuple[Mapping[str, Declared], dict[str, S
         declared, _ = declare(file)
     except FileError as error:
         raise click.ClickException(str(error)) from None
-    texts: dict[str, Sequence[bytes]] = {
-        name: [bytes(text) for key, text in each.items() if isinstance(key, str)]
-        if isinstance(each := file.content.members[name], dict)
-        else [bytes(each)]
-        for name in declared
-    }
-    return declared, texts
+    return declared, {name: [bytes(text) for _, text in file.content.items(name)] for name in declared}

@@ -18,12 +18,10 @@ from restkeeper.features.files.reading import (
     key_of,
     load_json,
     parse,
-    progress,
     read,
     stamp_of,
 )
 from restkeeper.web import exactjson
-from restkeeper.web.exactjson import Buffer
 
 SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
@@ -95,15 +93,12 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
     parts, more = _schemas_beside(file)
     lines = [*file.lines, *more]
     content, declared = file.content, dict[str, Declared]()
-    with progress("reading", infers * sum(map(len, content.collections.values()))) as bar:
-        for name, kind in content.kinds.items():
-            if name in parts:
-                is_array = kind != "singleton" and "items" in parts[name]
-                declared[name] = Declared(parts[name]["items"] if is_array else parts[name], kind, is_checked=True)
-            else:
-                declared[name] = Declared(
-                    _inferred(content, name, bar.update) if infers else {}, kind, is_open=not infers
-                )
+    for name, kind in content.kinds.items():
+        if name in parts:
+            is_array = kind != "singleton" and "items" in parts[name]
+            declared[name] = Declared(parts[name]["items"] if is_array else parts[name], kind, is_checked=True)
+        else:
+            declared[name] = Declared(_inferred(content, name) if infers else {}, kind, is_open=not infers)
     for name, texts in content.collections.items():
         references = dict[str, str]()
         for field, values in _fields_of_ids(content, texts, suffix).items():
@@ -156,15 +151,12 @@ def loosened(schema: Any) -> Any:
     return loose
 
 
-def _inferred(content: Content, name: str, done: Callable[[int], object]) -> JsonSchema:
+def _inferred(content: Content, name: str) -> JsonSchema:
     """The schema of the values of a collection or singleton."""
-    member, shape = content.members[name], Shape()
-    texts: Mapping[Any, Buffer] = member if isinstance(member, dict) else {name: member}
-    for number, (key, text) in enumerate(texts.items(), start=1):
-        if isinstance(key, str):
-            shape.add(exactjson.stored(text))
+    shape = Shape()
+    for number, (_, text) in enumerate(content.items(name)):
+        shape.add(exactjson.stored(text))
         if number % 1000 == 0:
-            done(1000)
             time.sleep(YIELD_SECONDS)
     return shape.schema()
 

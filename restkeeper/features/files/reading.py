@@ -6,7 +6,6 @@ Nothing is copied and no item is parsed further than to its id: memory is about 
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -15,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
@@ -40,12 +38,6 @@ NONE = (b"", b"null")  # texts of an id that an item does not have
 BOM = b"\xef\xbb\xbf"
 WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
 LONGEST_ITEM = 10 * 1024 * 1024  # bytes
-
-
-def progress(label: str, length: int) -> Any:
-    """A progress bar, if stderr is a terminal and there is something to wait for."""
-    hidden, steps = length < 10_000 or not sys.stderr.isatty(), length // 200 + 1
-    return click.progressbar(length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=steps)
 
 
 def unserved(name: str) -> str:
@@ -130,32 +122,30 @@ class Content(NamedTuple):
         member = self.members.get(name)
         return member.get(key) if isinstance(member, dict) else member
 
+    def items(self, name: str) -> list[tuple[str, Buffer]]:
+        """The keys and texts of the items of a collection that are served, or of a singleton, whose key is its name."""
+        member = self.members[name]
+        texts = member if isinstance(member, dict) else {name: member}
+        return [(key, text) for key, text in texts.items() if isinstance(key, str)]
+
     def fault(self, name: str, key: str, reason: object) -> FileError:
         """What is wrong with an item that was read, with its place."""
-        at, member = self.positions[name], self.members[name]
-        if isinstance(member, dict):
-            text = msgspec.json.decode(self.source, type=dict[str, msgspec.Raw])[name]
-            elements = msgspec.json.decode(text, type=list[msgspec.Raw])
-            at, name = _start(self.source, elements[: list(member).index(key) + 1], at), f"{name}/{id_of(key)}"
-        return fault_at(self.source, self.file, at, f"{name}: {reason}")
+        at, text = self.positions[name], bytes(self.item(name, key) or b"")
+        where = f"{name}/{id_of(key)}" if name in self.collections else name
+        return fault_at(self.source, self.file, max(at, self.source.find(text, at)), f"{where}: {reason}")
 
     def differs(self, newer: "Content") -> Iterator[tuple[str, str, Buffer | None]]:
         """What another content of the same kinds has instead: the name, key and text of each item, None without it."""
         for name in newer.kinds:
-            now: Any = newer.members[name]
-            before: Any = self.members[name]
-            if isinstance(now, dict):
-                own = ((key, text) for key, text in now.items() if isinstance(key, str))
-                yield from ((name, key, text) for key, text in own if bytes(before.get(key, b"")) != bytes(text))
-                yield from ((name, key, None) for key in before if key not in now and isinstance(key, str))
-            elif bytes(before) != bytes(now):
-                yield name, name, now
+            before, now = dict(self.items(name)), dict(newer.items(name))
+            yield from ((name, key, text) for key, text in now.items() if bytes(before.get(key, b"")) != bytes(text))
+            yield from ((name, key, None) for key in before if key not in now)
 
     def moved(self, newer: "Content") -> Iterator[tuple[str, str]]:
         """The items, in the order of the newer content, that are not where they are if its new ones are the last."""
-        for name, texts in newer.collections.items():
-            before, now = ([key for key in each if isinstance(key, str)] for each in (self.collections[name], texts))
-            had = [*(key for key in before if key in texts), *(key for key in now if key not in self.collections[name])]
+        for name in newer.collections:
+            before, now = dict(self.items(name)), dict(newer.items(name))
+            had = [*(key for key in before if key in now), *(key for key in now if key not in before)]
             is_other = False
             for one, key in zip(had, now, strict=True):
                 if is_other := is_other or one != key:
@@ -402,22 +392,12 @@ def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
         value = exactjson.loads(data)
         if not isinstance(value, dict):
             reason = "the file must be an object with a member for each collection (byte 0)"
-        else:
-            fault = next(exactjson.faults_in_values(value), {"pointer": "#", "detail": reason})
-            reason = f"{fault['pointer']}: {fault['detail']}"
     except InvalidJson as problem:
         if where := re.search(r" \(line (\d+), column (\d+)\)$", problem.detail):
             return FileError(f"{name}:{where[1]}:{where[2]}: {problem.detail[: where.start()]}")
         reason = problem.detail
     at = _BYTE.search(reason) or _BYTE.search(str(error))
     return fault_at(data, name, int(at[1]), _BYTE.sub("", reason)) if at else FileError(f"{name}: {reason}")
-
-
-def _start(data: bytes, texts: Sequence[msgspec.Raw], at: int) -> int:
-    """Where the last of some texts begins, which follow each other from a position on."""
-    for each in texts[:-1]:
-        at = data.find(bytes(each), at) + len(bytes(each))
-    return data.find(bytes(texts[-1]), at)
 
 
 def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:

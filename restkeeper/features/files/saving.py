@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from stat import S_IMODE
@@ -31,12 +32,12 @@ from restkeeper.features.files.reading import (
     id_of,
     is_equal,
     members_of,
-    progress,
     stamp_of,
     unmarked,
 )
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import use_ids
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
@@ -417,36 +418,28 @@ def _by_member(service: Service) -> dict[str, StoredRepresentation]:
 
 def fill(service: Service, content: Content, checked: Container[str] = ()) -> None:
     """Store what a file has, without events. Raises FileError for an item of `checked` collections that is invalid."""
-    with progress("storing", sum(map(len, content.collections.values()))) as bar:
-        for name, stored in _by_member(service).items():
-            texts = content.members[name]
-            items = list(texts.items()) if isinstance(texts, dict) else [(stored.name, texts)]
-            for first in range(0, len(items), TOGETHER):
-                part = [(key, text) for key, text in items[first : first + TOGETHER] if isinstance(key, str)]
-                service.store.write(partial(_insert, service, content, stored, part, name in checked))
-                bar.update(len(part))
-                time.sleep(YIELD_SECONDS)
+    now = rfc3339(service.clock.time())
+    for name, stored in _by_member(service).items():
+        items = iter(content.items(name))
+        while part := [*islice(items, TOGETHER)]:
+            records = [_record(cast(FileItems, stored), content, *each, name in checked, now) for each in part]
+            service.store.write(partial(_insert, stored.resource, records))
+            time.sleep(YIELD_SECONDS)
 
 
-def _insert(
-    service: Service,
-    content: Content,
-    stored: StoredRepresentation,
-    items: list[tuple[str, Buffer]],
-    is_checked: bool,
-    transaction: Transaction,
-) -> None:
-    own, now = cast(FileItems, stored), rfc3339(service.clock.time())
-    records = list[Record]()
-    for key, text in items:
-        try:
-            made = own.create(members_of(text), id=key, now=now) if is_checked else own.of_file(key, text, now)
-            records.append(made)
-        except Problem as problem:
-            raise content.fault(stored.resource.public_name, key, f"{problem}: change it, or the schema") from None
-    transaction.insert_all(stored.name, records)
-    if items:
-        use_ids(stored.resource, "", max((key for key, _ in items), key=stored.resource.number), transaction)
+def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_checked: bool, now: str) -> Record:
+    """An item of a file, or the singleton. Raises FileError."""
+    resource = stored.resource
+    try:
+        id = stored.name if resource.singleton else key
+        return stored.create(members_of(text), id=id, now=now) if is_checked else stored.of_file(id, text, now)
+    except Problem as problem:
+        raise content.fault(resource.public_name, key, f"{problem}: change it, or the schema") from None
+
+
+def _insert(resource: Resource, records: list[Record], transaction: Transaction) -> None:
+    transaction.insert_all(resource.name, records)
+    use_ids(resource, "", max((each.id for each in records), key=resource.number), transaction)
 
 
 def apart(work: Callable[..., T], *arguments: Any) -> T:

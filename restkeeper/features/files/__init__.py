@@ -113,12 +113,10 @@ def _application_of(
     is_saved = is_own and options.saves
     if is_saved and path.suffix.lower() in WITH_COMMENTS:
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
-    file, notes = _prepared.pop(path, None), list[str]()
+    file = _prepared.pop(path, None)
     if file is None or file.look != (stamp_of(file.data), stamp_of(file.schema)):
         file = read_file(path, options.id_name)
-    declared, lines = declare(file, options.suffix, infers=options.strict)
-    checked = {name for name, each in declared.items() if each.is_checked}
-    resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
+    declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
@@ -129,8 +127,8 @@ def _application_of(
         install(app, service, options, path)
         if file.content.is_marked:
             app.after.append(show_surrogates)
-        if serves or checked or not is_own:  # else it is only tried, and nothing can be wrong with items
-            fill(service, file.content, checked)
+        if serves or not is_own or any(each.is_checked for each in declared.values()):
+            fill(service, file.content, declared)  # else it is only tried, and nothing can be wrong with items
         _serve_apart(app, service)
 
     app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
@@ -141,10 +139,18 @@ def _application_of(
     elif is_own:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
-        found = [f"{path.name}: {', '.join(counts)}", *lines, *notes, *(_about_saving(file) if is_saved else ())]
+        found = [f"{path.name}: {', '.join(counts)}", *lines, *(_about_saving(file) if is_saved else ())]
         if not options.quiet:
             say(*found)
     return app
+
+
+def _declared_by(file: File, options: FileOptions) -> tuple[Mapping[str, Declared], list[Resource], list[str]]:
+    """What a file declares, and lines about it. Raises FileError and ValueError."""
+    declared, lines = declare(file, options.suffix, infers=options.strict)
+    notes = list[str]()
+    resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
+    return declared, resources, [*lines, *notes]
 
 
 def _serve_apart(app: Application, service: Service) -> None:
@@ -205,12 +211,10 @@ def _synchronize(saved: SavedFile) -> None:
 
 def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
     """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
-    file, notes = apart(read_file, path, options.id_name), list[str]()
-    declared, lines = declare(file, options.suffix, infers=options.strict)
-    checked = {name for name, each in declared.items() if each.is_checked}
-    resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
-    create(Config(), resources, begin=lambda app, service: fill(service, file.content, checked))
-    say(f"{path.name}: {reason}: the service starts again", *lines, *notes)
+    file = apart(read_file, path, options.id_name)
+    declared, resources, lines = _declared_by(file, options)
+    create(Config(), resources, begin=lambda app, service: fill(service, file.content, declared))
+    say(f"{path.name}: {reason}: the service starts again", *lines)
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 
 

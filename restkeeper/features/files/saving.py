@@ -9,7 +9,7 @@ import glob
 import os
 import re
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -23,6 +23,7 @@ from gevent import get_hub, monkey
 
 from restkeeper.clock import YIELD_SECONDS, rfc3339
 from restkeeper.errors import InvalidJson, Problem, shortened
+from restkeeper.features.files.declaring import Declared
 from restkeeper.features.files.file import File, Look, read_data
 from restkeeper.features.files.items import FileItems
 from restkeeper.features.files.reading import (
@@ -245,7 +246,7 @@ class SavedFile:
         Raises StoreUnavailable if the file cannot be written, or now has what cannot be served.
         """
         changed, self._changed = self._changed, {}
-        edits = [edit for key, again in changed.items() for edit in self._edits(transaction, *key, again)]
+        edits = [edit for key, deleted in changed.items() for edit in self._edits(transaction, *key, deleted)]
         if self._is_serving or not edits:  # what was edited in the file is in it
             return
         if self._reason:
@@ -261,23 +262,19 @@ class SavedFile:
             self._replace(content, self.stamp)
             self.content = content
 
-    def _edits(self, transaction: Transaction, name: str, key: str, again: bool) -> list[Edit]:
+    def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
         """What is to be set in the content for an item, as it is in the store now."""
         stored = self._service.representations.get(name)
         if stored is None:
             return []  # of a feature, such as a key
-        name = stored.resource.public_name
-        text: Buffer | None = b"{}" if stored.resource.singleton else None  # it has its defaults then
-        is_new = False
+        name, is_single = stored.resource.public_name, stored.resource.singleton
+        text: Buffer | None = b"{}" if is_single else None  # it has its defaults then
         with suppress(RecordNotFound):
-            record = transaction.read(stored.name, key)
-            text, is_new = stored.body(record), record.version == 1
-        key = name if stored.resource.singleton else key
-        former = self.content.item(name, key)
-        if is_equal(former, text):
-            return []
-        is_moved = again and former is not None and is_new and not stored.resource.singleton
-        return [*([(name, key, None)] if is_moved else ()), (name, key, text)]
+            text = stored.body(transaction.read(stored.name, key))
+        key = name if is_single else key
+        if was_deleted and not is_single:  # what was then created again is the last one
+            return [(name, key, None), (name, key, text)]
+        return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
 
     def _save_rest(self) -> bool:
         """Save changes of a large file. While that fails, others are refused.
@@ -416,13 +413,15 @@ def _by_member(service: Service) -> dict[str, StoredRepresentation]:
     return {each.resource.public_name: each for each in service.representations.values()}
 
 
-def fill(service: Service, content: Content, checked: Container[str] = ()) -> None:
-    """Store what a file has, without events. Raises FileError for an item of `checked` collections that is invalid."""
+def fill(service: Service, content: Content, declared: Mapping[str, Declared]) -> None:
+    """Store what a file has, without events. Raises FileError for an item that is to be checked, and is invalid."""
     now = rfc3339(service.clock.time())
     for name, stored in _by_member(service).items():
         items = iter(content.items(name))
         while part := [*islice(items, TOGETHER)]:
-            records = [_record(cast(FileItems, stored), content, *each, name in checked, now) for each in part]
+            records = [
+                _record(cast(FileItems, stored), content, *each, declared[name].is_checked, now) for each in part
+            ]
             service.store.write(partial(_insert, stored.resource, records))
             time.sleep(YIELD_SECONDS)
 

@@ -151,8 +151,9 @@ def create_app(
         app = make(clock, START_SECONDS if is_program else 0.0)
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
-            seeds = Config(max_body=harness.MOST_BODY, max_nodes=harness.MOST_VALUES)
-            harness.install(app, make, partial(create_app, seeds, [], features={"cors", "openapi", "pages"}))
+            auth = "open-to-all" if config.harness == "remote" else "open"
+            seeds = Config(max_body=harness.MOST_BODY, max_nodes=harness.MOST_VALUES, auth=auth)
+            harness.install(app, make, partial(create_app, seeds, [], features={"cors", "health", "openapi", "pages"}))
         return app
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:

@@ -19,10 +19,12 @@ from restkeeper.parsing import whole
 
 _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
 
+_PORTS = re.compile(r"(\d{1,5})-(\d{1,5})")
+
 DEFAULT_QUOTA = "600 per minute"
 SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 
-HARNESS_IS_LOCAL = "the test harness listens on 127.0.0.1 or ::1 only"
+HARNESS_IS_LOCAL = "the test harness listens on 127.0.0.1 or ::1 only; restkeeper harness has --allow-remote"
 OPEN_IS_LOCAL = (
     "AUTH=open lets every caller do everything, so it can listen on 127.0.0.1 or ::1 only; set AUTH=required and "
     "create keys, or AUTH=open-to-all if that is what you want"
@@ -55,6 +57,16 @@ def _flag(value: Any) -> bool:
     if str(value).lower() in ("", "0", "false", "no", "off"):
         return False
     raise ValueError("must be 1 or 0")
+
+
+def _harness(value: Any) -> str:
+    return value if value in ("spaces", "remote") else "1" if _flag(value) else ""
+
+
+def _ports(value: Any) -> str:
+    if value and not ((found := _PORTS.fullmatch(value)) and 0 < int(found[1]) <= int(found[2]) < 2**16):
+        raise ValueError("must be the first and the last port, such as 9000-9199")
+    return str(value)
 
 
 def _key(value: Any) -> str:
@@ -242,8 +254,14 @@ class Config:
         "the issuer's public keys (JWK Set): a file, read again when it changes, or a URL with https, read every five "
         "minutes and when a token names a new key",
     )
-    harness: bool = _setting(
-        False, _flag, "`1`: the [test harness](testing.md), on this machine only and with `DATABASE_URL=memory://`"
+    harness: str = _setting(
+        "",
+        _harness,
+        "`1`: the [test harness](testing.md) beside the service, on this machine only and with "
+        "`DATABASE_URL=memory://`; `spaces`: the harness alone; `remote`: that, also for other machines",
+    )
+    harness_ports: str = _setting(
+        "", _ports, "the ports of the harness' spaces: `9000-9199`; while unset any free ones, each once"
     )
     log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines: `text` or `json`")
     log_level: str = _setting(
@@ -266,12 +284,14 @@ class Config:
     def __post_init__(self) -> None:
         for setting in settings():
             object.__setattr__(self, setting.name, _checked(setting, setting.name, getattr(self, setting.name)))
+        if self.harness not in ("", "remote") and not is_loopback(self.host):
+            raise ConfigError(f"HARNESS={self.harness!r}: HOST is {self.host!r}, and {HARNESS_IS_LOCAL}")
         if self.auth == "open" and not is_loopback(self.host):
             raise ConfigError(f"HOST={self.host!r}: {OPEN_IS_LOCAL}")
-        if self.harness and not is_loopback(self.host):
-            raise ConfigError(f"HARNESS='1': HOST is {self.host!r}, and {HARNESS_IS_LOCAL}")
         if self.harness and self.database_url != "memory://":
-            raise ConfigError("HARNESS='1': needs DATABASE_URL=memory://: a test may change and delete everything")
+            raise ConfigError(
+                f"HARNESS={self.harness!r}: needs DATABASE_URL=memory://: a test may change and delete everything"
+            )
         if self.page_limit > self.page_limit_max:
             raise ConfigError(
                 f"PAGE_LIMIT={self.page_limit!r}: must be at most PAGE_LIMIT_MAX, which is {self.page_limit_max}"

@@ -66,8 +66,7 @@ def run(seconds: float, folder: Path, *command: str, **environ: str) -> str:
 
 def run_node(folder: Path, name: str, space: Space) -> None:
     shutil.copy(TESTS / name, folder)
-    control = f"{space.url.partition('/__spaces__')[0]}/__harness__/spaces/{space.id}"
-    output = run(SECONDS, folder, require("node"), "--test", "--test-reporter=tap", name, CONTROL=control)
+    output = run(SECONDS, folder, require("node"), "--test", "--test-reporter=tap", name, CONTROL=space.control)
     assert "\n# fail 0\n" in output and "\n# pass 0\n" not in output, output
 
 

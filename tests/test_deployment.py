@@ -30,9 +30,9 @@ def run(*command: str | Path, **environ: str) -> "subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
-def stages() -> list[list[tuple[str, str]]]:
+def stages(file: Path = CONTAINERFILE) -> list[list[tuple[str, str]]]:
     """The instructions of each stage of the Containerfile, with their arguments."""
-    text = re.sub(r"^\s*#.*\n", "", CONTAINERFILE.read_text(), flags=re.M).replace("\\\n", " ")
+    text = re.sub(r"^\s*#.*\n", "", file.read_text(), flags=re.M).replace("\\\n", " ")
     instructions = [(line.split()[0], " ".join(line.split()[1:])) for line in text.splitlines() if line.strip()]
     starts = [place for place, (name, _) in enumerate(instructions) if name == "FROM"]
     return [instructions[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
@@ -57,6 +57,28 @@ def test_the_image_has_what_it_needs_and_an_ordinary_user() -> None:
     assert "*" in lines and seen == copied
     assert [path for path in seen if not (ROOT / path).exists()] == []
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
+
+
+def test_the_harness_is_an_image_of_the_service() -> None:
+    """Its command starts in the service's folder, for other machines; its health check has an answer there."""
+    (stage,) = stages(DEPLOY / "Containerfile.harness")
+    assert [name for name, _ in stage] == ["FROM", "EXPOSE", "HEALTHCHECK", "CMD"]
+    parts = dict(stage)
+    program, *options = json.loads(parts["CMD"])
+    port, ports = parts["EXPOSE"].split()
+    assert program == "python" and (options.pop(), options.pop()) == (ports, "--ports")
+    assert (options.pop(), options.pop()) == (port, "--port") and "PORT=8000" in CONTAINERFILE.read_text()
+    environ = {"PATH": os.environ["PATH"], "PORT": port}
+    with subprocess.Popen([sys.executable, *options], cwd=ROOT, env=environ, stdout=subprocess.PIPE) as running:
+        try:
+            assert running.stdout
+            line = json.loads(running.stdout.readline())
+            check = parts["HEALTHCHECK"].partition(" CMD ")[2]
+            script = DEPLOY / json.loads(check)[1]
+            done = run(sys.executable, script, PORT=line["url"].rpartition(":")[2])
+            assert done.returncode == 0 and "//0.0.0.0:" in line["url"], done.stdout
+        finally:
+            running.terminate()
 
 
 def test_proxies_and_processes_agree_on_an_address() -> None:

@@ -1,13 +1,19 @@
 """The bounds of the test harness: docs/bounds.md."""
 
-from collections.abc import Iterator
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from socket import create_server, socket
 from typing import Any
 
 import pytest
 
 from restkeeper import LiveServer, Space
+from restkeeper.config import Config
+from restkeeper.errors import Conflict
 from restkeeper.features import harness
-from restkeeper.features.harness import journal, spaces
+from restkeeper.features.harness import journal, ports, spaces
+from restkeeper.features.harness.ports import Ports
 from tests.shop import RESOURCES
 
 CONTROL = "/__harness__/spaces"
@@ -25,28 +31,85 @@ def api(server: LiveServer) -> Iterator[Space]:
         yield made
 
 
-def control(api: Space, method: str, path: str, **sent: Any) -> Any:
-    """The response of a space's control."""
-    return api.app.test_client().open(f"{CONTROL}/{api.id}{path}", method=method, **sent)
+@pytest.fixture
+def control(server: LiveServer, api: Space) -> Callable[..., Any]:
+    """A function that returns a response of the space's control."""
+    assert server._app
+    client = server._app.test_client()
+    return lambda method, path, **sent: client.open(f"{CONTROL}/{api.id}{path}", method=method, **sent)
+
+
+def close(listeners: list[socket]) -> None:
+    for each in listeners:
+        each.close()
 
 
 def test_spaces_are_limited(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one has its place when one is dropped."""
+    """Another one has its place when one is dropped, which the message says."""
     monkeypatch.setattr(spaces, "MOST_SPACES", 3)
     made = [server.space() for _ in range(3)]
-    with pytest.raises(ValueError, match="at most 3 spaces"):
+    with pytest.raises(
+        ValueError, match="there are 3 spaces, .* drop each at the end of its test, by DELETE of its `control`"
+    ):
         server.space()
     made[0].drop()
     server.space()
 
 
-def test_snapshots_and_faults_are_limited(api: Space) -> None:
+def test_a_free_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is free again: a client of a former space never reaches another one."""
+    at = ports._listening
+    givers = Ports(Config()), Ports(Config())
+    one = givers[0].listen()
+    number, other = one[0].getsockname()[1], givers[1].listen()
+    next_one = other[0].getsockname()[1]
+    close(one), close(other)
+    offered = [number, number, next_one, number]
+    monkeypatch.setattr(ports, "_listening", lambda hosts, _: at(hosts, offered.pop(0)))
+    found = givers[0].listen()
+    assert found[0].getsockname()[1] == next_one and offered == [number]
+    close(found)
+    offered[:] = [number] * ports.MOST_TRIES
+    with pytest.raises(Conflict, match=r"no port for another space \(all were given\)"):
+        givers[0].listen()
+
+
+def test_ports_of_a_range_are_given_in_turn() -> None:
+    """Each again as late as can be; one that another program uses is left out."""
+    with closing(create_server(("127.0.0.1", 0))) as taken:
+        first = taken.getsockname()[1]
+        giver = Ports(Config(harness_ports=f"{first}-{first + 9}"))
+        seen: list[int] = []
+        while len(seen) < 20:
+            found = giver.listen()
+            seen.append(found[0].getsockname()[1])
+            close(found)
+        count = len({*seen})
+        assert first not in seen and seen[count : 2 * count] == seen[:count] == sorted(seen[:count])
+        kept = [giver.listen() for _ in range(count)]
+        with pytest.raises(Conflict, match=r"Address already in use.*--ports"):
+            giver.listen()
+        list(map(close, kept))
+
+
+def test_the_soft_limit_of_descriptors_is_no_limit() -> None:
+    """It is raised as far as this process may, and what is beyond that is said."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        close(Ports(Config()).listen())
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_snapshots_and_faults_are_limited(api: Space, control: Callable[..., Any]) -> None:
     """Beyond that they are refused, and those before stay."""
     names = [api.snapshot() for _ in range(20)]
     for _ in range(100):
         api.faults.delay("PUT", "/products", 0)
-    assert control(api, "POST", "/snapshots").status_code == 409
-    assert control(api, "POST", "/faults", json={"kind": "close"}).status_code == 409
+    assert control("POST", "/snapshots").status_code == 409
+    assert control("POST", "/faults", json={"kind": "close"}).status_code == 409
     api.faults.clear(), api.faults.close("GET", "/products/*"), api.faults.clear()
     assert len(api.faults.unmet) == 100 and api.faults.unmet[-1].kind == "close"
     api.restore(names[0])
@@ -54,10 +117,10 @@ def test_snapshots_and_faults_are_limited(api: Space) -> None:
 
 
 @pytest.mark.no_cover
-def test_a_seed_is_limited(api: Space) -> None:
+def test_a_seed_is_limited(api: Space, control: Callable[..., Any]) -> None:
     """In bytes and values; both may be more than a service accepts."""
     large = {"CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(harness.MOST_BODY + 1)}
-    assert control(api, "POST", "/seed", environ_overrides=large).status_code == 413
+    assert control("POST", "/seed", environ_overrides=large).status_code == 413
     long = [{"name": str(number), "description": "x" * 300} for number in range(4000)]
     assert api.seed({"products": long}) == {"products": 4000}
     with pytest.raises(ValueError, match=f"more than {harness.MOST_VALUES} values"):
@@ -91,11 +154,11 @@ def test_the_requests_that_are_shown_are_limited(api: Space, monkeypatch: pytest
 
 
 @pytest.mark.needs("webhooks")
-def test_deliveries_are_limited(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deliveries_are_limited(api: Space, control: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """In number; and the time to wait for one."""
     monkeypatch.setattr("restkeeper.features.harness.webhooks.MOST_CAUGHT", 3)
-    with server.space() as api:
-        for number in range(4):
-            api.client.post("/products", json={"name": str(number)})
-        assert len(api.webhooks.deliveries()) == 3
-        assert control(api, "GET", "/deliveries?within=31").status_code == 400
+    api.reset()  # it has another catcher
+    for number in range(4):
+        api.client.post("/products", json={"name": str(number)})
+    assert len(api.webhooks.deliveries()) == 3
+    assert control("GET", "/deliveries?within=31").status_code == 400

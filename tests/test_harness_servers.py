@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.test_harness import RESOURCES
 from tests.test_procfile import command_of
 from tests.waiting import SECONDS, until
 
+SHARED = Path("/dev/shm")  # noqa: S108 - memory
 ENVIRON = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 SERVICE = """
 import sys
@@ -137,6 +139,11 @@ def call(space: Space, method: str, path: str, body: Any = None, **headers: str)
     return send(int(address.port or 0), method, address.path + path, body, headers)
 
 
+def read(url: str) -> Any:
+    with urlopen(url, timeout=SECONDS) as response:  # noqa: S310 - http
+        return json.load(response)
+
+
 def names(space: Space) -> list[str]:
     return [each["name"] for each in call(space, "GET", "/users").json()]
 
@@ -146,6 +153,53 @@ def run_tests(folder: Path, *options: str, **settings: str) -> subprocess.Popen[
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "restkeeper.pytest_plugin"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen([*command, *options], cwd=folder, env=environ, text=True, start_new_session=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def test_each_space_has_an_origin(server: LiveServer, space: Space) -> None:
+    """However a client joins the address and a path, and by IPv6; other spaces and the server's own data are apart."""
+    create = {"data": b'{"name": "Anna"}', "headers": {"Content-Type": "application/json"}}
+    with server.space() as other:
+        with urlopen(Request(urljoin(space.url, "/users"), **create)) as response:  # noqa: S310 - http
+            made, location = json.load(response), response.headers["Location"]
+        for base in (space.url, space.url.replace("127.0.0.1", "[::1]"), space.url.replace("127.0.0.1", "localhost")):
+            for url in (urljoin(base, "/users"), f"{base}/users", f"{base}/api/v1/users"):
+                assert read(url) == [made]
+        assert read(space.url + location) == made
+        for base in (other.url, server.url):
+            assert read(urljoin(base, "/users")) == []
+        assert len(space.requests(method="GET")) == 10 and len(other.requests()) == 1
+        assert len({urlsplit(each).netloc for each in (space.url, other.url, server.url)}) == 3
+    assert read(f"{server.url}/openapi.json")["openapi"] and not space.unmatched
+
+
+def test_an_old_connection_reaches_no_other_space(server: LiveServer) -> None:
+    """A dropped space closes those that wait and those with a request under way, and its port refuses."""
+    with server.space() as first:
+        first.faults.delay("POST", "*", 30)
+        address = urlsplit(first.url)
+        with (
+            closing(HTTPConnection(address.netloc, timeout=SECONDS)) as pooled,
+            closing(HTTPConnection(address.netloc, timeout=SECONDS)) as waiting,
+            socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as unused,
+        ):
+            pooled.request("GET", "/users")
+            assert response_of(pooled).status == 200
+            waiting.request("POST", "/users", '{"name": "Anna"}', {"Content-Type": "application/json"})
+            until(lambda: len(first.requests()) == 1)
+            first.drop()
+            with server.space() as second:
+                assert unused.recv(1) == b""
+                with pytest.raises((HTTPException, ConnectionError)):
+                    waiting.getresponse()
+                with pytest.raises((HTTPException, ConnectionError)):  # also when it connects again by itself
+                    pooled.request("GET", "/users")
+                    pooled.getresponse()
+                for host in ("127.0.0.1", "::1"):
+                    with pytest.raises(ConnectionRefusedError):
+                        socket.create_connection((host, int(address.port or 0)))
+                assert second.url != first.url and second.requests() == [] and names(second) == []
+    with pytest.raises(ValueError, match="there is no such space: it was dropped"):
+        first.requests()
 
 
 def test_a_client_that_tries_again(space: Space) -> None:
@@ -256,8 +310,12 @@ def test_the_command(folder: Path, until_eof: bool) -> None:
         assert port and line.keys() == {"url", "spaces", "openapi"}
         assert send(port, "GET", urlsplit(line["openapi"]).path).json()["openapi"].startswith("3.1")
         made = send(port, "POST", path, {"seed": {"users": [{"name": "Anna"}]}}).json()
-        assert made.keys() == {"id", "url", "control"} and made["url"].startswith(line["url"])
-        assert b'"name":"Anna"' in send(port, "GET", urlsplit(made["url"]).path + "/users").body
+        assert made.keys() == {"id", "url", "control"}
+        assert read(f"{made['url']}/users")[0]["name"] == "Anna"
+        assert send(port, "GET", "/healthz").json() == {"status": "ok"}
+        for method, other in [("GET", "/users"), ("POST", "/users"), ("GET", "/"), ("GET", "/docs"), ("DELETE", "/x")]:
+            refused = send(port, method, other)
+            assert refused.status == 421 and "POST /__harness__/spaces makes one" in refused.json()["detail"]
         control = urlsplit(made["control"]).path
         assert send(port, "PATCH", f"{control}/clock", {"frozen": True}).json()["frozen"] is True
         assert send(port, "DELETE", control).status == 200 and send(port, "DELETE", control).status == 404
@@ -312,13 +370,14 @@ def test_a_killed_run_leaves_nothing(folder: Path, tmp_path: Path) -> None:
         assert running.stdout
         url, pid = running.stdout.readline().split()
         servers = children(int(pid))
-        opened = [Path(os.readlink(each)) for server in servers for each in Path(f"/proc/{server}/fd").iterdir()]
-        made = [each for each in opened if each.name.startswith("restkeeper-")]
+        worker = children(servers[0])
+        files = [each for one in (*servers, *worker) for each in Path(f"/proc/{one}/fd").iterdir()]
+        left = [each for each in map(Path, map(os.readlink, files)) if each.exists() and SHARED in each.parents]
         os.kill(int(pid), signal.SIGKILL)
     until(lambda: not any(of_session(each) for each in servers))
     with pytest.raises(ConnectionRefusedError):
         send(int(urlsplit(url).port or 0), "GET", "/")
-    assert made and not [each for each in made if each.exists()]
+    assert worker and left == []  # so also if the server itself is killed
 
 
 def test_it_is_not_imported(folder: Path) -> None:
@@ -331,13 +390,57 @@ def test_it_is_not_imported(folder: Path) -> None:
         command = [*command_of("web"), "--bind", f"fd://{fd}"]
         running = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log, pass_fds=[fd])
     try:
-        for path in ("/__harness__/spaces", "/__harness__/openapi.json", "/__spaces__/1/users", "/__harness__"):
+        for path in ("/__harness__/spaces", "/__harness__/openapi.json", "/__harness__"):
             assert send(port, "GET", path).status == send(port, "POST", path, {}).status == 404
         lines = (folder / "log").read_text().splitlines()
         assert {each for each in lines if each.startswith("modules")} == {"modules []"}
     finally:
         running.terminate()
         running.wait(SECONDS)
+
+
+def test_other_machines_are_allowed(folder: Path) -> None:
+    """At all addresses, with ports that one can publish; the address of a space has the host that was asked."""
+    with closing(socket.create_server(("127.0.0.2", 0))) as free:
+        first = free.getsockname()[1]
+    options = ["--host", "0.0.0.0", "--allow-remote", "--ports", f"{first}-{first + 20}"]  # noqa: S104
+    command = [sys.executable, "-m", "restkeeper", "harness", str(folder), *options]
+    with (
+        subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running,
+        ExitStack() as ending,
+    ):
+        ending.callback(running.terminate)
+        assert running.stdout
+        address = urlsplit(json.loads(running.stdout.readline())["url"])
+        assert address.hostname == "0.0.0.0"  # noqa: S104
+        for host, found in [
+            ("harness.test", "harness.test"),
+            ("[fd00::1]:80", "[fd00::1]"),
+            ("10.0.0.1:9", "10.0.0.1"),
+        ]:
+            made = send(int(address.port or 0), "POST", "/__harness__/spaces", {}, {"Host": host}).json()
+            name, _, port = made["url"].removeprefix("http://").rpartition(":")
+            assert name == found and first <= int(port) <= first + 20
+            with closing(HTTPConnection("127.0.0.2", int(port), timeout=SECONDS)) as elsewhere:
+                elsewhere.request("GET", "/users", headers={"Host": f"{name}:{port}"})
+                assert response_of(elsewhere).json() == []
+        running.terminate()
+        assert "every caller may do everything" in running.communicate(timeout=SECONDS)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "listens on 127.0.0.1 or ::1 only; restkeeper harness has --allow-remote"),  # noqa: S104
+        (["--ports", "9199-9000"], "must be the first and the last port, such as 9000-9199"),
+        (["--ports", "9000"], "must be the first and the last port, such as 9000-9199"),
+    ],
+)
+def test_options_that_are_refused(folder: Path, options: list[str], message: str) -> None:
+    """With one line."""
+    command = [sys.executable, "-m", "restkeeper", "harness", str(folder), *options]
+    done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode and done.stdout == "" and message in done.stderr and done.stderr.count("\n") == 1
 
 
 LASTING = "needs DATABASE_URL=memory://"

@@ -186,10 +186,13 @@ def test_the_harness_runs_beside_any_language(tmp_path: Path) -> None:
         stop = threading.Timer(SECONDS, running.kill)  # then its output ends
         stop.start()
         environ["BASE"] = json.loads(running.stdout.readline())["url"]
-        for block in blocks(page, "sh", "harness"):
-            run_block(block.text.replace(BASE, environ["BASE"]), tmp_path, environ)
-        stop.cancel()
-        running.terminate()
+        try:
+            for block in blocks(page, "sh", "harness"):
+                expected = '{}{…"status":429,…}{"now":…}[{…"fault":"respond"}]{}'
+                run_block(block.text.replace(BASE, environ["BASE"]), tmp_path, environ, expected)
+        finally:
+            stop.cancel()
+            running.terminate()
 
 
 def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { after, before, beforeEach, describe, it } from "node:test";
+import { after, afterEach, before, beforeEach, describe, it } from "node:test";
 
 const cwd = new URL(".", import.meta.url);
 const seed = JSON.parse(readFileSync(new URL("data.json", cwd)));
@@ -23,6 +23,7 @@ describe("an order", () => {
   beforeEach(async () => {
     api = await (await send("POST", spaces, { seed })).json(); // a service of its own
   });
+  afterEach(() => send("DELETE", api.control));
 
   it("is returned as it was made", async () => {
     const made = await (await send("POST", `${api.url}/orders`, order)).json();

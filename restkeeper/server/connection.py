@@ -32,9 +32,9 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     and belong to what is read next; a response has `begun` when its head is written.
     """
 
-    def __init__(self, worker: Any, sock: Any) -> None:
+    def __init__(self, worker: Any, sock: Any, listener: Any = None) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
-        self.worker = worker
+        self.worker, self.listener = worker, listener
         self.lost = self.served = False
         self.rest, self.written = b"", b""
         self.begin_request()

@@ -184,7 +184,7 @@ def serve_file(
     os.environ["DATABASE_URL"] = "memory://"
     for name in ("MAX_BODY", "MAX_ITEM"):
         os.environ.setdefault(name, str(10 * 1024 * 1024))
-    if not no_save and os.environ.get("HARNESS") != "1":
+    if not no_save and os.environ.get("HARNESS", "0") in ("", "0"):
         _lock(file)
     options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
     options |= {"suffix": suffix, "quiet": quiet, "static": tuple(each.absolute() for each in static)}
@@ -243,8 +243,11 @@ def _serve(load: Callable[..., Any], prepare: Callable[[], object] | None = None
 @click.command("harness")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True), default=".")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0, the default: any free port.")
+@click.option("--ports", default="", help="Those of the spaces: 9000-9199; by default any free ones, each once.")
+@click.option("--host", help="The address to listen on; another one than this machine's needs --allow-remote.")
+@click.option("--allow-remote", is_flag=True, help="Let other machines do everything here.")
 @click.option("--until-eof", is_flag=True, help="End with standard input, so with the program that started it.")
-def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
+def serve_harness(folder: Path, port: int, ports: str, host: str | None, allow_remote: bool, until_eof: bool) -> None:
     """Serve the test harness of the service in FOLDER, by default the present folder, or of a JSON file.
 
     See docs/testing.md.
@@ -255,9 +258,11 @@ def serve_harness(folder: Path, port: int, until_eof: bool) -> None:
     os.dup2(2, 1)  # what the service prints is an error's or a log's
     if until_eof:
         os.environ["RESTKEEPER_LIFELINE"] = str(sys.stdin.fileno())
-    os.environ |= {"PORT": str(port), "HARNESS": "1", "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1"}
+    os.environ |= {"PORT": str(port), "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1"}
+    os.environ |= {"HARNESS": "remote" if allow_remote else "spaces", "HARNESS_PORTS": ports}
     defaults = {"HOST": "127.0.0.1", "RATE_LIMIT": "off", "WEBHOOK_ALLOW_PRIVATE": "1", "LOG_LEVEL": "warning"}
-    os.environ |= defaults | os.environ
+    defaults |= {"AUTH": "open-to-all"} if allow_remote else {}
+    os.environ |= defaults | os.environ | ({"HOST": host} if host else {})
     if folder.is_file():
         serve_file.main([str(folder)])
     serve_folder.callback(folder)  # type: ignore[misc]

@@ -23,6 +23,8 @@ from urllib.parse import quote
 
 import gunicorn
 
+from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings
+
 # On USR2 `python -m gunicorn` starts again as a file: on the path, its folder would hide the standard library's `http`.
 _gunicorn = Path(gunicorn.__file__).resolve().parent
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != _gunicorn]
@@ -49,14 +51,26 @@ def _make_folder(parent: str) -> str:
 
 gc.disable()  # until `when_ready`: a collection writes to the memory that workers share with the master
 
+os.environ.setdefault("AUTH", "required")  # secure by default
+for _line in misspelt_settings(os.environ):
+    print(f"restkeeper: {_line}", file=sys.stderr)
+try:
+    _config = Config.from_env()
+except ConfigError as error:
+    sys.exit(f"restkeeper: {error}")
+
 # The folder of the workers' metrics; it must be set before the first import of prometheus_client. It is in memory: the
 # files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) inherits the
-# variables of the old one, which deletes its folder at its end; so the new one needs another folder.
+# variables of the old one, which deletes its folder at its end; so the new one needs another folder. A test harness has
+# none, as each space counts for itself in its one worker: a killed one leaves nothing.
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
 _own_folder = ""
 if _FOLDER in os.environ.get("PROMETHEUS_MULTIPROC_DIR", _FOLDER):
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = _own_folder = _make_folder(_memory)
-os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
+    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+    if not _config.harness:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = _own_folder = _make_folder(_memory)
+elif not _config.harness:
+    os.makedirs(os.environ["PROMETHEUS_MULTIPROC_DIR"], exist_ok=True)
 
 import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
@@ -66,7 +80,6 @@ monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too 
 from gunicorn.config import make_settings  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
-from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.limits import shared_tables  # noqa: E402
 from restkeeper.features.limits.counters import CounterTable  # noqa: E402
@@ -107,11 +120,7 @@ def _restore_signals() -> None:
 
 os.register_at_fork(before=_block_stop, after_in_parent=_restore_signals, after_in_child=_restore_signals)
 
-os.environ.setdefault("AUTH", "required")  # secure by default
-for _line in misspelt_settings(os.environ):
-    print(f"restkeeper: {_line}", file=sys.stderr)
 try:
-    _config = Config.from_env()
     _location = locate_store(_config)
 except ConfigError as error:
     sys.exit(f"restkeeper: {error}")
@@ -249,7 +258,7 @@ def when_ready(server: Any) -> None:
     gc.enable()
     addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
     reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
-    if _config.harness and reached:
+    if _config.harness not in ("", "remote") and reached:
         sys.exit(f"restkeeper: --bind {reached[0]}: {HARNESS_IS_LOCAL}")
     if _config.auth == "open" and reached:
         sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
@@ -257,7 +266,7 @@ def when_ready(server: Any) -> None:
         threading.Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
     if ready := os.environ.pop("RESTKEEPER_READY", ""):
         with suppress(OSError), os.fdopen(int(ready), "w") as pipe:
-            print(server.LISTENERS[0], _own_folder, sep="\n", file=pipe)
+            print(server.LISTENERS[0], file=pipe)
     _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: every caller may do everything", file=sys.stderr)

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -30,8 +31,10 @@ from restkeeper.features.metrics import continue_files
 from restkeeper.server.connection import Client, ClientConnections, Refused
 from restkeeper.server.request import Request, read_request
 from restkeeper.server.response import Response, problem
+from restkeeper.web.application import SERVE
 
 UNLIMITED = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 32768}  # 0 means it
+NONE: dict[str, str] = {}
 NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"
 
 
@@ -73,6 +76,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         continue_files()
         settings = {name: setting.get() for name, setting in self.cfg.settings.items()}
         self.cfg.__dict__.update(settings | {name: settings[name] or most for name, most in UNLIMITED.items()})
+        self.pool = Pool(self.worker_connections)  # of all connections
         super().init_process()
 
     def load_wsgi(self) -> None:
@@ -90,8 +94,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """As gunicorn's, which sees a stop, and that all connections are closed, up to a second later."""
-        pool = Pool(self.worker_connections)
-        servers = [StreamServer(each, handle=partial(self.handle, each), spawn=pool) for each in self.sockets]
+        servers = [StreamServer(each, handle=partial(self.handle, each), spawn=self.pool) for each in self.sockets]
         for server in servers:
             server.max_accept = 1 if self.cfg.workers > 1 else server.max_accept
             server.start()
@@ -101,19 +104,42 @@ class Worker(GeventWorker):  # type: ignore[misc]
         for server in servers:
             server.close()
         end = time() + self.cfg.graceful_timeout
-        while not pool.join(min(1.0, end - time())) and time() < end:
+        while not self.pool.join(min(1.0, end - time())) and time() < end:
             self.notify()
-        if pool:
+        if self.pool:
             self.log.warning("Worker graceful timeout (pid:%s)", self.pid)
-            pool.kill(timeout=1.0)
+            self.pool.kill(timeout=1.0)
 
-    def handle(self, listener: Any, sock: Any, addr: Any) -> None:
-        """Serve a connection, one request after another."""
-        client = Client(self, sock)
+    def serve_also(self, listeners: list[Any], variables: dict[str, str]) -> Callable[[], None]:
+        """See `SERVE`."""
+        is_open = True
+
+        def handle(listener: Any, sock: Any, addr: Any) -> None:
+            if is_open:
+                self.handle(listener, sock, addr, variables)
+            else:  # it was accepted just before
+                sock.close()
+
+        def end() -> None:
+            nonlocal is_open
+            is_open = False
+            for server in servers:
+                server.close()
+            for client in [each for each in self.connections.open if each.listener in listeners]:
+                client.end(socket.SHUT_RDWR)
+
+        servers = [StreamServer(each, partial(handle, each), spawn=self.pool) for each in listeners]
+        for server in servers:
+            server.start()
+        return end
+
+    def handle(self, listener: Any, sock: Any, addr: Any, variables: dict[str, str] = NONE) -> None:
+        """Serve a connection, one request after another. All of them have the `variables`."""
+        client = Client(self, sock, listener)
         try:
             self.connections.open.add(client)
             self.connections.make_room(client)
-            common = self._environ_of(client, listener.getsockname(), addr)
+            common = self._environ_of(client, listener.getsockname(), addr) | variables
             while (request := read_request(client, common)) and self._serve(request, client):
                 # Without this, a fast client, which never waits in recv, would delay the others.
                 is_late = time() - gevent.get_hub().loop.now() > self.check_interval  # its time is of the last check
@@ -148,6 +174,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
             "REMOTE_ADDR": address,
             "REMOTE_PORT": str(source),
             IS_CANCELLED: partial(self.is_cancelled, client),
+            SERVE: self.serve_also,
         }
 
     def _serve(self, request: Request, client: Client) -> bool:

@@ -3,17 +3,17 @@
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,11 +28,12 @@ from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space
 from restkeeper.testing.verification import require_json
 from restkeeper.web import exactjson
-from restkeeper.web.application import Application
+from restkeeper.web.application import SERVE, Application
 
 __tracebackhide__ = True  # a failure is shown at the line of the test
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
+LOOK_SECONDS = 0.01
 LOG_BYTES = 64 * 1024
 MEMORY = "memory://"
 
@@ -40,12 +41,68 @@ MEMORY = "memory://"
 class _Handler(WSGIRequestHandler):
     protocol_version = "HTTP/1.0"  # so that no thread waits for a client's next request
 
+    def setup(self) -> None:
+        super().setup()
+        self.server.clients.add(self.connection)  # type: ignore[attr-defined]
+
+    def finish(self) -> None:
+        super().finish()
+        self.server.clients.discard(self.connection)  # type: ignore[attr-defined]
+
+    def make_environ(self) -> Any:
+        return super().make_environ() | self.server.variables  # type: ignore[attr-defined]
+
     def log_request(self, *_: Any) -> None:
         """Spaces note their requests."""
 
     def send_response(self, code: int, message: str | None = None) -> None:
         """Add no date: spaces have theirs."""
         self.send_response_only(code, message)
+
+
+class _Threads:
+    """Serves an application in threads of this process: one that accepts, and one for each connection."""
+
+    def __init__(self, app: Application) -> None:
+        self._app, self._is_open, self._listening = app, True, DefaultSelector()
+        self._accepting = Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def serve(self, listeners: list[socket.socket], variables: dict[str, str]) -> Callable[[], None]:
+        """See `SERVE`."""
+        servers = []
+        for each in listeners:
+            with each:  # the server has a copy
+                host, port, *_ = each.getsockname()
+                server: Any = make_server(host, port, self._app, True, request_handler=_Handler, fd=each.fileno())
+            server.variables, server.clients = variables | {SERVE: self.serve}, set()
+            server.socket.settimeout(LOOK_SECONDS)  # a client can have left before it is accepted
+            servers.append(server)
+            self._listening.register(server, EVENT_READ, server)
+
+        def end() -> None:
+            for server in servers:
+                self._listening.unregister(server)
+                server.server_close()
+                for client in [*server.clients]:
+                    with suppress(OSError):
+                        client.shutdown(socket.SHUT_RDWR)
+
+        return end
+
+    def _accept(self) -> None:
+        while self._is_open:
+            for key, _ in self._listening.select(LOOK_SECONDS):
+                with suppress(OSError, ValueError):  # it was closed at this moment
+                    key.data.handle_request()
+
+    def close(self) -> None:
+        """End all."""
+        self._is_open = False
+        self._accepting.join()
+        for key in [*self._listening.get_map().values()]:
+            key.data.server_close()
+        self._listening.close()
 
 
 class LiveServer:
@@ -130,18 +187,16 @@ class LiveServer:
             self._app = load_application(self._folder, lambda create: create(config))
         self.url = "http://localhost"
         if not self._in_process:
-            server = make_server("127.0.0.1", 0, self._app, threaded=True, request_handler=_Handler)
-            serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-            for end in (server.server_close, serving.join, server.shutdown):
-                self._running.callback(end)
-            serving.start()
-            self.url = f"http://127.0.0.1:{server.port}"
+            serving, listener = _Threads(self._app), socket.create_server(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            serving.serve([listener], {})
+            self._running.callback(serving.close)
 
     def _send(self, method: str, path: str, value: Any) -> Any:
         """The JSON value of the response to a request. Raises ValueError for a problem."""
         require_json(value)
         body, fields = exactjson.dumps(value), {"Content-Type": "application/json"}
-        if self._app:
+        if self._in_process and self._app:
             reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)
             status, text = reply.status_code, reply.get_data()
         else:
@@ -184,7 +239,6 @@ class LiveServer:
                 starting.close()
                 raise RuntimeError(f"the service did not start: {self.log.strip()}")
             starting.callback(_wait_until_refused, self.url)
-            starting.callback(shutil.rmtree, reading.readline().strip(), ignore_errors=True)  # a killed one cannot
             end = _kill if environ["DATABASE_URL"] == MEMORY else _stop
             starting.callback(end, process, own_lifeline)
             self._running = starting.pop_all()

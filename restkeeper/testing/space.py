@@ -1,5 +1,6 @@
 """A space: the service of one test. docs/testing.md says what can be done with it."""
 
+import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from difflib import SequenceMatcher
@@ -12,6 +13,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from restkeeper.errors import Problem
+from restkeeper.features.harness.spaces import SPACE
 from restkeeper.testing.verification import ANY, differences
 from restkeeper.web import exactjson
 
@@ -22,13 +24,14 @@ Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to th
 class Space:
     """A service of its own in a server: data, keys, limits, webhooks, faults, clock and requests.
 
-    A context manager, which drops it. `url` is its address; `client` is a Flask test client of it, if the service is
-    in this process, and `app` the application for other clients.
+    A context manager, which drops it. `url` is its address, of no other space, and `control` that of the documents by
+    which another process controls it. If the service is in this process, `client` is a Flask test client of it, and
+    `app` the application for other clients.
     """
 
     def __init__(self, send: Send, app: Flask | None, seed: Any = None, **options: Any) -> None:
         made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), **options})
-        self.id, self.url = made["id"], made["url"]
+        self.id, self.url, self.control = made["id"], made["url"], made["control"]
         self._send: Send = lambda method, path, value: send(method, f"/__harness__/spaces/{self.id}{path}", value)
         self._app, self._is_dropped = app, False
         self.clock, self.faults, self.webhooks = Clock(self._send), Faults(self._send), Webhooks(self._send)
@@ -40,7 +43,7 @@ class Space:
         self.drop()
 
     def drop(self) -> None:
-        """End it; its address is not found any more. A second call has no effect."""
+        """End it, its port and its connections. A second call has no effect."""
         if not self._is_dropped:
             self._is_dropped = True
             self._send("DELETE", "", None)
@@ -107,26 +110,17 @@ class Space:
 
     @property
     def client(self) -> FlaskClient:
-        """A Flask test client, whose paths begin in the space."""
-        client = _Client(self.app, self.app.response_class)
-        client.base = self.url.removeprefix("http://localhost")
-        return client
+        """A Flask test client of it."""
+        return self.app.test_client()
 
     @property
     def app(self) -> Flask:
-        """The WSGI application that has the space below `url`. Raises RuntimeError unless it is in this process."""
+        """The space as a WSGI application. Raises RuntimeError unless it is in this process."""
         if self._app is None:
             raise RuntimeError("the service is in another process: use in_process=True")
-        return self._app
-
-
-class _Client(FlaskClient):
-    base = ""
-
-    def open(self, path: Any = "/", *arguments: Any, **options: Any) -> Any:
-        if isinstance(path, str) and not path.startswith(("http://", "https://", f"{self.base}/")):
-            path = f"{self.base}/{path.removeprefix('/')}"
-        return super().open(path, *arguments, **options)
+        app, serve = copy.copy(self._app), self._app.wsgi_app
+        app.wsgi_app = lambda environ, start: serve({**environ, SPACE: self.id}, start)  # type: ignore
+        return app
 
 
 class Clock:

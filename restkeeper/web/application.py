@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from socket import socket
 from types import MethodType
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,11 @@ SLASH = "\U0010ffff"  # no character: stands for an escaped slash in `request.pa
 _LONG_LABEL = re.compile(r"[^.:]{64}")  # RFC 1035, section 2.3.4
 _SLASH = quote(SLASH)
 _HOSTS_KEPT = 256  # a client can name any number of hosts
+
+# In the WSGI environment of our servers: a function that serves further listening sockets. It takes them, and variables
+# that each of their requests has in its environment, too; it returns a function that closes them and their connections.
+SERVE = "restkeeper.serve"
+Serve = Callable[[list[socket], dict[str, str]], Callable[[], None]]
 
 
 class Reply(Response):

@@ -186,7 +186,7 @@ class Description:
             )
             own = zip(resources_of(described, []), self.service.resources, strict=True)
             resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
-            config = replace(self.service.config, database_url="memory://", harness=False, webhook_worker="apart")
+            config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
             self._made = tokens, self.create(config, resources, serves=False)
         return self._made[1]
 

@@ -1,25 +1,35 @@
 """The test harness: spaces, each the whole service of one test, and the documents by which tests control them.
 
-A space is served below /__spaces__/ID, what controls it is at /__harness__/spaces/ID, and everything else is the
-service as it always is. All of it is for this machine, and for stores in memory (`Config.harness`).
+A space is served at a port of its own; a request that comes to that has its id in the environment of WSGI. What
+controls it is at /__harness__/spaces/ID of the server's own port, whose other paths are the service as it always is, or
+none. All of it is for stores in memory, and for this machine unless one says otherwise (`Config.harness`).
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-from restkeeper.errors import Conflict, NotFound
+from flask import Request
+
+from restkeeper.errors import Conflict, NotFound, Problem
 from restkeeper.features.harness.control import Control
-from restkeeper.features.harness.spaces import PREFIX, Spaces
+from restkeeper.features.harness.ports import Ports
+from restkeeper.features.harness.spaces import SPACE, Spaces
+from restkeeper.service import service_of
 from restkeeper.web.application import Application
 
 CONTROL = "/__harness__"
 MOST_BODY = 64 * 1024 * 1024  # bytes of what a space is seeded with, and
 MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
+_REFUSAL = "restkeeper.refusal"  # in the WSGI environment: the problem that is the response
+
+
+class Misdirected(Problem):
+    status, name, title = 421, "misdirected-request", "Misdirected request"
+    about = "No service is at this address (RFC 9110 §15.5.20): each space of the test harness has one of its own."
 
 
 def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
-    """Serve spaces beside `app`; `make` returns another such application with a clock of its own."""
+    """Serve spaces beside `app` or in its place; `make` returns another such application with a clock of its own."""
 
     def parts() -> int:
         """How many routes and hooks of Flask there are."""
@@ -33,20 +43,35 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
                 "hooks by create_app(…, blueprints=[…])"
             )
 
-    spaces, whole = Spaces(make, require_whole), parts()
+    config = service_of(app).config
+    spaces, whole = Spaces(make, Ports(config), require_whole), parts()
     control, service = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness"), app.wsgi_app
+    control.before.insert(control.before.index(service_of(control).guard.identify), _refuse)
 
     def dispatch(environ: Any, start_response: Any) -> Any:
         path = environ.get("PATH_INFO", "")
-        if path.startswith(PREFIX):
-            with suppress(NotFound):  # there is none, or it was dropped at this moment
-                space = spaces.find(path.removeprefix(PREFIX).partition("/")[0])
-                return space(_below(environ, f"{PREFIX}{space.id}"), start_response)
-        if f"{path}/".startswith(f"{CONTROL}/"):
-            return control(_below(environ, CONTROL), start_response)
-        return service(environ, start_response)
+        try:
+            if id := environ.get(SPACE):
+                return spaces.find(id)(environ, start_response)
+            if f"{path}/".startswith(f"{CONTROL}/"):
+                return control(_below(environ, CONTROL), start_response)
+            if config.harness == "1":
+                return service(environ, start_response)
+            if path != "/healthz":
+                raise Misdirected(
+                    f"no service is at this address: POST {CONTROL}/spaces makes one for a test, at the `url` that is "
+                    "in the response"
+                )
+        except (NotFound, Misdirected) as problem:
+            environ |= {_REFUSAL: problem}
+        return control(environ, start_response)
 
     app.wsgi_app = dispatch  # type: ignore[method-assign]
+
+
+def _refuse(request: Request) -> None:
+    if problem := request.environ.get(_REFUSAL):
+        raise problem
 
 
 def _below(environ: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The routes that control spaces: below /__harness__, with an OpenAPI document of their own."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,9 @@ from marshmallow.validate import Length, OneOf, Range, Regexp
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS
 from restkeeper.features.harness.seeding import seed
-from restkeeper.features.harness.spaces import PREFIX, Space, Spaces
+from restkeeper.features.harness.spaces import Space, Spaces
 from restkeeper.web import exactjson
+from restkeeper.web.application import SERVE
 from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import returns, takes
 
@@ -196,16 +198,17 @@ class Control:
     @takes(body=NewSpaceSchema)
     @returns(SpaceSchema, Conflict, NotFound, status=201)
     def create_space(self, body: dict[str, Any]) -> dict[str, str]:
-        """Create a space: a service of its own."""
+        """Create a space: a service of its own, at a port of its own."""
         data, random = body.pop("seed"), body.pop("random")
-        space = self._spaces.create(random, **body)
+        space = self._spaces.create(random, request.environ.get(SERVE), **body)
         try:
             self._seed(space, data)
         except BaseException:
             self._spaces.drop(space)
             raise
-        url = request.host_url.rstrip("/") + PREFIX + space.id
-        return {"id": space.id, "url": url, "control": f"{request.root_url}spaces/{space.id}"}
+        host = re.sub(r":\d+$", "", request.host) + f":{space.port}" if space.port else request.host
+        url, control = f"{request.scheme}://{host}", f"{request.root_url}spaces/{space.id}"
+        return {"id": space.id, "url": url, "control": control}
 
     @returns(NotFound)
     def drop_space(self, id: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Spaces: each is the whole service of one test, with data, limits, webhooks, faults, clock and journal of its own.
 
 A space uses an application until it is dropped; then that is emptied, and another space can have it: this takes a
-hundredth of the time of making one.
+hundredth of the time of making one. So there are as many as there were spaces at once, some 0.8 MiB each.
 """
 
 import secrets
@@ -21,18 +21,18 @@ from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.journal import Journal, Kept
+from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, Serve
 
-PREFIX = "/__spaces__/"
+SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
 MOST_SPACES = 200
 LONGEST_DELAY = 60.0  # seconds, of all delays of a request
 MOST_SNAPSHOTS = 20  # of a space
 SPARE = 2  # applications that are made ahead
-MOST_SPARE = 8  # that wait for another space
 LOOK_SECONDS = 1.0
 
 LATEST = 253_402_300_799.0  # the end of the year 9999, up to which a clock runs
@@ -102,7 +102,12 @@ class Instance:
 
 
 class Space:
-    """The service of one test, a WSGI application. With a `seed`, ids and faults are always the same."""
+    """The service of one test, a WSGI application. With a `seed`, ids and faults are always the same.
+
+    It has a `port` of its own if there is a server, and `close` closes that.
+    """
+
+    port: int | None = None
 
     def __init__(self, id: str, spaces: "Spaces", seed: int | None, instance: Instance, **options: str) -> None:
         self.id = id
@@ -111,6 +116,7 @@ class Space:
         self._options = options  # `webhooks` and `webhook_time`, see control.NewSpaceSchema
         self._snapshots: dict[str, Any] = {}
         self._news = Event()  # after each request
+        self.close: Callable[[], None] = lambda: None
         self.instance: Instance | None  # None after its end
         self.begin(instance)
         if options.get("webhooks") == "at once":
@@ -177,8 +183,11 @@ class Space:
 class Spaces:
     """The spaces of a process, and the applications that wait for one."""
 
-    def __init__(self, make: Callable[..., Application], require_whole: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, make: Callable[..., Application], ports: Ports, require_whole: Callable[[], None] = lambda: None
+    ) -> None:
         self._make = make
+        self._ports = ports
         self._require_whole = require_whole
         self._lock = Lock()
         self._spaces: dict[str, Space] = {}
@@ -190,21 +199,32 @@ class Spaces:
             raise NotFound("there is no such space: it was dropped, or is of another server")
         return space
 
-    def create(self, seed: int | None = None, **options: str) -> Space:
-        """A new, empty space, see `Space`. Raises Conflict for more than MOST_SPACES, and as `require_whole`."""
+    def create(self, seed: int | None = None, serve: Serve | None = None, **options: str) -> Space:
+        """A new, empty space, with a port if there is a server (`SERVE`).
+
+        Raises Conflict for more than MOST_SPACES, without a port, and as `require_whole`.
+        """
         self._require_whole()
         if len(self._spaces) >= MOST_SPACES:
-            raise Conflict(f"there are at most {MOST_SPACES} spaces: drop those that are not needed any more")
+            raise Conflict(
+                f"there are {MOST_SPACES} spaces, and a server has at most so many: drop each at the end of its test, "
+                "by DELETE of its `control`, or in Python by `with server.space() as api:`"
+            )
+        listeners = self._ports.listen() if serve else []
         space = Space(secrets.token_hex(4), self, seed, self._take(), **options)
         self._spaces[space.id] = space
+        if serve:
+            space.port = listeners[0].getsockname()[1]
+            space.close = serve(listeners, {SPACE: space.id, "SCRIPT_NAME": ""})
         return space
 
     def drop(self, space: Space) -> None:
-        """End a space."""
+        """End a space, its port and its connections."""
         with self._lock:
             self._spaces.pop(space.id, None)
             former, space.instance = space.instance, None
         if former:
+            space.close()
             self._give_back(former)
 
     def renew(self, space: Space) -> None:
@@ -241,7 +261,7 @@ class Spaces:
     def _give_back(self, instance: Instance) -> None:
         """Keep an instance for another space, unless a request still uses it, which would write to that."""
         with self._lock:
-            if instance.busy or len(self._spare) >= MOST_SPARE:
+            if instance.busy:
                 return
         instance.clear()
         with self._lock:

@@ -1,0 +1,73 @@
+"""The ports of spaces: each space has one of its own, so that no request for another one can reach it."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
+from itertools import cycle, islice, repeat
+from socket import AF_INET, AF_INET6, create_server, socket
+
+from restkeeper.config import Config
+from restkeeper.errors import Conflict
+
+MOST_TRIES = 1000  # ports that are in use, or were given before
+
+
+class Ports:
+    """Gives each free port once; those of a range in turn, so that each comes again as late as it can."""
+
+    def __init__(self, config: Config) -> None:
+        first, _, last = config.harness_ports.partition("-")
+        numbers = range(int(first), int(last) + 1) if first else range(0)
+        self._next: Iterator[int] = cycle(numbers) if numbers else repeat(0)
+        self._most = len(numbers) or MOST_TRIES
+        self._hosts = [config.host] if config.harness == "remote" else ["127.0.0.1", "::1"]
+        self._given = set[int]()
+
+    def listen(self) -> list[socket]:
+        """Listening sockets at a port, one for each address. Raises Conflict."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):  # where more are allowed than there can be
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        reason = "all were given"
+        for number in islice(self._next, self._most):
+            try:
+                found = _listening(self._hosts, number)
+            except OSError as error:
+                reason = os.strerror(error.errno or 0)
+                if error.errno == EADDRINUSE:
+                    continue
+                break
+            port = found[0].getsockname()[1]
+            if number or port not in self._given:
+                self._given.add(port)
+                return found
+            _close(found)
+        raise Conflict(
+            f"there is no port for another space ({reason}): drop the spaces that are not needed any more, or start a "
+            "server with more ports (--ports) or open files (ulimit -n)"
+        )
+
+
+def _listening(hosts: list[str], port: int) -> list[socket]:
+    """Listening sockets at a port of these addresses, 0 for any; without IPv6 if this machine has none."""
+    found: list[socket] = []
+    try:
+        for host in hosts:
+            family = AF_INET6 if ":" in host else AF_INET
+            try:
+                found.append(create_server((host, port), family=family, dualstack_ipv6=host == "::"))
+            except OSError as error:
+                if not found or error.errno not in (EADDRNOTAVAIL, EAFNOSUPPORT):
+                    raise
+            port = found[0].getsockname()[1]
+    except OSError:
+        _close(found)
+        raise
+    return found
+
+
+def _close(listeners: list[socket]) -> None:
+    for each in listeners:
+        each.close()

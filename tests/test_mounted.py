@@ -24,7 +24,7 @@ from tests.test_stored import resource
 
 pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi", "webhooks", "idempotency", "pages")
 
-PREFIXES = {"/__spaces__/k3f9": "/__spaces__/k3f9", "/f%C3%BCr%20alle": "/für alle"}  # by what a client sends
+PREFIXES = {"/tests/k3f9": "/tests/k3f9", "/f%C3%BCr%20alle": "/für alle"}  # by what a client sends
 CONFIG = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
 HTML = {"Accept": "text/html"}
 

@@ -106,7 +106,7 @@ class _Threads:
 
 
 class LiveServer:
-    """A service for tests, with a new store in memory. A context manager; `url` is its address.
+    """A service for tests, with a new store in memory. A context manager; `url` is its address, and of no space.
 
     It is that of a folder, or of a JSON file, under gunicorn, on a free port of this machine; or, in a thread of this
     process, one with these `resources`. With `in_process` there is no server, and what is in the folder is imported

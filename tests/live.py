@@ -56,6 +56,15 @@ def send(
         return response_of(connection)
 
 
+def loopback() -> list[str]:
+    """The addresses of this machine for itself, as in URLs: a container can be without IPv6."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return ["127.0.0.1"]
+    return ["127.0.0.1", "[::1]"]
+
+
 def read_all(connection: socket.socket) -> bytes:
     """All that arrives until the other end closes the connection."""
     received = b""

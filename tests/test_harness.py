@@ -252,6 +252,22 @@ class TestControl:
             left.discard(f"/spaces{path}")
         assert left == set()
 
+    def test_a_server_of_spaces_alone(self) -> None:
+        """Its own address is no service, whatever is asked: a client that leaves its space sees that."""
+        client = create_app(Config(harness="spaces"), RESOURCES).test_client()
+        for method, path in [
+            ("GET", "/users"),
+            ("POST", "/users"),
+            ("GET", "/"),
+            ("PUT", "/__harness__x"),
+            ("GET", "/a"),
+        ]:
+            answer = client.open(path, method=method)
+            assert (answer.status_code, answer.json["code"]) == (421, "misdirected-request")
+            assert "POST /__harness__/spaces makes one" in answer.json["detail"]
+        assert client.get("/healthz").json == {"status": "ok"}
+        assert client.post("/__harness__/spaces", json={}).status_code == 201
+
     def test_pages_of_others_are_refused(self, client: FlaskClient) -> None:
         """A page that a browser of this machine shows cannot control it, whatever its name points to."""
         page = "https://evil.example"

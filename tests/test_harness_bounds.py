@@ -1,9 +1,10 @@
 """The bounds of the test harness: docs/bounds.md."""
 
+import errno
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from socket import create_server, socket
+from socket import AF_INET, AF_INET6, create_server, socket
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from restkeeper.errors import Conflict
 from restkeeper.features import harness
 from restkeeper.features.harness import journal, ports, spaces
 from restkeeper.features.harness.ports import Ports
+from tests.live import loopback
 from tests.shop import RESOURCES
 
 CONTROL = "/__harness__/spaces"
@@ -90,6 +92,30 @@ def test_ports_of_a_range_are_given_in_turn() -> None:
         with pytest.raises(Conflict, match=r"Address already in use.*--ports"):
             giver.listen()
         list(map(close, kept))
+
+
+@pytest.mark.parametrize("number", [errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EADDRINUSE, errno.EMFILE])
+def test_a_port_is_for_both_addresses(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there is no IPv6, for one; if one of them cannot be had, another port, or a message that says why."""
+    tried: list[int] = []
+
+    def create(address: tuple[str, int], **options: Any) -> socket:
+        if address[0] == "::1":
+            tried.append(address[1])
+            if len(tried) <= 2:
+                raise OSError(number, "no")
+        return create_server(address, **options)
+
+    monkeypatch.setattr(ports, "create_server", create)
+    if number == errno.EMFILE:
+        with pytest.raises(Conflict, match=r"Too many open files.*ulimit -n"):
+            Ports(Config()).listen()
+    else:
+        found = Ports(Config()).listen()
+        families = [each.family for each in found]
+        assert families == ([AF_INET, AF_INET6][: len(loopback())] if number == errno.EADDRINUSE else [AF_INET])
+        close(found)
+    assert len(tried) == (3 if number == errno.EADDRINUSE else 1)
 
 
 def test_the_soft_limit_of_descriptors_is_no_limit() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from restkeeper import LiveServer, Space
 from tests.endpoint import OK, serving
-from tests.live import ROOT, HttpResponse, response_of, send
+from tests.live import ROOT, HttpResponse, loopback, response_of, send
 from tests.processes import children, of_session
 from tests.test_harness import RESOURCES
 from tests.test_procfile import command_of
@@ -161,13 +161,14 @@ def test_each_space_has_an_origin(server: LiveServer, space: Space) -> None:
     with server.space() as other:
         with urlopen(Request(urljoin(space.url, "/users"), **create)) as response:  # noqa: S310 - http
             made, location = json.load(response), response.headers["Location"]
-        for base in (space.url, space.url.replace("127.0.0.1", "[::1]"), space.url.replace("127.0.0.1", "localhost")):
+        hosts = [*loopback(), "localhost"]
+        for base in [space.url.replace("127.0.0.1", host) for host in hosts]:
             for url in (urljoin(base, "/users"), f"{base}/users", f"{base}/api/v1/users"):
                 assert read(url) == [made]
         assert read(space.url + location) == made
         for base in (other.url, server.url):
             assert read(urljoin(base, "/users")) == []
-        assert len(space.requests(method="GET")) == 10 and len(other.requests()) == 1
+        assert len(space.requests(method="GET")) == 3 * len(hosts) + 1 and len(other.requests()) == 1
         assert len({urlsplit(each).netloc for each in (space.url, other.url, server.url)}) == 3
     assert read(f"{server.url}/openapi.json")["openapi"] and not space.unmatched
 
@@ -194,9 +195,9 @@ def test_an_old_connection_reaches_no_other_space(server: LiveServer) -> None:
                 with pytest.raises((HTTPException, ConnectionError)):  # also when it connects again by itself
                     pooled.request("GET", "/users")
                     pooled.getresponse()
-                for host in ("127.0.0.1", "::1"):
+                for host in loopback():
                     with pytest.raises(ConnectionRefusedError):
-                        socket.create_connection((host, int(address.port or 0)))
+                        socket.create_connection((host.strip("[]"), int(address.port or 0)))
                 assert second.url != first.url and second.requests() == [] and names(second) == []
     with pytest.raises(ValueError, match="there is no such space: it was dropped"):
         first.requests()

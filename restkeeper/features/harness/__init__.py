@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import Request
+from werkzeug.exceptions import HTTPException
 
-from restkeeper.errors import Conflict, NotFound, Problem
+from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.control import Control
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.spaces import SPACE, Spaces
@@ -23,9 +24,11 @@ MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 _REFUSAL = "restkeeper.refusal"  # in the WSGI environment: the problem that is the response
 
 
-class Misdirected(Problem):
-    status, name, title = 421, "misdirected-request", "Misdirected request"
-    about = "No service is at this address (RFC 9110 §15.5.20): each space of the test harness has one of its own."
+class Misdirected(HTTPException):
+    """No service is at this address (RFC 9110 §15.5.20)."""
+
+    code = 421
+    description = f"no service is here: POST {CONTROL}/spaces makes one for a test, at the `url` of the response"
 
 
 def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
@@ -58,10 +61,7 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
             if config.harness == "1":
                 return service(environ, start_response)
             if path != "/healthz":
-                raise Misdirected(
-                    f"no service is at this address: POST {CONTROL}/spaces makes one for a test, at the `url` that is "
-                    "in the response"
-                )
+                raise Misdirected
         except (NotFound, Misdirected) as problem:
             environ |= {_REFUSAL: problem}
         return control(environ, start_response)

@@ -4,9 +4,9 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
@@ -14,6 +14,7 @@ from threading import Thread
 
 from flask import Blueprint, Request
 
+from restkeeper.clock import in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.features.files.declaring import Declared, resources_of
@@ -39,6 +40,7 @@ from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
 from restkeeper.web.application import Application
 
+MOST_NAMED = 20  # collections that the start names
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 WAIT_SECONDS = 2.0  # for a file that can be served, while a worker starts
 
@@ -139,6 +141,8 @@ def _application_of(
     elif is_own:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
+        if len(counts) > MOST_NAMED:
+            counts[MOST_NAMED:] = [f"and {len(counts) - MOST_NAMED} more"]
         found = [f"{path.name}: {', '.join(counts)}", *lines, *(_about_saving(file) if is_saved else ())]
         if not options.quiet:
             say(*found)
@@ -172,23 +176,33 @@ class Description:
     create: Create
     declared: Mapping[str, Declared]
     service: Service
-    _made: tuple[list[str], Application] | None = None
+    _tokens: Sequence[str] = ()  # of the store, as it was described
+    _described: Mapping[str, Declared] = field(default_factory=dict)
+    _made: Application | None = None
 
     def application(self, app: Application) -> Application:
-        """The application that describes the one that is served: another one when items have changed."""
+        """The application that describes the one that is served: another one when items have other members.
+
+        It takes some milliseconds for each collection: other requests continue.
+        """
         if not any(each.is_open for each in self.declared.values()):
             return app
         store, names = self.service.store, {each.public_name: each.name for each in self.service.resources}
-        tokens = [*map(store.change_token, names.values())]
-        if self._made is None or self._made[0] != tokens:
-            described = describe(
-                self.declared, lambda name: store.page(names[name], Query(limit=MOST_DESCRIBED)).bodies
-            )
-            own = zip(resources_of(described, []), self.service.resources, strict=True)
-            resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
-            config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
-            self._made = tokens, self.create(config, resources, serves=False)
-        return self._made[1]
+        if (tokens := [*map(store.change_token, names.values())]) != self._tokens:
+            some = Query(limit=MOST_DESCRIBED)
+            read = in_turns(self.declared, self.service.clock)
+            bodies = {name: store.page(names[name], some).bodies for name in read}
+            described = apart(describe, self.declared, bodies.__getitem__)
+            if self._made is None or described != self._described:
+                self._made, self._described = apart(self._application, described), described
+            self._tokens = tokens
+        return self._made or app
+
+    def _application(self, described: Mapping[str, Declared]) -> Application:
+        own = zip(resources_of(described, []), self.service.resources, strict=True)
+        resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
+        config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
+        return self.create(config, resources, serves=False)
 
 
 def _about_saving(file: File) -> Iterator[str]:

@@ -50,6 +50,38 @@ def _alone(file: Path) -> set[str]:
         return {json.loads(body)["name"] for (body,) in connection.execute("SELECT body FROM items")}
 
 
+OPENS_LATE = """
+import time
+from restkeeper.server import settings
+from restkeeper.server.settings import *
+
+open_store = settings._open_store
+
+def post_worker_init(worker):
+    def open_late(service):
+        while worker.alive:
+            time.sleep(0.01)
+        open_store(service)
+
+    settings._open_store = open_late
+    settings.post_worker_init(worker)
+
+def worker_exit(server, worker):
+    settings.worker_exit(server, worker)
+    print("opens" if worker.opening.is_alive() else "has opened", flush=True)
+"""
+
+
+@pytest.mark.sqlite
+def test_a_worker_that_is_stopped_at_its_start_closes_the_store(tmp_path: Path) -> None:
+    """The store that it is just opening: the last process to close it moves the log into the file."""
+    (settings := tmp_path / "gunicorn.conf.py").write_text(OPENS_LATE)
+    with Gunicorn(tmp_path, "-c", str(settings), workers=1) as server:
+        pass
+    assert server.log.read_text().endswith("has opened\n")
+    assert _alone(tmp_path / "restkeeper.db") == set()
+
+
 @pytest.mark.sqlite
 @pytest.mark.parametrize(("stop", "killed"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_after_a_stop_one_file_has_everything(tmp_path: Path, stop: int, killed: bool) -> None:

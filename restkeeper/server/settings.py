@@ -29,7 +29,7 @@ from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigErr
 _gunicorn = Path(gunicorn.__file__).resolve().parent
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != _gunicorn]
 
-DELIVERIES_END_SECONDS = 2.0
+END_SECONDS = 2.0  # for which the end of a worker waits for what it does beside requests
 _FOLDER = "restkeeper-prometheus-"  # begins the names of folders
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all
 
@@ -327,13 +327,14 @@ def post_worker_init(worker: Any) -> None:
     if not isinstance(worker.wsgi, Application):
         return
     service = service_of(worker.wsgi)
-    threading.Thread(target=_open_store, args=(service,), daemon=True).start()  # a greenlet, by gevent
+    # Threads of the patched module, which are greenlets: one that was imported before that is never joined.
+    worker.opening = threading.Thread(target=_open_store, args=(service,), daemon=True)
+    worker.opening.start()
     if _config.webhook_worker == "inside" and "webhooks" in service.features:
         gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
         deliverer = deliverer_of(service)
         run = partial(keep_delivering, deliverer, worker.is_stopping)
-        # The class of the patched module: one that was imported before that is never joined.
-        worker.delivering = threading.Thread(target=run, name="deliver", daemon=True)  # a greenlet, by gevent
+        worker.delivering = threading.Thread(target=run, name="deliver", daemon=True)
         worker.delivering.start()
 
 
@@ -344,9 +345,14 @@ def _open_store(service: Service) -> None:
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    """Let deliveries under way finish, if they finish soon; others are sent again."""
-    if delivering := getattr(worker, "delivering", None):
-        delivering.join(timeout=DELIVERIES_END_SECONDS)
+    """Let deliveries under way finish, if they finish soon; others are sent again.
+
+    Likewise the opening of the store: one that is half open would not be closed, and the last process to close the file
+    moves the log into it.
+    """
+    for name in ("delivering", "opening"):
+        if thread := getattr(worker, name, None):
+            thread.join(timeout=END_SECONDS)
 
 
 def on_exit(server: Any) -> None:

@@ -63,12 +63,16 @@ class LockFile:
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._close.atexit = False  # the end of the process closes the store first
 
-    def try_exclusive(self) -> bool:
+    def try_exclusive(self, seconds: float = 0.0) -> bool:
         """Lock it exclusively. Returns False if the store is open anywhere else; then no lock of this object is left.
 
-        So of several that call it before they close the store, the last one succeeds.
+        So of several that call it before they close the store, the last one succeeds. It tries for some seconds: a
+        process that was killed has its lock until it has ended.
         """
-        return self._try(fcntl.LOCK_EX)
+        end = time.monotonic() + seconds
+        while not (is_locked := self._try(fcntl.LOCK_EX)) and time.monotonic() < end:
+            time.sleep(LOCK_RETRY_SECONDS)
+        return is_locked
 
     def share(self) -> None:
         """Lock it shared. Raises StoreUnavailable if it stays locked exclusively."""

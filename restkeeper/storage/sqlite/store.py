@@ -54,6 +54,7 @@ P = ParamSpec("P")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
+KILLED_SECONDS = 0.2  # for which it looks whether it is the last one: a process that was killed needs some time to end
 
 
 @dataclass
@@ -331,7 +332,7 @@ class SqliteStore(Store):
             if opened.file and not opened.file.is_same():
                 _abandoned.extend(connections)  # SQLite would write to another file, or delete the log of that
                 connections.clear()
-            elif opened.lock and opened.lock.try_exclusive():
+            elif opened.lock and opened.lock.try_exclusive(KILLED_SECONDS):
                 self._log_limit.end(opened.writer.connection, CLOSE_SECONDS)
             for connection in connections:
                 connection.close()

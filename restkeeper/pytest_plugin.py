@@ -25,7 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    config.addinivalue_line("markers", "restkeeper(seed=…, random=…, unmet='allow'): of the fixture `api`")
+    config.addinivalue_line(
+        "markers", "restkeeper(seed=…, random=…, webhooks=…, webhook_time=…, unmet=…): of the fixture `api`"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +45,12 @@ def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Ite
     options.pop("unmet", None)
     if isinstance(options.get("seed"), str):
         options["seed"] = request.config.rootpath / options["seed"]
-    with restkeeper_server.space(**options) as space:
+    try:
+        space = restkeeper_server.space(**options)
+    except (ValueError, OSError) as error:
+        raise pytest.fail.Exception(f"no space for this test: {error}", pytrace=False) from None
+    with space:
+        space.folder = request.config.rootpath
         yield space
 
 
@@ -53,7 +60,9 @@ def _options(item: pytest.Item) -> dict[str, Any]:
     options = {name: value for each in markers for name, value in each.kwargs.items()}
     if any(each.args for each in markers) or options.get("unmet") not in (None, "allow"):
         pytest.fail(
-            "the marker restkeeper takes seed={…}, random=7, and unmet='allow'; each by its name", pytrace=False
+            "the marker restkeeper takes, each by its name, seed={…}, random=7, webhooks='at once', "
+            "webhook_time='space' and unmet='allow'",
+            pytrace=False,
         )
     return options
 
@@ -87,7 +96,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _line(sent: Any) -> str:
-    """A request, its response or what it met, and what was wrong with it."""
-    wrong = sent.response[:LONGEST_PROBLEM] if (sent.status or 0) >= 400 else ""
-    query = f"?{sent.query}" if sent.query else ""
-    return f"{sent.method} {sent.path}{query} {sent.status} {sent.fault or ''} {wrong}".rstrip()
+    """A request, its response or what it met; and if that was wrong, its content, and what the response has."""
+    parts = [sent.method, sent.path + (f"?{sent.query}" if sent.query else ""), str(sent.status), sent.fault or ""]
+    if (sent.status or 400) >= 400:
+        parts += [sent.response[:LONGEST_PROBLEM], sent.body and f"for {sent.body[:LONGEST_PROBLEM]}"]
+    return " ".join(filter(None, parts))

@@ -95,6 +95,15 @@ def test_that_may(api):
 @pytest.mark.restkeeper(unmet="alow")
 def test_that_is_misspelt(api):
     pass
+
+@pytest.mark.restkeeper(sed={})
+def test_that_has_no_such_option(api):
+    pass
+
+@pytest.mark.restkeeper(seed="users.json")
+def test_files(api, monkeypatch):
+    monkeypatch.chdir("/")
+    assert api.seed("users.json") == {"users": 1}
 """
 UNRELATED = """
 import sys
@@ -337,20 +346,22 @@ def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str
         f'[tool.pytest.ini_options]\nrestkeeper = "{os.path.relpath(folder, tmp_path)}"\n'
         f"restkeeper_in_process = {in_process}\naddopts = '--strict-markers'\n"
     )
+    (tmp_path / "users.json").write_text('{"users": [{"name": "Anna"}]}')
     (tmp_path / "test_it.py").write_text(TESTS)
     running = run_tests(tmp_path, "-rP", "-n", workers)
     output, _ = running.communicate(timeout=SECONDS)
-    assert "4 failed, 7 passed, 2 errors" in output and "takes 1 positional" not in output, output
-    assert output.count("\nthe marker restkeeper takes seed={…}, random=7, and unmet='allow'; each by its name\n") == 2
+    assert "4 failed, 8 passed, 3 errors" in output and "takes 1 positional" not in output, output
+    assert output.count("\nthe marker restkeeper takes, each by its name, seed={…}, random=7") == 2
+    assert "\nno space for this test: #/sed: is none of seed, random, webhooks, webhook_time\n" in output
     assert "\nno request has matched these faults of api: close DELETE /users/*\n" in output
     assert output.count("restkeeper requests of api") == 2 and "GET /users?limit=5 200\n" in output
-    assert "GET /users?limit=none 400" in output and "must be" in output
+    assert "GET /users?limit=none 400 {" in output and "must be" in output
     logs = re.findall(r"-+ restkeeper log of (.*?) -+\n(.*?)\n[-=_]+ ", output, re.S)
-    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 5]
+    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 6]
     imported = [title for title, log in logs if "imported" in log]
     assert imported == ["own"] if in_process == "true" else imported.count("own") == 1
     if in_process == "false":  # each its own lines, and the first test of a process those of the start
-        assert sorted(log.count(" request_id=") for _, log in logs) == [0, 0, 0, 0, 1, 2]
+        assert sorted(log.count(" request_id=") for _, log in logs) == [0, 0, 0, 0, 0, 1, 2]
         assert imported.count("restkeeper_server") <= 2
     assert of_session(running.pid) == []
 

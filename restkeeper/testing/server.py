@@ -206,7 +206,10 @@ class LiveServer:
                 status, text = response.status, response.read()
         found = json.loads(text)
         if status >= 400:
-            raise ValueError(f"{found['title']}: {found.get('detail', '')} {found.get('errors', '')}".strip())
+            errors = [
+                f"{each.get('pointer') or each['parameter']}: {each['detail']}" for each in found.get("errors", ())
+            ]
+            raise ValueError("; ".join(errors) or f"{found['title']}: {found.get('detail', '')}")
         return found
 
     def _start(self) -> None:

@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.errors import Problem
 from restkeeper.features.harness.spaces import SPACE
-from restkeeper.testing.verification import ANY, differences
+from restkeeper.testing.verification import ANY, differences, misplaced
 from restkeeper.web import exactjson
 
 __tracebackhide__ = True  # a failure is shown at the line of the test
@@ -26,8 +26,10 @@ class Space:
 
     A context manager, which drops it. `url` is its address, of no other space, and `control` that of the documents by
     which another process controls it. If the service is in this process, `client` is a Flask test client of it, and
-    `app` the application for other clients.
+    `app` the application for other clients. Names of files are from its `folder`.
     """
+
+    folder = Path()
 
     def __init__(self, send: Send, app: Flask | None, seed: Any = None, **options: Any) -> None:
         made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), **options})
@@ -50,7 +52,7 @@ class Space:
 
     def seed(self, data: Mapping[str, Any] | Path | str) -> dict[str, int]:
         """Add items, all or none: {"users": [{…}], "settings": {…}}, or a JSON file of that; returns how many."""
-        return dict(self._send("POST", "/seed", {"seed": _data(data)}))
+        return dict(self._send("POST", "/seed", {"seed": _data(data, self.folder)}))
 
     def reset(self) -> None:
         """Be as new, and empty. Snapshots stay."""
@@ -97,7 +99,7 @@ class Space:
         text = f"{'a' if times is None else times} {wanted} expected, and {count} found"
         if known and not count:
             other = max(known, key=lambda each: SequenceMatcher(None, f"{each.method} {each.path}", wanted).ratio())
-            wrong, sent = min(found, key=lambda each: len(each[0]), default=([], other))
+            wrong, sent = min(found, key=lambda each: len(each[0]), default=(misplaced(other, method, path), other))
             text += (
                 f"; the nearest is number {sent.number}, {sent.method} {sent.path} {sent.status}: {'; '.join(wrong)}"
             )
@@ -234,7 +236,7 @@ class Webhooks:
         return [SimpleNamespace(**each) for each in found]
 
     def respond(self, *statuses: int) -> None:
-        """What endpoints on other machines respond to the next deliveries; then it is 200 again.
+        """The responses to the next deliveries, in place of the endpoints, which do not get these.
 
         As `wait`, it gives a space without a webhook one for all events.
         """
@@ -247,10 +249,10 @@ def _now(moment: datetime | str | None) -> dict[str, str]:
     return {} if moment is None else {"now": moment if isinstance(moment, str) else moment.isoformat()}
 
 
-def _data(data: Any) -> Any:
+def _data(data: Any, folder: Path = Path()) -> Any:
     if not isinstance(data, str | Path):
         return data
     try:
-        return exactjson.loads(Path(data).read_bytes())
+        return exactjson.loads((folder / data).read_bytes())
     except Problem as problem:
         raise ValueError(f"{data}: {problem.detail}") from None

@@ -8,6 +8,7 @@ from itertools import islice
 from math import inf
 from typing import Any
 
+from restkeeper.features.harness.faults import is_at
 from restkeeper.web import exactjson
 
 ANY = object()  # JSON value
@@ -28,6 +29,12 @@ def differences(sent: Any, query: str, expected: Any) -> list[str]:
         return [*found, f"its content is no JSON: {sent.body[:LONGEST]!r}"]
     exact = json.loads(exactjson.dumps(expected), parse_float=Decimal)
     return found + [*islice(_unequal(value, exact, "#"), MOST_DIFFERENCES)]
+
+
+def misplaced(sent: Any, method: str, path: str) -> list[str]:
+    """What of a request's method and path is not as expected, patterns with `*`."""
+    found = [] if fnmatchcase(sent.method, method.upper()) else [f"its method is {sent.method}, not {method.upper()}"]
+    return found if is_at(sent.path.encode(), path) else [*found, f"its path is {sent.path}, not {path}"]
 
 
 def _unequal(found: Any, expected: Any, at: str) -> Iterator[str]:

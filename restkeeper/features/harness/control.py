@@ -51,7 +51,15 @@ def _texts(**options: Any) -> fields.Dict:
     return fields.Dict(keys=fields.String(), values=fields.String(), **options)
 
 
-class SeedSchema(Schema):
+class _Schema(Schema):
+    """Names its fields where a name is none of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.error_messages["unknown"] = f"is none of {', '.join(self.load_fields)}"
+
+
+class SeedSchema(_Schema):
     """What a space begins with, or gets."""
 
     seed = fields.Dict(keys=fields.String(), load_default=dict, metadata={"description": _SEED})
@@ -71,13 +79,13 @@ class SpaceSchema(Schema):
     id, url, control = fields.String(), fields.String(), fields.String()
 
 
-class SnapshotSchema(Schema):
+class SnapshotSchema(_Schema):
     """A snapshot."""
 
     name = _text("Its name.", required=True)
 
 
-class ClockSchema(Schema):
+class ClockSchema(_Schema):
     """The time of a space: to change it, the time or the seconds to `advance`, and whether it stands still."""
 
     now = fields.AwareDateTime()
@@ -85,7 +93,7 @@ class ClockSchema(Schema):
     frozen = fields.Boolean()
 
 
-class StubSchema(Schema):
+class StubSchema(_Schema):
     """A response that is none of the service, to requests that it has no route for."""
 
     method = _text("A pattern with `*`.", load_default="*")
@@ -159,7 +167,7 @@ class DeliverySchema(Schema):
     verified, status = fields.Boolean(), fields.Integer(allow_none=True)
 
 
-class ResponsesSchema(Schema):
+class ResponsesSchema(_Schema):
     """The statuses of the next responses to deliveries; after them it is 200 again."""
 
     statuses = fields.List(_number(200, 599), required=True)
@@ -302,7 +310,7 @@ class Control:
     @takes(body=ResponsesSchema)
     @returns(ResponsesSchema, NotFound)
     def set_responses(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What endpoints that are not on this machine respond to the next deliveries."""
+        """Give the responses to the next deliveries, in place of the endpoints."""
         space = self._spaces.find(id)
         with self._spaces.using(space):
             space.catcher.respond(body["statuses"])

@@ -10,8 +10,9 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
-from restkeeper.errors import Conflict, ValidationFailed
+from restkeeper.errors import Conflict
 from restkeeper.web.application import Application
+from restkeeper.web.exactjson import require_none
 
 KINDS = {
     "respond": "A response with a `status`: the problem of that, or a `text` or `json`; and with more `headers`.",
@@ -84,8 +85,7 @@ class Faults:
             close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
             meant = f"; did you mean {close[0]}?" if close else ""
             wrong["path"] = f"is no route, no stub, and no pattern with `*`{meant}"
-        if wrong:
-            raise ValidationFailed(errors=[{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
+        require_none([{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
     def chosen(self, environ: Mapping[str, Any]) -> tuple[float, Fault | None]:
         """What a request meets: so many seconds of delay, and a fault."""

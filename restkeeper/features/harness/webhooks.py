@@ -33,7 +33,7 @@ TOLERANCE = 300.0  # seconds that a receiver lets the time of a message differ f
 
 
 class Catcher:
-    """Catches the deliveries of a space. An endpoint on this machine gets them, too; all others respond as told.
+    """Catches the deliveries of a space. An endpoint on this machine gets them, too, unless a test has its response.
 
     They are sent when a test waits for them or moves the clock: nothing runs beside a test, unless it wants them at
     once. Those that an endpoint gets have the real `time` in their signature, as it verifies that, or the space's.
@@ -60,7 +60,7 @@ class Catcher:
             time.sleep(LOOK_SECONDS)
 
     def respond(self, statuses: list[int]) -> None:
-        """Let endpoints that are not on this machine respond so to the next deliveries."""
+        """Respond so to the next deliveries, in place of the endpoints."""
         self._catch_all()
         self._statuses[:] = statuses
 
@@ -116,7 +116,8 @@ class Catcher:
         service.store.write(subscribe)
 
     def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
-        now, is_called = self._service.clock.time(), is_loopback(urlsplit(url).hostname or "")
+        status = self._statuses.pop(0) if self._statuses else None
+        now, is_called = self._service.clock.time(), status is None and is_loopback(urlsplit(url).hostname or "")
         if is_called and self._time == "real":
             now = time.time()
             headers = {**headers, **signed(headers["webhook-id"], body, self._signers(headers, body), now=now)}
@@ -125,7 +126,7 @@ class Catcher:
             with closing(Sender(allow_private=True, timeout=float(self._service.config.webhook_timeout))) as send:
                 result = send(url, headers, body)
         else:
-            result = DeliveryResult(self._statuses.pop(0) if self._statuses else 200, "", None)
+            result = DeliveryResult(status or 200, "", None)
         caught = {"url": url, "headers": dict(headers), "body": exactjson.loads(body), "status": result.status}
         self._caught.append(caught | {"type": caught["body"]["type"], "verified": is_valid})
         return result

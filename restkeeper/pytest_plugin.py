@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def restkeeper_server(pytestconfig: pytest.Config) -> "Iterator[LiveServer]":
     """The service of the project, shared by the tests of one process. See `LiveServer`."""
     folder, in_process = pytestconfig.getini("restkeeper"), pytestconfig.getini("restkeeper_in_process")
-    with restkeeper.LiveServer(pytestconfig.rootpath / folder, in_process=in_process) as server:
+    path = pytestconfig.rootpath / folder
+    with ExitStack() as running:
+        try:
+            server = running.enter_context(restkeeper.LiveServer(path, in_process=in_process))
+        except RuntimeError as error:
+            text = f"{error}\npytest's setting `restkeeper`, the service's folder or JSON file, is {folder!r}: {path}"
+            raise pytest.fail.Exception(text, pytrace=False) from None
         yield server
 
 

@@ -374,6 +374,17 @@ def test_other_projects(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in output, output
 
 
+@pytest.mark.parametrize("in_process", ["true", "false"])
+def test_a_project_without_a_service(tmp_path: Path, in_process: str) -> None:
+    """The message has where the service was looked for, and the setting."""
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nrestkeeper = shop\nrestkeeper_in_process = {in_process}\n")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "test_it.py").write_text("def test_it(api):\n    pass\n")
+    output, _ = run_tests(tmp_path).communicate(timeout=SECONDS)
+    assert f"\nthe service did not start: restkeeper: {tmp_path}/shop/app.py does not exist" in output
+    assert f"\npytest's setting `restkeeper`, the service's folder or JSON file, is 'shop': {tmp_path}/shop\n" in output
+
+
 def test_a_killed_run_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     """No process, no port and no file."""
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nrestkeeper = {folder}\n")

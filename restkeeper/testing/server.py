@@ -184,7 +184,10 @@ class LiveServer:
         elif len(self._command) == 1:
             self._app = files.application_of(create_app, self._folder, files.FileOptions(), config=config)
         else:
-            self._app = load_application(self._folder, lambda create: create(config))
+            try:
+                self._app = load_application(self._folder, lambda create: create(config))
+            except SystemExit as end:  # the commands end so; a program of tests goes on
+                raise RuntimeError(f"the service did not start: {end}") from None
         self.url = "http://localhost"
         if not self._in_process:
             serving, listener = _Threads(self._app), socket.create_server(("127.0.0.1", 0))

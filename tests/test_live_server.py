@@ -116,6 +116,14 @@ def test_output_of_the_service_does_not_block_it(tmp_path: Path) -> None:
         assert get(f"{server.url}/healthz") == get(f"{server.url}/healthz")
 
 
+def test_a_broken_file_is_an_error_in_process(tmp_path: Path) -> None:
+    """And does not end the tests, as it ends the command."""
+    (tmp_path / "db.json").write_text("{")
+    server = LiveServer(tmp_path / "db.json", in_process=True)
+    with pytest.raises(RuntimeError, match="^the service did not start: restkeeper: .*db.json:1:"), server:
+        pass
+
+
 def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid, wait = tmp_path / "pid", select.select
 

@@ -179,15 +179,15 @@ class LiveServer:
 
     def _serve_here(self) -> None:
         config = Config.from_env({"LOG_LEVEL": "error"} | self._settings)
-        if self._resources is not None:
-            self._app = create_app(config, self._resources)
-        elif len(self._command) == 1:
-            self._app = files.application_of(create_app, self._folder, files.FileOptions(), config=config)
-        else:
-            try:
+        try:
+            if self._resources is not None:
+                self._app = create_app(config, self._resources)
+            elif len(self._command) == 1:
+                self._app = files.application_of(create_app, self._folder, files.FileOptions(), config=config)
+            else:
                 self._app = load_application(self._folder, lambda create: create(config))
-            except SystemExit as end:  # the commands end so; a program of tests goes on
-                raise RuntimeError(f"the service did not start: {end}") from None
+        except SystemExit as end:  # the commands end so; a program of tests goes on
+            raise RuntimeError(f"the service did not start: {end}") from None
         self.url = "http://localhost"
         if not self._in_process:
             serving, listener = _Threads(self._app), socket.create_server(("127.0.0.1", 0))

@@ -31,6 +31,7 @@ _NAME = Regexp(
 _FIELD = Regexp(r"[\t -~\x80-\xff]*\Z", error="must be the value of a header field: Latin-1, without a line break")
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
+_TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
 _OPTIONAL: dict[str, Any] = {"load_default": None, "allow_none": True}
 
 
@@ -88,7 +89,7 @@ class SnapshotSchema(_Schema):
 class ClockSchema(_Schema):
     """The time of a space: to change it, the time or the seconds to `advance`, and whether it stands still."""
 
-    now = fields.AwareDateTime()
+    now = fields.AwareDateTime(error_messages={"invalid": _TIME, "invalid_awareness": _TIME})
     advance = _number(0, FARTHEST, "Seconds.", fields.Float, load_only=True)
     frozen = fields.Boolean()
 

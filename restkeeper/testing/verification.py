@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from itertools import islice
 from math import inf
 from typing import Any
 
-from restkeeper.features.harness.faults import is_at
+from restkeeper.features.harness.faults import is_at, is_like
 from restkeeper.web import exactjson
 
 ANY = object()  # JSON value
@@ -18,7 +17,7 @@ LONGEST = 300  # characters of a value
 
 def differences(sent: Any, query: str, expected: Any) -> list[str]:
     """What of a request is not as expected: its query, a pattern, or its JSON value."""
-    found = [] if fnmatchcase(sent.query, query) else [f"its query is {sent.query!r}, not {query!r}"]
+    found = [] if is_like(sent.query, query) else [f"its query is {sent.query!r}, not {query!r}"]
     if expected is ANY:
         return found
     if "body" in sent.cut:
@@ -33,7 +32,7 @@ def differences(sent: Any, query: str, expected: Any) -> list[str]:
 
 def misplaced(sent: Any, method: str, path: str) -> list[str]:
     """What of a request's method and path is not as expected, patterns with `*`."""
-    found = [] if fnmatchcase(sent.method, method.upper()) else [f"its method is {sent.method}, not {method.upper()}"]
+    found = [] if is_like(sent.method, method.upper()) else [f"its method is {sent.method}, not {method.upper()}"]
     return found if is_at(sent.path.encode(), path) else [*found, f"its path is {sent.path}, not {path}"]
 
 

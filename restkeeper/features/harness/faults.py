@@ -75,13 +75,13 @@ class Faults:
             raise Conflict(f"a space has at most {MOST_FAULTS} faults and stubs")
         rules, here, wrong = [*self._app.url_map.iter_rules()], _methods_at(self._app, path), {}
         methods = sorted({each for rule in rules for each in rule.methods or ()})
-        if not any(fnmatchcase(each, method) for each in methods):
+        if not any(is_like(each, method) for each in methods):
             wrong["method"] = f"is none of {', '.join(methods)}, nor a pattern with `*`"
         if "?" in path or "#" in path:
             wrong["path"] = "must be without a query: a path is one with every query"
-        elif is_stub and any(fnmatchcase(each, method) for each in here):
+        elif is_stub and any(is_like(each, method) for each in here):
             wrong["path"] = "is a route of the service, which a fault can respond for"
-        elif not is_stub and not here and "*" not in path and path not in {each.path for each in self._stubs}:
+        elif not (is_stub or here or "*" in path or any(is_at(path.encode(), each.path) for each in self._stubs)):
             close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
             meant = f"; did you mean {close[0]}?" if close else ""
             wrong["path"] = f"is no route, no stub, and no pattern with `*`{meant}"
@@ -109,10 +109,15 @@ def _methods_at(app: Application, path: str) -> set[str]:
     return {method for each in ("", *prefixes) for method in adapter.allowed_methods(each + path)}
 
 
+def is_like(text: str, pattern: str) -> bool:
+    """Whether a text is that of a pattern: `*` stands for any characters, all others, such as `[`, for themselves."""
+    return fnmatchcase(text, re.sub(r"[?[]", r"[\g<0>]", pattern))
+
+
 def is_at(path: bytes, pattern: str) -> bool:
     """Whether a path, in any version of the API, is that of a pattern with `*`."""
     text = path.decode(errors="replace")
-    return fnmatchcase(text, pattern) or fnmatchcase(_VERSION.sub("", text, 1), pattern)
+    return is_like(text, pattern) or is_like(_VERSION.sub("", text, 1), pattern)
 
 
 def _is_for(fault: Fault, environ: Mapping[str, Any]) -> bool:
@@ -120,7 +125,7 @@ def _is_for(fault: Fault, environ: Mapping[str, Any]) -> bool:
     keys = {name: name.upper().replace("-", "_") for name in fault.request_headers}
     given = {name: environ.get(f"HTTP_{key}", environ.get(key, "")) for name, key in keys.items()}
     return (
-        fnmatchcase(environ["REQUEST_METHOD"], fault.method.upper())
+        is_like(environ["REQUEST_METHOD"], fault.method.upper())
         and is_at(environ["PATH_INFO"].encode("latin-1"), fault.path)
-        and all(fnmatchcase(given[name], pattern) for name, pattern in fault.request_headers.items())
+        and all(is_like(given[name], pattern) for name, pattern in fault.request_headers.items())
     )

@@ -4,7 +4,6 @@ import io
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -12,7 +11,7 @@ from werkzeug.datastructures import EnvironHeaders
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_content_length
 
-from restkeeper.features.harness.faults import is_at
+from restkeeper.features.harness.faults import is_at, is_like
 
 MOST_REQUESTS = 500
 MOST_CONTENT = 16 * 1024  # bytes that are kept of a request's content, of its fields, and of a response's content
@@ -77,6 +76,6 @@ class Journal:
     def find(self, *, method: str = "*", path: str = "*", unmatched: bool = False) -> Iterator[dict[str, Any]]:
         """The entries, the oldest first. The texts are patterns with `*`; `unmatched` ones had no route."""
         for entry, _ in list(self._entries):
-            is_there = fnmatchcase(entry["method"], method.upper()) and is_at(unquote_to_bytes(entry["path"]), path)
+            is_there = is_like(entry["method"], method.upper()) and is_at(unquote_to_bytes(entry["path"]), path)
             if is_there and (not unmatched or not entry["matched"]):
                 yield entry

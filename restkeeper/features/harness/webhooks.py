@@ -4,7 +4,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
-from fnmatch import fnmatchcase
 from itertools import chain
 from math import inf
 from threading import Lock
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import Conflict
+from restkeeper.features.harness.faults import is_like
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
@@ -54,7 +54,7 @@ class Catcher:
         until = time.monotonic() + within
         while True:
             self.deliver()
-            found = [each for each in self._caught if fnmatchcase(each["type"], type)]
+            found = [each for each in self._caught if is_like(each["type"], type)]
             if found or time.monotonic() >= until:
                 return found
             time.sleep(LOOK_SECONDS)

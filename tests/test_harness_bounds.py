@@ -3,18 +3,23 @@
 import errno
 import resource
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import count
 from socket import AF_INET, AF_INET6, create_server, socket
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 
 from restkeeper import LiveServer, Space
+from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.errors import Conflict
 from restkeeper.features import harness
 from restkeeper.features.harness import journal, ports, spaces
 from restkeeper.features.harness.ports import Ports
+from restkeeper.features.harness.spaces import Spaces
 from tests.live import loopback
 from tests.shop import RESOURCES
 
@@ -56,6 +61,47 @@ def test_spaces_are_limited(server: LiveServer, monkeypatch: pytest.MonkeyPatch)
         server.space()
     made[0].drop()
     server.space()
+
+
+def test_applications_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of many that are wanted at once would wait for all, and its first write for too long."""
+    monkeypatch.setattr(spaces, "SPARE", 0)
+    others, numbers = Barrier(2), count(1)
+
+    def make(clock: Any) -> Any:
+        with pytest.raises(BrokenBarrierError):
+            others.wait(0.05)
+        others.reset()
+        return create_app(Config(database_url="memory://"), RESOURCES, clock=clock)
+
+    made = Spaces(make, Ports(Config()))
+    with ThreadPoolExecutor(2) as pool:
+        assert len({each.id for each in pool.map(lambda _: made.create(next(numbers)), range(2))}) == 2
+
+
+def test_a_space_that_cannot_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No port, no application, no place: that is taken while it is made."""
+    made = Spaces(lambda clock: create_app(Config(database_url="memory://"), RESOURCES, clock=clock), Ports(Config()))
+
+    def fail(*_: Any) -> Any:
+        raise Conflict("none")
+
+    def create_another(*_: Any) -> Any:
+        with pytest.raises(Conflict, match="there are 1 spaces"):
+            made.create()
+        raise Conflict("none")
+
+    monkeypatch.setattr(spaces, "MOST_SPACES", 1)
+    spare, asked = len(made._spare), list[str]()
+    monkeypatch.setattr(Ports, "listen", fail)
+    with pytest.raises(Conflict, match="none"):
+        made.create(serve=fail)
+    assert len(made._spare) == spare
+    monkeypatch.setattr(Ports, "listen", lambda _: asked.append("port"))
+    monkeypatch.setattr(Spaces, "_take", create_another)
+    with pytest.raises(Conflict, match="none"):
+        made.create(serve=fail)
+    assert not asked and not made._spaces
 
 
 def test_a_free_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:

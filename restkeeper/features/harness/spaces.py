@@ -7,7 +7,7 @@ hundredth of the time of making one. So there are as many as there were spaces a
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import count
 from random import Random
@@ -189,8 +189,8 @@ class Spaces:
         self._make = make
         self._ports = ports
         self._require_whole = require_whole
-        self._lock = Lock()
-        self._spaces: dict[str, Space] = {}
+        self._lock, self._making = Lock(), Lock()
+        self._spaces: dict[str, Space | None] = {}  # None: one that is being made
         self._spare = [Instance(make) for _ in range(SPARE)]
 
     def find(self, id: str) -> Space:
@@ -205,14 +205,21 @@ class Spaces:
         Raises Conflict for more than MOST_SPACES, without a port, and as `require_whole`.
         """
         self._require_whole()
-        if len(self._spaces) >= MOST_SPACES:
-            raise Conflict(
-                f"there are {MOST_SPACES} spaces, and a server has at most so many: drop each at the end of its test, "
-                "by DELETE of its `control`, or in Python by `with server.space() as api:`"
-            )
-        listeners = self._ports.listen() if serve else []
-        space = Space(secrets.token_hex(4), self, seed, self._take(), **options)
-        self._spaces[space.id] = space
+        id = secrets.token_hex(4)
+        with self._lock:
+            if len(self._spaces) >= MOST_SPACES:
+                raise Conflict(
+                    f"there are {MOST_SPACES} spaces, and a server has at most so many: drop each at the end of its "
+                    "test, by DELETE of its `control`, or in Python by `with server.space() as api:`"
+                )
+            self._spaces[id] = None
+        with ExitStack() as failing:
+            failing.callback(self._spaces.pop, id)
+            instance = self._take()
+            failing.callback(self._give_back, instance)
+            listeners = self._ports.listen() if serve else []
+            failing.pop_all()
+        self._spaces[id] = space = Space(id, self, seed, instance, **options)
         if serve:
             space.port = listeners[0].getsockname()[1]
             space.close = serve(listeners, {SPACE: space.id, "SCRIPT_NAME": ""})
@@ -256,7 +263,9 @@ class Spaces:
         with self._lock:
             if self._spare:
                 return self._spare.pop()
-        return Instance(self._make)
+        with self._making:
+            time.sleep(0)  # under gevent, others that could go on do so first: their writes have a deadline
+            return Instance(self._make)
 
     def _give_back(self, instance: Instance) -> None:
         """Keep an instance for another space, unless a request still uses it, which would write to that."""

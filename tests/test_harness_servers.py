@@ -228,8 +228,8 @@ def test_a_client_that_tries_again(space: Space) -> None:
     assert call(space, "POST", "/none", {"a": 1}).status == 404 and space.unmatched[0].body == '{"a": 1}'
 
 
-def test_responses_are_dated(space: Space) -> None:
-    """By the clock of the space, once; unless a fault has another date."""
+def test_responses_are_dated(server: LiveServer, space: Space) -> None:
+    """By the clock of the space, once, unless a fault has another date; and those of the server's own address."""
     space.clock.freeze("2031-01-01T00:00:00Z")
     space.faults.respond("GET", "/users", 200, json=[], headers={"Date": "yesterday"}, skip=1)
     for date in ("Wed, 01 Jan 2031 00:00:00 GMT", "yesterday"):
@@ -238,6 +238,10 @@ def test_responses_are_dated(space: Space) -> None:
             client.request("GET", f"{address.path}/users")
             with client.getresponse() as response:
                 assert response.headers.get_all("Date") == [date]
+    with closing(HTTPConnection(urlsplit(server.url).netloc, timeout=SECONDS)) as client:
+        client.request("GET", "/users")
+        with client.getresponse() as response:
+            assert len(response.headers.get_all("Date") or ()) == 1
 
 
 def test_a_connection_that_is_reset(space: Space) -> None:

@@ -24,6 +24,7 @@ from restkeeper.app import create_app
 from restkeeper.cli.loading import is_file, load_application, python_path
 from restkeeper.config import Config, misspelt_settings
 from restkeeper.features import files
+from restkeeper.features.harness.spaces import SPACE
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space
 from restkeeper.testing.verification import require_json
@@ -56,8 +57,9 @@ class _Handler(WSGIRequestHandler):
         """Spaces note their requests."""
 
     def send_response(self, code: int, message: str | None = None) -> None:
-        """Add no date: spaces have theirs."""
-        self.send_response_only(code, message)
+        """Add a date, but to the responses of spaces, which have theirs."""
+        is_of_space = SPACE in self.server.variables  # type: ignore[attr-defined]
+        (self.send_response_only if is_of_space else super().send_response)(code, message)
 
 
 class _Threads:

@@ -522,6 +522,10 @@ class TestFaults:
         ("kind", "options", "message"),
         [
             ("respond", {"headers": {"X-A": "b\r\nX-C: d"}}, "Latin-1, without a line break"),
+            ("respond", {"headers": {"X-A": "b" * 8191}}, "at most 8,190 characters"),
+            ("respond", {"headers": {"X" * 101: "b"}}, "must be the name of a header field"),
+            ("respond", {"headers": {f"X-{each}": "b" for each in range(101)}}, "between 0 and 100"),
+            ("close", {"request_headers": {f"X-{each}": "b" for each in range(101)}}, "between 0 and 100"),
             ("respond", {"headers": {"Transfer-Encoding": "chunked"}}, "none of connection, content-length"),
             ("respond", {"headers": {"A b": "c"}}, "must be the name"),
             ("respond", {"content_type": "text/html\n"}, "without a line break"),

@@ -21,14 +21,18 @@ LONGEST_WAIT = 30.0  # seconds for a delivery
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
 MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declared
+MOST_FIELDS = 100  # of a header
 OF_RESPONSES = {"status", "detail", "text", "json", "content_type", "headers", "retry_after"}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
 _OF_SERVER = "connection|content-length|keep-alive|server|transfer-encoding|upgrade"
 _NAME = Regexp(
-    rf"(?i)(?!(?:{_OF_SERVER})\Z)[!#$%&'*+.^_`|~0-9a-z-]+\Z",
+    rf"(?i)(?!(?:{_OF_SERVER})\Z)[!#$%&'*+.^_`|~0-9a-z-]{{1,100}}\Z",
     error=f"must be the name of a header field, and none of {_OF_SERVER.replace('|', ', ')}",
 )
-_FIELD = Regexp(r"[\t -~\x80-\xff]*\Z", error="must be the value of a header field: Latin-1, without a line break")
+_FIELD = Regexp(
+    r"[\t -~\x80-\xff]{0,8190}\Z",
+    error="must be the value of a header field: at most 8,190 characters of Latin-1, without a line break",
+)
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
@@ -48,8 +52,9 @@ def _choice(default: str, other: str, about: str) -> fields.String:
     return _text(about, OneOf([default, other]), load_default=default)
 
 
-def _texts(**options: Any) -> fields.Dict:
-    return fields.Dict(keys=fields.String(), values=fields.String(), **options)
+def _texts(*rules: Any, **options: Any) -> fields.Dict:
+    keys, values = (fields.String(validate=each) for each in rules or (None, None))
+    return fields.Dict(keys, values, validate=Length(0, MOST_FIELDS) if rules else None, **options)
 
 
 class _Schema(Schema):
@@ -99,12 +104,14 @@ class StubSchema(_Schema):
 
     method = _text("A pattern with `*`.", load_default="*")
     path = _text(*_PATH, load_default="*")
-    request_headers = _texts(load_default=dict, metadata={"description": "A pattern for each field."})
+    request_headers = _texts(
+        Length(1, 100), _FIELD, load_default=dict, metadata={"description": "A pattern for each field."}
+    )
     status = _number(200, 599, load_default=200)
     text = fields.String(validate=Length(0, MOST_CONTENT), **_OPTIONAL)
     json = fields.Raw(metadata={"description": "Any value but null."}, **_OPTIONAL)
     content_type = _text("By default `application/json`, or `text/plain` for a text.", _FIELD, **_OPTIONAL)
-    headers = fields.Dict(keys=fields.String(validate=_NAME), values=fields.String(validate=_FIELD), load_default=dict)
+    headers = _texts(_NAME, _FIELD, load_default=dict)
 
     @validates_schema
     def require_one(self, data: dict[str, Any], **_: Any) -> None:

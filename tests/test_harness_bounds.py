@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
 from socket import AF_INET, AF_INET6, create_server, socket
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from restkeeper.features import harness
 from restkeeper.features.harness import journal, ports, spaces
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.spaces import Spaces
+from restkeeper.features.harness.webhooks import Catcher
+from restkeeper.storage.errors import StoreUnavailable
 from tests.live import loopback
 from tests.shop import RESOURCES
 
@@ -226,6 +228,21 @@ def test_the_requests_that_are_shown_are_limited(api: Space, monkeypatch: pytest
 
 
 @pytest.mark.needs("webhooks")
+def test_deliveries_go_on_when_the_store_was_away(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are sent at once: nothing else would show that they had ended."""
+    monkeypatch.setattr(spaces, "LOOK_SECONDS", 0.01)
+    tried, went_on = count(1), Event()
+
+    def deliver(_: Any) -> None:
+        if next(tried) == 1:
+            raise StoreUnavailable("away")
+        went_on.set()
+
+    monkeypatch.setattr(Catcher, "deliver", deliver)
+    with server.space(webhooks="at once"):
+        assert went_on.wait(10)
+
+
 def test_deliveries_are_limited(api: Space, control: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """In number; and the time to wait for one."""
     monkeypatch.setattr("restkeeper.features.harness.webhooks.MOST_CAUGHT", 3)

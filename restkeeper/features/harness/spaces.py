@@ -26,6 +26,7 @@ from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, rep
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application, Serve
 
 SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
@@ -174,7 +175,7 @@ class Space:
         """Send what is due after each request, and each second what is sent again, until the space is dropped."""
         with suppress(NotFound):
             while True:
-                with self._spaces.using(self):
+                with suppress(StoreUnavailable), self._spaces.using(self):  # it is tried again
                     self.catcher.deliver()
                 self._news.wait(LOOK_SECONDS)
                 self._news.clear()

@@ -35,12 +35,14 @@ WRITE_TURN_SECONDS = 0.04  # likewise in a transaction, for whose end all writer
 OTHERS_SECONDS = 1.0  # for which it gives way to them, in total
 
 
-def in_turns(values: Iterable[T], clock: Clock, seconds: float = TURN_SECONDS) -> Iterator[T]:
+def in_turns(
+    values: Iterable[T], clock: Clock, seconds: float = TURN_SECONDS, others: float = OTHERS_SECONDS
+) -> Iterator[T]:
     """The values; each time that so many seconds were spent on them, other requests have their turn.
 
-    That takes OTHERS_SECONDS and one turn at most: others may wait for the transaction in which it is done.
+    Those take `others` seconds and one turn at most: some may wait for the transaction in which it is done.
     """
-    end, left = clock.monotonic() + seconds, OTHERS_SECONDS
+    end, left = clock.monotonic() + seconds, others
     for value in values:
         if (now := clock.monotonic()) >= end and left > 0:
             clock.sleep(YIELD_SECONDS)

@@ -19,7 +19,7 @@ from restkeeper.errors import Conflict
 from restkeeper.features import harness
 from restkeeper.features.harness import journal, ports, spaces
 from restkeeper.features.harness.ports import Ports
-from restkeeper.features.harness.spaces import Spaces
+from restkeeper.features.harness.spaces import SpaceClock, Spaces
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.storage.errors import StoreUnavailable
 from tests.live import loopback
@@ -251,3 +251,12 @@ def test_deliveries_are_limited(api: Space, control: Callable[..., Any], monkeyp
         api.client.post("/products", json={"name": str(number)})
     assert len(api.webhooks.deliveries()) == 3
     assert control("GET", "/deliveries?within=31").status_code == 400
+
+
+def test_others_have_their_turns_during_a_seed(api: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes: only its own space waits for it."""
+    times, turns = count(), []
+    monkeypatch.setattr(SpaceClock, "monotonic", lambda _: float(next(times)))
+    monkeypatch.setattr(SpaceClock, "sleep", lambda _, seconds: turns.append(seconds))
+    api.seed({"products": [{"name": f"Lamp {number}"} for number in range(20)]})
+    assert len(turns) >= 2 * 20  # for what is created, and for what is checked

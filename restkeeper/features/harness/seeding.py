@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from math import inf
 from typing import Any
 
-from restkeeper.clock import rfc3339
+from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
@@ -22,6 +24,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or unique value that
     exists, and a reference to nothing.
     """
+    turns: Any = partial(in_turns, clock=service.clock, others=inf)  # only this space waits for the transaction
     now, limits = rfc3339(service.clock.time()), ItemLimits(*service.config.item_limits)
     collections = {each.resource.public_name: each for each in service.representations.values()}
     if unknown := [name for name in data if name not in collections]:
@@ -54,11 +57,11 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     def work(transaction: Transaction) -> None:
         created = []
         for name, sent in data.items():
-            for number, each in enumerate(sent if isinstance(sent, list) else [sent]):
+            for number, each in turns(enumerate(sent if isinstance(sent, list) else [sent])):
                 pointer = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
                 with at(pointer):
                     created.append((pointer, create(collections[name], each, transaction)))
-        for pointer, change in created:
+        for pointer, change in turns(created):
             with at(pointer):
                 service.hooks.check(transaction, change, bounded=False)
         with at("#/seed"):

@@ -282,6 +282,19 @@ def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
 
 
 @pytest.mark.needs("webhooks")
+def test_a_wait_ends_with_its_space(server: LiveServer) -> None:
+    """Also when that begins anew: nothing waits on, or shows what another test gets."""
+    for end, status in ((Space.drop, 404), (Space.reset, 200)):
+        space = server.space()
+        address = urlsplit(space.control)
+        with closing(HTTPConnection(address.netloc, timeout=20)) as waiting:
+            waiting.request("GET", f"{address.path}/deliveries?within=30")
+            until(lambda space=space: read(f"{space.url}/api/v1/webhooks"))  # the wait has made one
+            end(space)
+            assert response_of(waiting).status == status
+
+
+@pytest.mark.needs("webhooks")
 def test_webhooks_at_once(server: LiveServer) -> None:
     """They are sent by themselves, each once, also after a reset; by a space that wants it, until it is dropped."""
     with serving(OK) as endpoint, server.space(webhooks="at once") as space, server.space() as other:

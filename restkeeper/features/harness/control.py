@@ -312,8 +312,10 @@ class Control:
     def list_deliveries(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
         """Send what webhooks are to get, and return what they got, as soon as there is one."""
         space = self._spaces.find(id)
-        with self._spaces.using(space):
-            return space.catcher.wait(query["type"], query["within"])
+        with self._spaces.using(space) as instance:
+            found = space.catcher.wait(query["type"], query["within"], lambda: space.instance is not instance)
+        self._spaces.find(id)  # it may have been dropped meanwhile
+        return found
 
     @takes(body=ResponsesSchema)
     @returns(ResponsesSchema, NotFound)

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from itertools import chain
 from math import inf
@@ -48,14 +48,17 @@ class Catcher:
         self.since = service.store.last_event()  # events up to this one were there before the test acted
         self._statuses: list[int] = []  # of the next responses; then 200
 
-    def wait(self, type: str = "*", within: float = 0.0) -> list[dict[str, Any]]:
-        """All deliveries of a type of event (a pattern with `*`), as soon as there is one, or after so many seconds."""
+    def wait(self, type: str, within: float, is_over: Callable[[], bool]) -> list[dict[str, Any]]:
+        """All deliveries of a type of event (a pattern with `*`), as soon as there is one.
+
+        There may be none after so many seconds, or when it `is_over`.
+        """
         self._catch_all()
         until = time.monotonic() + within
         while True:
             self.deliver()
             found = [each for each in self._caught if is_like(each["type"], type)]
-            if found or time.monotonic() >= until:
+            if found or time.monotonic() >= until or is_over():
                 return found
             time.sleep(LOOK_SECONDS)
 

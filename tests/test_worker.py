@@ -12,9 +12,13 @@ from http.client import HTTPConnection
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
+import gevent
 import pytest
+from gevent.pool import Pool
 
+from restkeeper.server.worker import Worker
 from tests.live import ROOT, Gunicorn, HttpResponse
 from tests.waiting import SECONDS, until
 
@@ -457,6 +461,18 @@ def test_graceful_stop(tmp_path: Path) -> None:
             assert client.ended()
         assert response.json()["body"] == "late"
         assert server.process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("seconds", [0, 0.01])
+def test_a_stop_that_waits_for_nothing_is_no_warning(seconds: float) -> None:
+    """Requests in progress that end with the worker are logged where it has waited for them."""
+    worker, logged = object.__new__(Worker), list[str]()
+    worker.cfg = SimpleNamespace(workers=1, graceful_timeout=seconds)
+    worker.pid, worker.alive, worker.sockets, worker.pool = 1, False, [], Pool(1)
+    worker.log, worker.notify = SimpleNamespace(warning=lambda text, _: logged.append(text)), lambda: None
+    worker.pool.spawn(gevent.sleep, SECONDS)
+    worker.run()
+    assert not worker.pool and len(logged) == bool(seconds)
 
 
 @pytest.mark.parametrize("request_bytes", [GET, post(b"Content-Length: 4", b"late")], ids=["GET", "POST"])

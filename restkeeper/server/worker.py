@@ -107,7 +107,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
         while not self.pool.join(min(1.0, end - time())) and time() < end:
             self.notify()
         if self.pool:
-            self.log.warning("Worker graceful timeout (pid:%s)", self.pid)
+            if self.cfg.graceful_timeout:  # else nobody waits for requests in progress
+                self.log.warning("Worker graceful timeout (pid:%s)", self.pid)
             self.pool.kill(timeout=1.0)
 
     def serve_also(self, listeners: list[Any], variables: dict[str, str]) -> Callable[[], None]:

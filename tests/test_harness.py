@@ -527,6 +527,7 @@ class TestFaults:
             ("respond", {"headers": {f"X-{each}": "b" for each in range(101)}}, "between 0 and 100"),
             ("close", {"request_headers": {f"X-{each}": "b" for each in range(101)}}, "between 0 and 100"),
             ("respond", {"headers": {"Transfer-Encoding": "chunked"}}, "none of connection, content-length"),
+            ("respond", {"headers": {"Trailer": "X-A"}}, "none of .*, trailer"),
             ("respond", {"headers": {"A b": "c"}}, "must be the name"),
             ("respond", {"content_type": "text/html\n"}, "without a line break"),
             ("respond", {"text": "a", "json": 1}, "cannot be with json"),

@@ -166,6 +166,15 @@ def test_a_port_is_for_both_addresses(number: int, monkeypatch: pytest.MonkeyPat
     assert len(tried) == (3 if number == errno.EADDRINUSE else 1)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1", "localhost", "::1"])
+def test_a_port_is_where_the_server_is(host: str) -> None:
+    """As the address of a space has the host that was asked: also at another loopback address."""
+    found = Ports(Config(host=host)).listen()
+    addresses = [each.getsockname()[0] for each in found]
+    assert addresses == ["127.0.0.2" if host == "127.0.0.2" else "127.0.0.1", "::1"][: len(loopback())]
+    close(found)
+
+
 def test_the_soft_limit_of_descriptors_is_no_limit() -> None:
     """It is raised as far as this process may, and what is beyond that is said."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -188,6 +197,17 @@ def test_snapshots_and_faults_are_limited(api: Space, control: Callable[..., Any
     assert len(api.faults.unmet) == 100 and api.faults.unmet[-1].kind == "close"
     api.restore(names[0])
     assert api.client.get("/products").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given", [{"X-A": "b" * 8191}, {"b" * 8191: "a"}, {f"X-{number}": "b" for number in range(101)}]
+)
+def test_header_fields_are_limited(api: Space, control: Callable[..., Any], given: dict[str, str]) -> None:
+    """Those of a response that is declared, and those that a request needs; and what deliveries get."""
+    for path, name in (("/faults", "headers"), ("/faults", "request_headers"), ("/stubs", "headers")):
+        refused = control("POST", path, json={"kind": "respond", name: given} if path == "/faults" else {name: given})
+        assert refused.status_code == 422 and refused.json["errors"][0]["pointer"].startswith(f"#/{name}")
+    assert control("PUT", "/responses", json={"statuses": [500] * 1001}).status_code == 422
 
 
 @pytest.mark.no_cover

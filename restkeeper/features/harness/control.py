@@ -20,11 +20,15 @@ from restkeeper.web.operations import returns, takes
 LONGEST_WAIT = 30.0  # seconds for a delivery
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
+MOST_STATUSES = 1000  # of the next responses to deliveries
 MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declared
 MOST_FIELDS = 100  # of a header
 OF_RESPONSES = {"status", "detail", "text", "json", "content_type", "headers", "retry_after"}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
-_OF_SERVER = "connection|content-length|keep-alive|server|transfer-encoding|upgrade"
+_OF_SERVER = (
+    "connection|content-length|keep-alive|proxy-authenticate|proxy-authorization|server|te|trailer|trailers|"
+    "transfer-encoding|upgrade"
+)
 _NAME = Regexp(
     rf"(?i)(?!(?:{_OF_SERVER})\Z)[!#$%&'*+.^_`|~0-9a-z-]{{1,100}}\Z",
     error=f"must be the name of a header field, and none of {_OF_SERVER.replace('|', ', ')}",
@@ -33,6 +37,7 @@ _FIELD = Regexp(
     r"[\t -~\x80-\xff]{0,8190}\Z",
     error="must be the value of a header field: at most 8,190 characters of Latin-1, without a line break",
 )
+_SHORT = Length(0, 8190)
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
@@ -52,9 +57,9 @@ def _choice(default: str, other: str, about: str) -> fields.String:
     return _text(about, OneOf([default, other]), load_default=default)
 
 
-def _texts(*rules: Any, **options: Any) -> fields.Dict:
-    keys, values = (fields.String(validate=each) for each in rules or (None, None))
-    return fields.Dict(keys, values, validate=Length(0, MOST_FIELDS) if rules else None, **options)
+def _texts(name: Any = _SHORT, value: Any = _SHORT, **options: Any) -> fields.Dict:
+    keys, values = fields.String(validate=name), fields.String(validate=value)
+    return fields.Dict(keys, values, validate=Length(0, MOST_FIELDS), **options)
 
 
 class _Schema(Schema):
@@ -178,7 +183,7 @@ class DeliverySchema(Schema):
 class ResponsesSchema(_Schema):
     """The statuses of the next responses to deliveries; after them it is 200 again."""
 
-    statuses = fields.List(_number(200, 599), required=True)
+    statuses = fields.List(_number(200, 599), validate=Length(0, MOST_STATUSES), required=True)
 
 
 class Control:

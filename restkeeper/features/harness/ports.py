@@ -22,7 +22,8 @@ class Ports:
         numbers = range(int(first), int(last) + 1) if first else range(0)
         self._next: Iterator[int] = cycle(numbers) if numbers else repeat(0)
         self._most = len(numbers) or MOST_TRIES
-        self._hosts = [config.host] if config.harness == "remote" else ["127.0.0.1", "::1"]
+        own = config.host if config.host.startswith("127.") else "127.0.0.1"  # one of many that are this machine
+        self._hosts = [config.host] if config.harness == "remote" else [own, "::1"]
         self._given = set[int]()
 
     def listen(self) -> list[socket]:

@@ -281,6 +281,25 @@ def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
         assert response_of(slow).status == 200
 
 
+def test_a_delay_ends_with_its_space() -> None:
+    """And a stall: what a dropped space has does not grow with the tests that end while a request waits."""
+    with LiveServer(resources=RESOURCES) as server:
+        before = threading.active_count()
+        for kind in ("delay", "stall"):
+            space = server.space(seed={"users": [{"name": "Anna"}]})
+            getattr(space.faults, kind)("GET", "/users", 60)
+            address = urlsplit(space.url)
+            with socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as client:
+                client.sendall(b"GET /users HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                until(lambda space=space: not space.faults.unmet)
+                assert threading.active_count() > before
+                space.drop()
+                ending = time.monotonic() + 20
+                while threading.active_count() > before:
+                    assert time.monotonic() < ending
+                    time.sleep(0.005)
+
+
 @pytest.mark.needs("webhooks")
 def test_a_wait_ends_with_its_space(server: LiveServer) -> None:
     """Also when that begins anew: nothing waits on, or shows what another test gets."""

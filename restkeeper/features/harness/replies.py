@@ -3,8 +3,8 @@
 import os
 import socket
 import struct
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from flask import Request
@@ -34,19 +34,21 @@ ENDINGS = {  # of a request without a response, as the client has it that is in 
 class _Stalling(WsgiResponse):
     """A response that stops in the middle of its content."""
 
-    seconds = 0.0
+    pause: Callable[[], object]
 
     def get_app_iter(self, environ: dict[str, Any]) -> Iterator[bytes]:
         data = self.get_data()
         yield data[: len(data) // 2]
         if client := environ.get("gunicorn.socket"):
             client.flush()  # which gathers small contents
-        time.sleep(self.seconds)
+        self.pause()
         yield data[len(data) // 2 :]
 
 
-def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
-    """The response to a request. Raises ConnectionAbortedError where the connection ends.
+def reply_to(
+    app: Application, environ: dict[str, Any], fault: Fault | None, wait: Callable[[float], object]
+) -> WsgiResponse:
+    """The response to a request. Raises ConnectionAbortedError where the connection ends; `wait` is for a stall.
 
     A client in this process has no connection: what would end it, or stop, raises one of ENDINGS, also what would do so
     in the middle of the content.
@@ -70,7 +72,7 @@ def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> 
     if kind == "cut_response":
         reply.response = [data[: len(data) // 2]]
     if isinstance(reply, _Stalling):
-        reply.seconds = fault.seconds
+        reply.pause = partial(wait, fault.seconds)
     if kind == "respond":
         reply.headers.update(fault.headers)
         if fault.retry_after is not None:

@@ -117,6 +117,7 @@ class Space:
         self._options = options  # `webhooks` and `webhook_time`, see control.NewSpaceSchema
         self._snapshots: dict[str, Any] = {}
         self._news = Event()  # after each request
+        self.ended = Event()  # when it is dropped: no request of it waits on
         self.close: Callable[[], None] = lambda: None
         self.instance: Instance | None  # None after its end
         self.begin(instance)
@@ -162,8 +163,9 @@ class Space:
             environ[STUB] = self.faults.stub_for(environ)
             began, at, reply = time.perf_counter(), rfc3339(instance.clock.time()), None
             try:
-                time.sleep(min(seconds, LONGEST_DELAY))
-                reply = reply_to(instance.app, environ, fault)
+                if seconds and self.ended.wait(min(seconds, LONGEST_DELAY)):
+                    raise ConnectionAbortedError("the space was dropped")
+                reply = reply_to(instance.app, environ, fault, self.ended.wait)
             finally:
                 environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
@@ -232,6 +234,7 @@ class Spaces:
             self._spaces.pop(space.id, None)
             former, space.instance = space.instance, None
         if former:
+            space.ended.set()
             space.close()
             self._give_back(former)
 

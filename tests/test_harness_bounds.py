@@ -1,7 +1,10 @@
 """The bounds of the test harness: docs/bounds.md."""
 
 import errno
+import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,10 +25,11 @@ from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.spaces import SpaceClock, Spaces
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.storage.errors import StoreUnavailable
-from tests.live import loopback
+from tests.live import ROOT, loopback
 from tests.shop import RESOURCES
 
 CONTROL = "/__harness__/spaces"
+ENVIRON = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -184,6 +188,18 @@ def test_the_soft_limit_of_descriptors_is_no_limit() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.no_cover
+def test_connections_are_limited_by_descriptors() -> None:
+    """To more than those of a service, as all spaces share them; and to what the machine has for them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for files in (1024, hard):
+        code = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files})); "
+        code += "from restkeeper.server import settings; print(settings.worker_connections)"
+        environ = {"HARNESS": "1", "DATABASE_URL": "memory://", "AUTH": "open"}
+        done = subprocess.run([sys.executable, "-c", code], env=ENVIRON | environ, capture_output=True, check=True)
+        assert int(done.stdout) == (224 if files == 1024 else 5000 if hard < 0 else max(100, min(5000, hard - 800)))
 
 
 def test_snapshots_and_faults_are_limited(api: Space, control: Callable[..., Any]) -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -137,6 +138,9 @@ limit_request_field_size = 8190
 keepalive = 75  # seconds; longer than the idle time-outs of the usual proxies (60), so that they close first
 timeout = 30  # seconds without a heartbeat until a worker is replaced
 graceful_timeout = 0 if _config.harness else 30  # seconds for requests in progress to finish; a test has none
+if _config.harness:  # 200 spaces share them, and have 3 files each: none is closed for those of another test
+    _files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    worker_connections = 5000 if _files < 0 else max(100, min(5000, _files - 800))
 control_socket_disable = True  # it would be created in the home folder
 accesslog = None  # the application logs requests
 loglevel = "warning"

@@ -20,6 +20,9 @@ from restkeeper.__main__ import main
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
+from restkeeper.features.files.declaring import resources_of
+from restkeeper.features.files.file import declare, read_file
+from restkeeper.features.files.items import LONGEST_ID
 from restkeeper.features.files.reading import FileError
 from restkeeper.features.files.rewriting import MOST_RULES, read_rules, rewrite
 from restkeeper.server.serve import INSTEAD
@@ -406,6 +409,23 @@ def test_ids_have_the_name_of_the_option(serve: Serve, tmp_path: Path) -> None:
     assert schemas["Comment"]["properties"]["_id"]["type"] == "integer"
 
 
+@pytest.mark.parametrize("name", ["", "id\n", 'a"b', "a\\b"])
+def test_a_name_that_no_ids_can_have_is_refused(name: str, tmp_path: Path) -> None:
+    """Without a name, a PUT would change ids; with others, no file could be read."""
+    (file := tmp_path / "db.json").write_text("{}")
+    with pytest.raises(FileError, match="--id .*: must be a name of printable characters"):
+        read_file(file, name)
+
+
+def test_a_field_called_id_beside_the_ids_is_named_so(tmp_path: Path) -> None:
+    """It has no wrong characters."""
+    (file := tmp_path / "db.json").write_text('{"posts": [{"_id": 1, "id": 5, "ü": 1}]}')
+    declared, _ = declare(read_file(file, "_id"))
+    resources_of(declared, notes := list[str]())
+    others = "posts.ü: has other characters than ASCII letters, digits and _: any JSON is accepted"
+    assert notes == ["posts.id: is beside _id: any JSON is accepted", others]
+
+
 def test_ids_of_another_name_are_ejected_as_ids(tmp_path: Path) -> None:
     """Unless the items have an id beside: nothing is lost."""
     (file := tmp_path / "db.json").write_text('{"posts": [{"_id": 1, "title": "Hello"}]}')
@@ -415,6 +435,17 @@ def test_ids_of_another_name_are_ejected_as_ids(tmp_path: Path) -> None:
     file.write_text('{"posts": [{"_id": 1, "id": 2}]}')
     result = CliRunner().invoke(main, ["eject", str(file), str(tmp_path / "other"), "--id", "_id"])
     assert result.exit_code == 1 and "an item has a member id beside _id" in result.output
+
+
+def test_an_id_that_is_sent_has_room_in_a_path(serve: Serve) -> None:
+    """Else no request reaches the item, and many clients refuse the response for its Location; a file can have any."""
+    client = serve({"posts": [{"id": "x" * 9000}]})
+    longest = "/" * (LONGEST_ID - 2)
+    response = client.post("/posts", json={"id": longest})
+    assert response.status_code == 200 and client.get(response.headers["Location"]).json == {"id": longest}
+    response = client.post("/posts", json={"id": longest + "/"})
+    assert response.status_code == 422 and "id must have at most 2000 bytes" in response.json["message"]
+    assert [len(each["id"]) for each in client.get("/posts").json] == [9000, len(longest)]
 
 
 def test_an_id_has_a_slash(serve: Serve) -> None:

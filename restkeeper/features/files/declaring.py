@@ -227,7 +227,8 @@ def _resource_of(
     members = _members(schema)
     fit = {each: part for each, part in members.items() if _NAME.fullmatch(each) and each not in ("id", own.id_name)}
     for each in [each for each in members if each not in fit and each != own.id_name]:
-        notes.append(f"{name}.{each}: has other characters than ASCII letters, digits and _: any JSON is accepted")
+        why = f"is beside {own.id_name}" if each == "id" else "has other characters than ASCII letters, digits and _"
+        notes.append(f"{name}.{each}: {why}: any JSON is accepted")
     made = _Maker(class_name, strict, notes).members(class_name, name, fit, schema.get("required", ()))
     taken = {*members}
     for each, to in own.references.items():

@@ -50,6 +50,8 @@ class File(NamedTuple):
 
 def read_file(path: Path, id_name: str = "id") -> File:
     """The file, or the document and the file beside it. Raises FileError and OSError."""
+    if not id_name or not id_name.isprintable() or {'"', "\\"} & {*id_name}:
+        raise FileError(f'--id {id_name!r}: must be a name of printable characters, without " and \\')
     stamps = {each: stamp_of(each) for each in (path, path.with_suffix(SCHEMA), path.with_suffix(DATA))}
     declared, lines = dict[str, Declared](), list[str]()
     data, schema = path, path.with_suffix(SCHEMA)

@@ -18,6 +18,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer, fault, listed, require_none
 
 NONE = (None, "")  # ids that an item is sent without
+LONGEST_ID = 2000  # bytes in JSON of one that is sent: escaped, it has room in a path, and in a field of a response
 
 
 class FileItems(StoredRepresentation):
@@ -48,6 +49,8 @@ class FileItems(StoredRepresentation):
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
         require_none([fault([name], "must be a text or a number")] if wrong else [])
         shown, *_ = self._texts({name: value}).values()
+        is_long = limits is not NO_LIMITS and len(bytes(shown)) > LONGEST_ID
+        require_none([fault([name], f"must have at most {LONGEST_ID} bytes in JSON")] if is_long else [])
         members = self._accepted({each: value for each, value in sent.items() if each != name})
         return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -352,6 +353,9 @@ def test_the_command_line_of_json_server(tmp_path: Path) -> None:
         assert send(port, "GET", "/blog/posts/1/notes/").json() == [{"_id": 1, "post_ref": 1}]
         assert send(port, "GET", "/").body == b"<p>site"
         assert send(port, "POST", "/posts", {}).status == 405
+        with ThreadPoolExecutor() as pool:  # one is made for all of them, while others have their turns
+            documents = [pool.submit(send, port, "GET", "/openapi.json") for _ in range(3)]
+            assert [each.result().status for each in documents] == [200] * 3
     finally:
         process.terminate()
         process.wait(timeout=SECONDS)

@@ -191,6 +191,13 @@ def test_an_import_only_declares() -> None:
     assert not wrong
 
 
+def test_a_lock_is_looked_up_when_it_is_made() -> None:
+    """gevent replaces it in a process that has imported modules before: another one would stop all its requests."""
+    names = {f"threading.{each}" for each in ("Lock", "RLock", "local", "get_ident")}
+    found = {name_of(path): sorted(names & imports_of(tree)) for path, tree in trees().items()}
+    assert {name: each for name, each in found.items() if each} == {"restkeeper.server.settings": ["threading.local"]}
+
+
 MOST = 4096  # results of any function
 KIND = type(lru_cache(lambda: None))
 

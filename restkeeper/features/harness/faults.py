@@ -1,12 +1,12 @@
 """Faults that a test asks for: what a service, its store or the network does on a bad day, for chosen requests."""
 
 import re
+import threading
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
 from random import Random
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Faults:
     def __init__(self, seed: int | None, app: Application) -> None:
         self._random = Random(seed)  # noqa: S311 - no secret
         self._app = app
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._faults: list[Fault] = []
         self._missed: list[Fault] = []  # that were cleared, and that no request had matched
         self._stubs: list[Fault] = []  # the last one first

@@ -5,13 +5,14 @@ hundredth of the time of making one. So there are as many as there were spaces a
 """
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import count
 from random import Random
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any, cast
 
 from flask import Request, Response
@@ -192,7 +193,7 @@ class Spaces:
         self._make = make
         self._ports = ports
         self._require_whole = require_whole
-        self._lock, self._making = Lock(), Lock()
+        self._lock, self._making = threading.Lock(), threading.Lock()
         self._spaces: dict[str, Space | None] = {}  # None: one that is being made
         self._spare = [Instance(make) for _ in range(SPARE)]
 

@@ -1,12 +1,12 @@
 """The webhooks of a space: what the service sends is caught, and its signatures are verified."""
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from itertools import chain
 from math import inf
-from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -42,7 +42,7 @@ class Catcher:
     def __init__(self, service: Service, time: str = "real") -> None:
         self._service = service
         self._time = time
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._is_open = "webhooks" in service.features
         self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
         self.since = service.store.last_event()  # events up to this one were there before the test acted

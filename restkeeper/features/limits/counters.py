@@ -16,6 +16,7 @@ import os
 import struct
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -24,7 +25,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 from mmap import mmap
-from threading import Lock
 from typing import Any
 
 from flask import Flask, request
@@ -72,7 +72,7 @@ class CounterTable:
         file = open(os.memfd_create("limits"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile()
         weakref.finalize(self, file.close)
         self._descriptor = file.fileno()
-        self._threads = Lock()  # the file's lock is of the whole process
+        self._threads = threading.Lock()  # the file's lock is of the whole process
 
     def __enter__(self) -> None:
         self._threads.acquire()

@@ -4,11 +4,11 @@ There is one document for each version of the API, at /api/VERSION/openapi.json;
 the unversioned paths. /docs?version=v2 shows another one.
 """
 
+import threading
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock
 
 from flask import Blueprint, Response, request, send_from_directory
 
@@ -58,7 +58,7 @@ class DocumentHandlers:
         def made(described: Application, mount: str, sunsets: int) -> bytes:
             return exactjson.dumps(document(described, service_of(described), version, mount))
 
-        self._app, self._document, self._making = app, made, Lock()
+        self._app, self._document, self._making = app, made, threading.Lock()
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)

@@ -152,7 +152,8 @@ def create_app(
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
             auth = "open-to-all" if config.harness == "remote" else "open"
-            seeds = Config(max_body=harness.MOST_BODY, max_nodes=harness.MOST_VALUES, auth=auth)
+            bounds = {"max_body": harness.MOST_BODY, "max_nodes": harness.MOST_VALUES}
+            seeds = Config(**bounds, auth=auth, trusted_hosts=config.trusted_hosts)
             harness.install(app, make, partial(create_app, seeds, [], features={"cors", "health", "openapi", "pages"}))
         return app
     except (ConfigError, StoreError, Unavailable) as error:

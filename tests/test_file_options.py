@@ -459,7 +459,7 @@ def test_an_id_has_a_slash(serve: Serve) -> None:
     assert client.get("/posts/a%2Fb").json == data["posts"][0]
     assert client.get("/posts/a%2fb/?_embed=comments").json["comments"] == data["comments"]
     assert client.get("/posts/a/b").status_code == client.get("/a%2Fb").status_code == 404
-    assert client.get("/posts/a%252Fb").status_code == 404
+    assert client.get("/posts/a%252Fb").status_code == client.get("/posts/a\U0010ffffb").status_code == 404
     assert client.get("/a%2Fb").json["detail"] == "nothing is at /a/b"
     assert client.get("/posts/c%2Fd").json["instance"] == "/posts/c%2Fd"
     assert client.patch("/posts/a%2Fb", json={"title": "World"}).json == {"id": "a/b", "title": "World"}

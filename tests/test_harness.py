@@ -268,6 +268,13 @@ class TestControl:
         assert client.get("/healthz").json == {"status": "ok"}
         assert client.post("/__harness__/spaces", json={}).status_code == 201
 
+    def test_for_other_machines_it_answers_to_its_own_names(self) -> None:
+        """A page that a browser shows there has another name, whatever that points to."""
+        own = Config(harness="remote", auth="open-to-all", trusted_hosts=("harness.test",))
+        client = create_app(own, RESOURCES).test_client()
+        for host, status in (("harness.test:8000", 201), ("evil.example", 400)):
+            assert client.post("/__harness__/spaces", json={}, headers={"Host": host}).status_code == status
+
     def test_pages_of_others_are_refused(self, client: FlaskClient) -> None:
         """A page that a browser of this machine shows cannot control it, whatever its name points to."""
         page = "https://evil.example"

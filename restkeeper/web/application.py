@@ -59,7 +59,7 @@ class Route(Rule):
             setattr(self, name, MethodType(value.__func__, self) if isinstance(value, MethodType) else value)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)  # a JSON file with 500 collections has so many
 def _compiled(text: str, merge_slashes: bool | None) -> dict[str, Any]:
     """The attributes that `Rule.compile` sets."""
     rule = Rule(text, merge_slashes=merge_slashes)

@@ -32,6 +32,8 @@ from restkeeper.web.operations import Result, returns
 
 FORM = "application/x-www-form-urlencoded"
 OWN_PATHS = ("/api/", "/_/")  # begin those that no rule rewrites, if they are routes
+_MARKED = "restkeeper.slashes"  # in the WSGI environment: whether the path has `SLASH`
+_MARK = SLASH.encode().decode("latin-1")  # as it is there
 WHOLE = "/db"  # the path of all that is served
 
 
@@ -147,13 +149,15 @@ def _mark_slashes(environ: dict[str, Any]) -> None:
     """Let an escaped slash be none that divides a path: an id can have it."""
     raw, path = environ.get("RAW_URI") or environ.get("REQUEST_URI", ""), environ.get("PATH_INFO", "")
     marked = unquote_to_bytes(re.sub("%2[Ff]", quote(SLASH), raw.partition("?")[0])).decode("latin-1")
-    plain = marked.replace(SLASH.encode().decode("latin-1"), "/")
+    plain = marked.replace(_MARK, "/")
     start = len(plain) - len(path)  # what is before it is in SCRIPT_NAME
-    if plain != marked and plain.endswith(path) and plain[:start] == marked[:start]:
-        environ["PATH_INFO"] = marked[start:]
+    if plain != marked and _MARK not in path and plain.endswith(path) and plain[:start] == marked[:start]:
+        environ["PATH_INFO"], environ[_MARKED] = marked[start:], True
 
 
 def _read_slashes(request: Request) -> None:
+    if _MARKED not in request.environ:
+        return
     if request.view_args is None:
         request.path = request.path.replace(SLASH, "/")
     else:

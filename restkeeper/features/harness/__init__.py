@@ -10,6 +10,7 @@ from typing import Any
 
 from flask import Request
 from werkzeug.exceptions import HTTPException
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.control import Control
@@ -41,15 +42,13 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
 
     def require_whole() -> None:
         if parts() != whole:
-            raise Conflict(
-                "app.py adds to the application that create_app returned, and a space is without that: give routes and "
-                "hooks by create_app(…, blueprints=[…])"
-            )
+            raise Conflict("app.py adds to what create_app returned, but not to spaces: give it blueprints=[…]")
 
     config = service_of(app).config
     spaces, whole = Spaces(make, Ports(config), require_whole), parts()
     control, service = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness"), app.wsgi_app
     control.before.insert(control.before.index(service_of(control).guard.identify), _refuse)
+    below = DispatcherMiddleware(control, {CONTROL: control})
 
     def dispatch(environ: Any, start_response: Any) -> Any:
         path = environ.get("PATH_INFO", "")
@@ -57,7 +56,7 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
             if id := environ.get(SPACE):
                 return spaces.find(id)(environ, start_response)
             if f"{path}/".startswith(f"{CONTROL}/"):
-                return control(_below(environ, CONTROL), start_response)
+                return below(environ, start_response)
             if config.harness == "1":
                 return service(environ, start_response)
             if path != "/healthz":
@@ -72,9 +71,3 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
 def _refuse(request: Request) -> None:
     if problem := request.environ.get(_REFUSAL):
         raise problem
-
-
-def _below(environ: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The environment of an application that is mounted there (PEP 3333)."""
-    path = environ["PATH_INFO"].removeprefix(prefix) or "/"
-    return {**environ, "SCRIPT_NAME": environ.get("SCRIPT_NAME", "") + prefix, "PATH_INFO": path}

@@ -3,7 +3,7 @@
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from itertools import cycle, islice, repeat
 from socket import AF_INET, AF_INET6, create_server, socket
@@ -44,7 +44,8 @@ class Ports:
             if number or port not in self._given:
                 self._given.add(port)
                 return found
-            _close(found)
+            for each in found:
+                each.close()
         raise Conflict(
             f"there is no port for another space ({reason}): drop the spaces that are not needed any more, or start a "
             "server with more ports (--ports) or open files (ulimit -n)"
@@ -54,21 +55,15 @@ class Ports:
 def _listening(hosts: list[str], port: int) -> list[socket]:
     """Listening sockets at a port of these addresses, 0 for any; without IPv6 if this machine has none."""
     found: list[socket] = []
-    try:
+    with ExitStack() as failing:
         for host in hosts:
             family = AF_INET6 if ":" in host else AF_INET
             try:
-                found.append(create_server((host, port), family=family, dualstack_ipv6=host == "::"))
+                each = create_server((host, port), family=family, dualstack_ipv6=host == "::")
+                found.append(failing.enter_context(each))
             except OSError as error:
                 if not found or error.errno not in (EADDRNOTAVAIL, EAFNOSUPPORT):
                     raise
             port = found[0].getsockname()[1]
-    except OSError:
-        _close(found)
-        raise
+        failing.pop_all()
     return found
-
-
-def _close(listeners: list[socket]) -> None:
-    for each in listeners:
-        each.close()

@@ -4,7 +4,6 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from flask import Request
@@ -31,24 +30,17 @@ ENDINGS = {  # of a request without a response, as the client has it that is in 
 }
 
 
-class _Stalling(WsgiResponse):
-    """A response that stops in the middle of its content."""
-
-    pause: Callable[[], object]
-
-    def get_app_iter(self, environ: dict[str, Any]) -> Iterator[bytes]:
-        data = self.get_data()
-        yield data[: len(data) // 2]
-        if client := environ.get("gunicorn.socket"):
-            client.flush()  # which gathers small contents
-        self.pause()
-        yield data[len(data) // 2 :]
+def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -> Iterator[bytes]:
+    """A content with a pause in the middle."""
+    yield data[: len(data) // 2]
+    if client := environ.get("gunicorn.socket"):
+        client.flush()  # which gathers small contents
+    pause()
+    yield data[len(data) // 2 :]
 
 
-def reply_to(
-    app: Application, environ: dict[str, Any], fault: Fault | None, wait: Callable[[float], object]
-) -> WsgiResponse:
-    """The response to a request. Raises ConnectionAbortedError where the connection ends; `wait` is for a stall.
+def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
+    """The response to a request; that of a stall is whole. Raises ConnectionAbortedError where the connection ends.
 
     A client in this process has no connection: what would end it, or stop, raises one of ENDINGS, also what would do so
     in the middle of the content.
@@ -59,9 +51,9 @@ def reply_to(
     connection = next((environ[name] for name in SOCKETS if name in environ), None)
     if kind == "fail_store" and fault.committed:
         WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
-    made, reply = _Stalling if kind == "stall" else WsgiResponse, WsgiResponse()
+    reply = WsgiResponse()
     if kind != "close" and (kind != "reset" or fault.committed):
-        reply = made.from_app(app, environ, buffered=True)
+        reply = WsgiResponse.from_app(app, environ, buffered=True)
     data = reply.get_data()
     if kind in ENDINGS and not (is_partial and connection and data):
         if kind == "reset" and connection:
@@ -71,8 +63,6 @@ def reply_to(
         reply.content_length = len(data)
     if kind == "cut_response":
         reply.response = [data[: len(data) // 2]]
-    if isinstance(reply, _Stalling):
-        reply.pause = partial(wait, fault.seconds)
     if kind == "respond":
         reply.headers.update(fault.headers)
         if fault.retry_after is not None:

@@ -23,7 +23,7 @@ from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Faults
 from restkeeper.features.harness.journal import Journal, Kept
 from restkeeper.features.harness.ports import Ports
-from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to
+from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to, stalled
 from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import service_of
 from restkeeper.storage.base import MemoryStore
@@ -166,12 +166,14 @@ class Space:
             try:
                 if seconds and self.ended.wait(min(seconds, LONGEST_DELAY)):
                     raise ConnectionAbortedError("the space was dropped")
-                reply = reply_to(instance.app, environ, fault, self.ended.wait)
+                reply = reply_to(instance.app, environ, fault)
             finally:
                 environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
                 journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
                 self._news.set()
+            if fault and kind == "stall":
+                reply.response = stalled(reply.get_data(), environ, partial(self.ended.wait, fault.seconds))
             return reply(environ, start_response)
 
     def _deliver_at_once(self) -> None:
@@ -240,16 +242,14 @@ class Spaces:
             self._give_back(former)
 
     def renew(self, space: Space) -> None:
-        """Make a space as new, and empty. Requests under way keep the instance that it had. Raises as `using`."""
-        with self.using(space) as instance:
-            if instance.busy == 1:
-                instance.clear()
-                return space.begin(instance)
+        """Make a space as new, and empty. Requests under way keep the instance that it had. Raises NotFound."""
         other = self._take()
         with self._lock:
-            if space.instance:
-                return space.begin(other)
-        self._give_back(other)
+            if former := space.instance:
+                space.begin(other)
+        self._give_back(former or other)
+        if not former:
+            raise NotFound("the space was dropped")
 
     @contextmanager
     def using(self, space: Space) -> Iterator[Instance]:

@@ -402,7 +402,9 @@ class TestClock:
         until(lambda: space.clock.now > begun)
         assert space.clock.freeze().year == 1970
         for change in (space.clock.set, space.clock.freeze):
-            with pytest.raises(TypeError, match="^5 is no moment: a datetime, or a text such as 2026-01-31T12:00:00Z$"):
+            with pytest.raises(
+                ValueError, match="^#/now: must be a time with an offset, such as 2026-01-31T12:00:00Z$"
+            ):
                 change(5)  # type: ignore[arg-type]
         for wrong in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00"):
             with pytest.raises(ValueError, match="1970 to 9999"):
@@ -602,7 +604,7 @@ class TestFaults:
         [
             ("GTE", "/users", "#/method: is none of DELETE, GET, HEAD, .*, nor a pattern"),
             ("GET", "/users?name=Anna", "#/path.*must be without a query"),
-            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`; did you mean /users\?"),
+            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`$"),
             ("GET", "/api/v9/users", "is no route"),
             ("GET", "/users/1/2/3", "is no route"),
             ("*", "/", None),

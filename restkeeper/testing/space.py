@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from difflib import SequenceMatcher
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,14 +94,12 @@ class Space:
             raise AssertionError(f"how many is not known: only the requests from number {known[0].number} on are kept")
         if count == times or (times is None and count):
             return
-        wanted = f"{method} {path}"
-        text = f"{'a' if times is None else times} {wanted} expected, and {count} found"
+        text = f"{'a' if times is None else times} {method} {path} expected, and {count} found"
         if known and not count:
-            other = max(known, key=lambda each: SequenceMatcher(None, f"{each.method} {each.path}", wanted).ratio())
-            wrong, sent = min(found, key=lambda each: len(each[0]), default=(misplaced(other, method, path), other))
-            text += (
-                f"; the nearest is number {sent.number}, {sent.method} {sent.path} {sent.status}: {'; '.join(wrong)}"
-            )
+            found = found or [(misplaced(each, method, path), each) for each in reversed(known)]
+            wrong, sent = min(found, key=lambda each: len(each[0]))
+            place = f"number {sent.number}, {sent.method} {sent.path} {sent.status}"
+            text += f"; the nearest is {place}: {'; '.join(wrong)}"
         raise AssertionError(text)
 
     @property
@@ -140,7 +137,7 @@ class Clock:
 
     def freeze(self, moment: datetime | str | None = None) -> datetime:
         """Stand still: now, or at a moment with an offset (RFC 3339)."""
-        return self._change(**_now(moment), frozen=True)
+        return self._change(frozen=True) if moment is None else self._change(frozen=True, now=moment)
 
     def run(self) -> datetime:
         """Go on from the present time."""
@@ -148,7 +145,7 @@ class Clock:
 
     def set(self, moment: datetime | str) -> datetime:
         """Show a moment with an offset (RFC 3339), and run or stand still as before."""
-        return self._change(**_now(moment))
+        return self._change(now=moment)
 
     def advance(self, **amount: float) -> datetime:
         """Move forward, by what timedelta takes: hours=75. What webhooks get until then is sent at its time."""
@@ -241,12 +238,6 @@ class Webhooks:
         As `wait`, it gives a space without a webhook one for all events.
         """
         self._send("PUT", "/responses", {"statuses": statuses})
-
-
-def _now(moment: datetime | str | None) -> dict[str, str]:
-    if not isinstance(moment, datetime | str | None):
-        raise TypeError(f"{moment!r} is no moment: a datetime, or a text such as 2026-01-31T12:00:00Z")
-    return {} if moment is None else {"now": moment if isinstance(moment, str) else moment.isoformat()}
 
 
 def _data(data: Any, folder: Path = Path()) -> Any:

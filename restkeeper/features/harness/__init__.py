@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flask import Request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import MisdirectedRequest
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from restkeeper.errors import Conflict, NotFound
@@ -23,13 +23,6 @@ CONTROL = "/__harness__"
 MOST_BODY = 64 * 1024 * 1024  # bytes of what a space is seeded with, and
 MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 _REFUSAL = "restkeeper.refusal"  # in the WSGI environment: the problem that is the response
-
-
-class Misdirected(HTTPException):
-    """No service is at this address (RFC 9110 §15.5.20)."""
-
-    code = 421
-    description = f"no service is here: POST {CONTROL}/spaces makes one for a test, at the `url` of the response"
 
 
 def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
@@ -60,8 +53,10 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
             if config.harness == "1":
                 return service(environ, start_response)
             if path != "/healthz":
-                raise Misdirected
-        except (NotFound, Misdirected) as problem:
+                raise MisdirectedRequest(
+                    f"no service is here: POST {CONTROL}/spaces makes one for a test, at the `url` of the response"
+                )
+        except (NotFound, MisdirectedRequest) as problem:
             environ |= {_REFUSAL: problem}
         return control(environ, start_response)
 

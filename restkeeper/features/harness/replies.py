@@ -21,13 +21,8 @@ STUB = "restkeeper.stub"  # there: what it meets where there is no route
 ROUTES = "restkeeper.routes"  # there: its route or None, and the stub that it has met
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")  # there: the connection, unless the client is in this process
 TEXT = "text/plain; charset=utf-8"
-ENDINGS = {  # of a request without a response, as the client has it that is in this process
-    "close": ConnectionAbortedError,
-    "drop_response": ConnectionAbortedError,
-    "cut_response": ConnectionAbortedError,
-    "reset": ConnectionResetError,
-    "stall": TimeoutError,
-}
+ENDINGS = ("close", "drop_response", "cut_response", "reset", "stall")  # requests without a response
+ERRORS: dict[str, type[OSError]] = {"reset": ConnectionResetError, "stall": TimeoutError}
 
 
 def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -> Iterator[bytes]:
@@ -42,8 +37,8 @@ def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -
 def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
     """The response to a request; that of a stall is whole. Raises ConnectionAbortedError where the connection ends.
 
-    A client in this process has no connection: what would end it, or stop, raises one of ENDINGS, also what would do so
-    in the middle of the content.
+    A client in this process has no connection: what would end it, or stop, raises one of ERRORS or, as a rule,
+    ConnectionAbortedError, also what would do so in the middle of the content.
     """
     if fault is None:
         return WsgiResponse.from_app(app, environ, buffered=True)
@@ -58,7 +53,8 @@ def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> 
     if kind in ENDINGS and not (is_partial and connection and data):
         if kind == "reset" and connection:
             _reset(connection)
-        raise (ConnectionAbortedError if connection else ENDINGS[kind])(f"{kind}: a fault of the test harness")
+        error = ConnectionAbortedError if connection else ERRORS.get(kind, ConnectionAbortedError)
+        raise error(f"{kind}: a fault of the test harness")
     if is_partial:
         reply.content_length = len(data)
     if kind == "cut_response":

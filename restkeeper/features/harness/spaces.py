@@ -242,14 +242,16 @@ class Spaces:
             self._give_back(former)
 
     def renew(self, space: Space) -> None:
-        """Make a space as new, and empty. Requests under way keep the instance that it had. Raises NotFound."""
+        """Make a space as new, and empty. Requests under way keep the instance that it had. Raises as `using`."""
+        with self.using(space) as instance:
+            if instance.busy == 1:
+                instance.clear()
+                return space.begin(instance)
         other = self._take()
         with self._lock:
-            if former := space.instance:
-                space.begin(other)
-        self._give_back(former or other)
-        if not former:
-            raise NotFound("the space was dropped")
+            if space.instance:
+                return space.begin(other)
+        self._give_back(other)
 
     @contextmanager
     def using(self, space: Space) -> Iterator[Instance]:

@@ -159,8 +159,7 @@ class LiveServer:
     @property
     def log(self) -> str:
         """What the server has printed and logged, or the last 64 KiB of it; also after its end."""
-        self._log = self._log if self._output is None else self._read_log(0)
-        return self._log
+        return self._log if self._output is None else self._read_log(0)
 
     def new_log(self) -> str:
         """What it has printed and logged since this was called last, or the last 64 KiB of it; empty after its end."""
@@ -211,10 +210,10 @@ class LiveServer:
                 status, text = response.status, response.read()
         found = json.loads(text)
         if status >= 400:
-            errors = [
+            wrong = [
                 f"{each.get('pointer') or each['parameter']}: {each['detail']}" for each in found.get("errors", ())
             ]
-            raise ValueError("; ".join(errors) or f"{found['title']}: {found.get('detail', '')}")
+            raise ValueError("; ".join(wrong) or f"{found['title']}: {found.get('detail', '')}")
         return found
 
     def _start(self) -> None:

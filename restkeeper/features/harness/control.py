@@ -37,7 +37,6 @@ _FIELD = Regexp(
     r"[\t -~\x80-\xff]{0,8190}\Z",
     error="must be the value of a header field: at most 8,190 characters of Latin-1, without a line break",
 )
-_SHORT = Length(0, 8190)
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
@@ -57,7 +56,7 @@ def _choice(default: str, other: str, about: str) -> fields.String:
     return _text(about, OneOf([default, other]), load_default=default)
 
 
-def _texts(name: Any = _SHORT, value: Any = _SHORT, **options: Any) -> fields.Dict:
+def _texts(name: Any = None, value: Any = None, **options: Any) -> fields.Dict:
     keys, values = fields.String(validate=name), fields.String(validate=value)
     return fields.Dict(keys, values, validate=Length(0, MOST_FIELDS), **options)
 

@@ -9,6 +9,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from werkzeug.datastructures import EnvironHeaders
+
 from restkeeper.errors import Conflict
 from restkeeper.web.application import Application
 from restkeeper.web.exactjson import require_none
@@ -56,7 +58,7 @@ class Faults:
         self._require_possible(declared["method"].upper(), declared["path"], is_stub=True)
         self._stubs.insert(0, Fault(**declared))
 
-    def stub_for(self, environ: Mapping[str, Any]) -> Fault | None:
+    def stub_for(self, environ: dict[str, Any]) -> Fault | None:
         """The stub for a request."""
         return next((each for each in self._stubs if _is_for(each, environ)), None)
 
@@ -84,7 +86,7 @@ class Faults:
             wrong["path"] = "is no route, no stub, and no pattern with `*`"
         require_none([{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
-    def chosen(self, environ: Mapping[str, Any]) -> tuple[float, Fault | None]:
+    def chosen(self, environ: dict[str, Any]) -> tuple[float, Fault | None]:
         """What a request meets: so many seconds of delay, and a fault."""
         seconds = 0.0
         with self._lock:
@@ -117,12 +119,11 @@ def is_at(path: bytes, pattern: str) -> bool:
     return is_like(text, pattern) or is_like(_VERSION.sub("", text, 1), pattern)
 
 
-def _is_for(fault: Fault, environ: Mapping[str, Any]) -> bool:
+def _is_for(fault: Fault, environ: dict[str, Any]) -> bool:
     """Whether a fault is for a request."""
-    keys = {name: name.upper().replace("-", "_") for name in fault.request_headers}
-    given = {name: environ.get(f"HTTP_{key}", environ.get(key, "")) for name, key in keys.items()}
+    headers = EnvironHeaders(environ)
     return (
         is_like(environ["REQUEST_METHOD"], fault.method.upper())
         and is_at(environ["PATH_INFO"].encode("latin-1"), fault.path)
-        and all(is_like(given[name], pattern) for name, pattern in fault.request_headers.items())
+        and all(is_like(headers.get(name, ""), pattern) for name, pattern in fault.request_headers.items())
     )

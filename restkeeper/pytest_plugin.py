@@ -25,9 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    config.addinivalue_line(
-        "markers", "restkeeper(seed=…, random=…, webhooks=…, webhook_time=…, unmet=…): of the fixture `api`"
-    )
+    text = "restkeeper(seed=…, random=…, webhooks=…, webhook_time=…, unmet=…): of the fixture `api`"
+    config.addinivalue_line("markers", text)
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +64,8 @@ def _options(item: pytest.Item) -> dict[str, Any]:
     markers = list(item.iter_markers("restkeeper"))[::-1]
     options = {name: value for each in markers for name, value in each.kwargs.items()}
     if any(each.args for each in markers) or options.get("unmet") not in (None, "allow"):
-        pytest.fail(
-            "the marker restkeeper takes, each by its name, seed={…}, random=7, webhooks='at once', "
-            "webhook_time='space' and unmet='allow'",
-            pytrace=False,
-        )
+        text = "the marker restkeeper takes, each by its name, seed={…}, random=7, webhooks, webhook_time and unmet"
+        pytest.fail(text, pytrace=False)
     return options
 
 
@@ -90,8 +86,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     """Show its own log, and the last requests, of what a failed test has as a fixture."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
-    is_used = "restkeeper.testing" in sys.modules
-    for name, value in getattr(item, "funcargs", {}).items() if is_used else ():
+    for name, value in getattr(item, "funcargs", {}).items() if "restkeeper.testing" in sys.modules else ():
         if isinstance(value, restkeeper.LiveServer) and (report.failed or report.when == "teardown"):
             lines = value.new_log().splitlines()[-LOG_LINES:]  # since the last test
             report.sections += [(f"restkeeper log of {name}", "\n".join(lines))] * report.failed

@@ -210,9 +210,7 @@ class LiveServer:
                 status, text = response.status, response.read()
         found = json.loads(text)
         if status >= 400:
-            wrong = [
-                f"{each.get('pointer') or each['parameter']}: {each['detail']}" for each in found.get("errors", ())
-            ]
+            wrong = [f"{one.get('pointer') or one['parameter']}: {one['detail']}" for one in found.get("errors", ())]
             raise ValueError("; ".join(wrong) or f"{found['title']}: {found.get('detail', '')}")
         return found
 

@@ -33,10 +33,7 @@ _NAME = Regexp(
     rf"(?i)(?!(?:{_OF_SERVER})\Z)[!#$%&'*+.^_`|~0-9a-z-]{{1,100}}\Z",
     error=f"must be the name of a header field, and none of {_OF_SERVER.replace('|', ', ')}",
 )
-_FIELD = Regexp(
-    r"[\t -~\x80-\xff]{0,8190}\Z",
-    error="must be the value of a header field: at most 8,190 characters of Latin-1, without a line break",
-)
+_FIELD = Regexp(r"[\t -~\x80-\xff]{0,8190}\Z", error="takes at most 8,190 characters of Latin-1, without a line break")
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
@@ -108,9 +105,7 @@ class StubSchema(_Schema):
 
     method = _text("A pattern with `*`.", load_default="*")
     path = _text(*_PATH, load_default="*")
-    request_headers = _texts(
-        Length(1, 100), _FIELD, load_default=dict, metadata={"description": "A pattern for each field."}
-    )
+    request_headers = _texts(Length(1, 100), _FIELD, load_default=dict, metadata={"description": "Patterns."})
     status = _number(200, 599, load_default=200)
     text = fields.String(validate=Length(0, MOST_CONTENT), **_OPTIONAL)
     json = fields.Raw(metadata={"description": "Any value but null."}, **_OPTIONAL)

@@ -604,7 +604,7 @@ class TestFaults:
         [
             ("GTE", "/users", "#/method: is none of DELETE, GET, HEAD, .*, nor a pattern"),
             ("GET", "/users?name=Anna", "#/path.*must be without a query"),
-            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`$"),
+            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`; did you mean /users\?"),
             ("GET", "/api/v9/users", "is no route"),
             ("GET", "/users/1/2/3", "is no route"),
             ("*", "/", None),

@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
 from random import Random
@@ -74,8 +75,8 @@ class Faults:
     def _require_possible(self, method: str, path: str, *, is_stub: bool = False) -> None:
         if len(self._faults) + len(self._stubs) >= MOST_FAULTS:
             raise Conflict(f"a space has at most {MOST_FAULTS} faults and stubs")
-        here, wrong = _methods_at(self._app, path), {}
-        methods = sorted({each for rule in self._app.url_map.iter_rules() for each in rule.methods or ()})
+        rules, here, wrong = [*self._app.url_map.iter_rules()], _methods_at(self._app, path), {}
+        methods = sorted({each for rule in rules for each in rule.methods or ()})
         if not any(is_like(each, method) for each in methods):
             wrong["method"] = f"is none of {', '.join(methods)}, nor a pattern with `*`"
         if "?" in path or "#" in path:
@@ -83,7 +84,9 @@ class Faults:
         elif is_stub and any(is_like(each, method) for each in here):
             wrong["path"] = "is a route of the service, which a fault can respond for"
         elif not (is_stub or here or "*" in path or any(is_at(path.encode(), each.path) for each in self._stubs)):
-            wrong["path"] = "is no route, no stub, and no pattern with `*`"
+            close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            wrong["path"] = f"is no route, no stub, and no pattern with `*`{meant}"
         require_none([{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
     def chosen(self, environ: dict[str, Any]) -> tuple[float, Fault | None]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from flask import Blueprint
 
@@ -105,8 +105,9 @@ def create_app(
     `blueprints` are served at their own paths; every view says what it `needs`. `name` is the title of the documents.
 
     `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
-    `clock` gives the time everywhere: a test may have one that it moves. `serves` is false for a command, which
-    answers no requests. `begin` is called with each application that is made and its service, whose store is then open.
+    `clock` gives the time everywhere: a test may have one that it moves, and a harness has its own. `serves` is false
+    for a command, which answers no requests. `begin` is called with each application that is made and its service,
+    whose store is then open.
 
     With a configuration, raises ConfigError for one that cannot work, StoreUnavailable when the store cannot be opened,
     and Unavailable when the counters cannot. Without one it is a program that starts: it waits some time
@@ -148,14 +149,14 @@ def create_app(
             begin(app := _application(service, blueprints), service)
             return app
 
-        app = make(clock, START_SECONDS if is_program else 0.0)
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
             auth = "open-to-all" if config.harness == "remote" else "open"
             bounds = {"max_body": harness.MOST_BODY, "max_nodes": harness.MOST_VALUES}
             seeds = Config(**bounds, auth=auth, trusted_hosts=config.trusted_hosts)
-            harness.install(app, make, partial(create_app, seeds, [], features={"cors", "health", "openapi", "pages"}))
-        return app
+            make_control = partial(create_app, seeds, [], features={"cors", "health", "openapi", "pages"})
+            return cast(Application, harness.application_of(make, make_control))
+        return make(clock, START_SECONDS if is_program else 0.0)
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
             sys.exit(f"restkeeper: {error}")

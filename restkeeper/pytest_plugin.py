@@ -87,10 +87,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     for name, value in getattr(item, "funcargs", {}).items() if "restkeeper.testing" in sys.modules else ():
-        if isinstance(value, restkeeper.LiveServer) and (report.failed or report.when == "teardown"):
-            lines = value.new_log().splitlines()[-LOG_LINES:]  # since the last test
-            report.sections += [(f"restkeeper log of {name}", "\n".join(lines))] * report.failed
-        if isinstance(value, restkeeper.Space) and report.failed and report.when == "call":
+        if isinstance(value, restkeeper.LiveServer):
+            if report.failed or report.when == "teardown":
+                lines = value.new_log().splitlines()[-LOG_LINES:]  # since the last test
+                report.sections += [(f"restkeeper log of {name}", "\n".join(lines))] * report.failed
+        elif isinstance(value, restkeeper.Space) and report.failed and report.when == "call":
             with suppress(ValueError, OSError):  # the test has dropped it, or the server has ended
                 lines = [_line(each) for each in value.requests()[-REQUESTS:]]
                 report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))

@@ -182,6 +182,31 @@ def test_each_space_has_an_origin(server: LiveServer, space: Space) -> None:
     assert read(f"{server.url}/openapi.json")["openapi"] and not space.unmatched
 
 
+def test_the_server_is_a_space(server: LiveServer, space: Space) -> None:
+    """At its own address: with data, clock, faults and requests of its own; it ends with the server."""
+    server.reset(), server.seed({"users": [{"name": "Anna"}]}), server.clock.freeze("2031-01-01T00:00:00Z")
+    server.faults.respond("GET", "/users", 502, times=1)
+    assert [call(server, "GET", "/users").status, names(server), names(space)] == [502, ["Anna"], []]
+    assert call(server, "GET", "/users").headers["date"].startswith("Wed, 01 Jan 2031")
+    server.assert_requested("GET", "/users", times=3)
+    assert server.faults.unmet == space.requests(path="/none") == [] and read(f"{server.control}/requests")
+    with pytest.raises(ValueError, match="ends with the server"):
+        Space.drop(server)
+    server.reset()
+    assert names(server) == [] and server.clock.now.year < 2031
+
+
+@pytest.mark.needs("webhooks")
+def test_webhooks_of_the_server(folder: Path) -> None:
+    """They are sent by themselves, on this machine alone, and are those of a space."""
+    with serving(OK) as endpoint, LiveServer(folder) as server:
+        for url in (endpoint.url, "https://example.org/"):
+            assert call(server, "POST", "/api/v1/webhooks", {"url": url}).status == 200
+        call(server, "POST", "/users", {"name": "Anna"})
+        until(lambda: len(endpoint.requests) == 1)
+        assert [each.status for each in server.webhooks.deliveries()] == [200] * 2
+
+
 def test_an_old_connection_reaches_no_other_space(server: LiveServer) -> None:
     """A dropped space closes those that wait and those with a request under way, and its port refuses."""
     with server.space() as first:

@@ -334,7 +334,7 @@ def post_worker_init(worker: Any) -> None:
     # Threads of the patched module, which are greenlets: one that was imported before that is never joined.
     worker.opening = threading.Thread(target=_open_store, args=(service,), daemon=True)
     worker.opening.start()
-    if _config.webhook_worker == "inside" and "webhooks" in service.features:
+    if _config.webhook_worker == "inside" and "webhooks" in service.features and not _config.harness:
         gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
         deliverer = deliverer_of(service)
         run = partial(keep_delivering, deliverer, worker.is_stopping)

@@ -24,9 +24,9 @@ from restkeeper.app import create_app
 from restkeeper.cli.loading import is_file, load_application, python_path
 from restkeeper.config import Config, misspelt_settings
 from restkeeper.features import files
-from restkeeper.features.harness.spaces import SPACE
+from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
-from restkeeper.testing.space import Space
+from restkeeper.testing.space import Space, data_of
 from restkeeper.testing.verification import require_json
 from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE, Application
@@ -56,10 +56,7 @@ class _Handler(WSGIRequestHandler):
     def log_request(self, *_: Any) -> None:
         """Spaces note their requests."""
 
-    def send_response(self, code: int, message: str | None = None) -> None:
-        """Add a date, but to the responses of spaces, which have theirs."""
-        is_of_space = SPACE in self.server.variables  # type: ignore[attr-defined]
-        (self.send_response_only if is_of_space else super().send_response)(code, message)
+    send_response = WSGIRequestHandler.send_response_only  # without a date: each response has that of its space
 
 
 class _Threads:
@@ -107,8 +104,8 @@ class _Threads:
         self._listening.close()
 
 
-class LiveServer:
-    """A service for tests, with a new store in memory. A context manager; `url` is its address, and of no space.
+class LiveServer(Space):
+    """A service for tests, with a new store in memory, and a space of it at its `url`. A context manager.
 
     It is that of a folder, or of a JSON file, under gunicorn, on a free port of this machine; or, in a thread of this
     process, one with these `resources`. With `in_process` there is no server, and what is in the folder is imported
@@ -116,8 +113,6 @@ class LiveServer:
     and has no rate limits. It ends with the process that started it, also if that is killed. Raises ValueError for a
     misspelt setting; if the server does not start, entering raises RuntimeError with its output.
     """
-
-    url = ""  # before its start
 
     def __init__(
         self,
@@ -127,6 +122,7 @@ class LiveServer:
         in_process: bool = False,
         **settings: str | int,
     ) -> None:
+        super().__init__(self._call, None, id=ROOT, url="", control="")  # before its start
         lower = [f"{name}: a setting has capitals" for name in settings if name.islower()]
         if wrong := misspelt_settings(settings) + lower:
             raise ValueError(wrong[0])
@@ -139,7 +135,6 @@ class LiveServer:
         if self._settings["DATABASE_URL"] == MEMORY:
             self._settings = {"HARNESS": "1", "WEBHOOK_ALLOW_PRIVATE": "1"} | self._settings
         self._running = ExitStack()
-        self._app: Application | None = None  # if it is in this process
         self._output: int | None = None  # a file
         self._log, self._logged = "", 0
 
@@ -150,11 +145,8 @@ class LiveServer:
         with `webhook_time="space"` signed with the time of the space, also for endpoints on this machine. Raises
         ValueError for what cannot be, and RuntimeError without a server that has spaces.
         """
-        if not self.url:
-            raise RuntimeError("the server is not running: use `with LiveServer(…) as server:`")
-        if self._settings["DATABASE_URL"] != MEMORY:
-            raise RuntimeError("a server with a DATABASE_URL of its own has no spaces")
-        return Space(self._send, self._app, seed, random=random, **options)
+        wanted = {"seed": data_of(seed or {}), "random": random, **options}
+        return Space(self._call, self._app, **self._call("POST", "/__harness__/spaces", wanted))
 
     @property
     def log(self) -> str:
@@ -176,6 +168,7 @@ class LiveServer:
             self._serve_here()
         else:
             self._start()
+        self.control = f"{self.url}/__harness__/spaces/{self.id}"
         return self
 
     def _serve_here(self) -> None:
@@ -196,8 +189,12 @@ class LiveServer:
             serving.serve([listener], {})
             self._running.callback(serving.close)
 
-    def _send(self, method: str, path: str, value: Any) -> Any:
-        """The JSON value of the response to a request. Raises ValueError for a problem."""
+    def _call(self, method: str, path: str, value: Any) -> Any:
+        """The JSON value of a response. Raises ValueError for a problem, and RuntimeError without a harness."""
+        if not self.url:
+            raise RuntimeError("the server is not running: use `with LiveServer(…) as server:`")
+        if self._settings["DATABASE_URL"] != MEMORY:
+            raise RuntimeError("a server with a DATABASE_URL of its own has no spaces")
         require_json(value)
         body, fields = exactjson.dumps(value), {"Content-Type": "application/json"}
         if self._in_process and self._app:
@@ -254,6 +251,8 @@ class LiveServer:
     def close(self) -> None:
         """Stop the server: at once, as its store ends too, or with a `DATABASE_URL` after the requests under way."""
         self._running.close()
+
+    drop = close
 
     def _end_log(self) -> None:
         self._log, self._output = self.log, None

@@ -30,10 +30,9 @@ class Space:
 
     folder = Path()
 
-    def __init__(self, send: Send, app: Flask | None, seed: Any = None, **options: Any) -> None:
-        made = send("POST", "/__harness__/spaces", {"seed": _data(seed or {}), **options})
-        self.id, self.url, self.control = made["id"], made["url"], made["control"]
-        self._send: Send = lambda method, path, value: send(method, f"/__harness__/spaces/{self.id}{path}", value)
+    def __init__(self, call: Send, app: Flask | None, *, id: str, url: str, control: str) -> None:
+        self.id, self.url, self.control = id, url, control
+        self._send: Send = lambda method, path, value: call(method, f"/__harness__/spaces/{id}{path}", value)
         self._app, self._is_dropped = app, False
         self.clock, self.faults, self.webhooks = Clock(self._send), Faults(self._send), Webhooks(self._send)
 
@@ -51,7 +50,7 @@ class Space:
 
     def seed(self, data: Mapping[str, Any] | Path | str) -> dict[str, int]:
         """Add items, all or none: {"users": [{…}], "settings": {…}}, or a JSON file of that; returns how many."""
-        return dict(self._send("POST", "/seed", {"seed": _data(data, self.folder)}))
+        return dict(self._send("POST", "/seed", {"seed": data_of(data, self.folder)}))
 
     def reset(self) -> None:
         """Be as new, and empty. Snapshots stay."""
@@ -240,7 +239,7 @@ class Webhooks:
         self._send("PUT", "/responses", {"statuses": statuses})
 
 
-def _data(data: Any, folder: Path = Path()) -> Any:
+def data_of(data: Any, folder: Path = Path()) -> Any:
     if not isinstance(data, str | Path):
         return data
     try:

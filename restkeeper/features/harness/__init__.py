@@ -1,21 +1,22 @@
 """The test harness: spaces, each the whole service of one test, and the documents by which tests control them.
 
 A space is served at a port of its own; a request that comes to that has its id in the environment of WSGI. What
-controls it is at /__harness__/spaces/ID of the server's own port, whose other paths are the service as it always is, or
-none. All of it is for stores in memory, and for this machine unless one says otherwise (`Config.harness`).
+controls it is at /__harness__/spaces/ID of the server's own port, whose other paths are those of one more space, or
+of none. All of it is for stores in memory, and for this machine unless one says otherwise (`Config.harness`).
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from flask import Request
+from flask import Request, Response
 from werkzeug.exceptions import MisdirectedRequest
+from werkzeug.http import http_date
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.control import Control
 from restkeeper.features.harness.ports import Ports
-from restkeeper.features.harness.spaces import SPACE, Spaces
+from restkeeper.features.harness.spaces import AT_ONCE, ROOT, SPACE, Instance, Space, Spaces
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
 
@@ -25,8 +26,8 @@ MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 _REFUSAL = "restkeeper.refusal"  # in the WSGI environment: the problem that is the response
 
 
-def install(app: Application, make: Callable[..., Application], make_control: Callable[..., Application]) -> None:
-    """Serve spaces beside `app` or in its place; `make` returns another such application with a clock of its own."""
+def application_of(make: Callable[..., Application], make_control: Callable[..., Application]) -> Application:
+    """The application that serves spaces; `make` returns the one of a service, with the clock that it is given."""
 
     def parts() -> int:
         """How many routes and hooks of Flask there are."""
@@ -37,9 +38,13 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
         if parts() != whole:
             raise Conflict("app.py adds to what create_app returned, but not to spaces: give it blueprints=[…]")
 
-    config = service_of(app).config
+    root = Instance(make)
+    app, config = root.app, root.service.config
     spaces, whole = Spaces(make, Ports(config), require_whole), parts()
-    control, service = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness"), app.wsgi_app
+    if config.harness == "1":
+        spaces.root = Space(ROOT, spaces, None, root, webhooks=AT_ONCE if config.webhook_worker == "inside" else "")
+    control = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness")
+    control.after.append(_date)
     control.before.insert(control.before.index(service_of(control).guard.identify), _refuse)
     below = DispatcherMiddleware(control, {CONTROL: control})
 
@@ -50,8 +55,8 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
                 return spaces.find(id)(environ, start_response)
             if f"{path}/".startswith(f"{CONTROL}/"):
                 return below(environ, start_response)
-            if config.harness == "1":
-                return service(environ, start_response)
+            if spaces.root:
+                return spaces.root(environ, start_response)
             if path != "/healthz":
                 raise MisdirectedRequest(
                     f"no service is here: POST {CONTROL}/spaces makes one for a test, at the `url` of the response"
@@ -61,6 +66,11 @@ def install(app: Application, make: Callable[..., Application], make_control: Ca
         return control(environ, start_response)
 
     app.wsgi_app = dispatch  # type: ignore[method-assign]
+    return app
+
+
+def _date(request: Request, response: Response) -> None:
+    response.headers["Date"] = http_date()
 
 
 def _refuse(request: Request) -> None:

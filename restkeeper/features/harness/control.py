@@ -11,7 +11,7 @@ from marshmallow.validate import Length, OneOf, Range, Regexp
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS
 from restkeeper.features.harness.seeding import seed
-from restkeeper.features.harness.spaces import Space, Spaces
+from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
 from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE
 from restkeeper.web.auth import PUBLIC
@@ -76,7 +76,7 @@ class NewSpaceSchema(SeedSchema):
     """What a space begins with."""
 
     random = _number(0, 2**53, "Ids and faults follow from it, whatever the clock shows.", **_OPTIONAL)
-    webhooks = _choice("when waited for", "at once", "When they are sent: also when a clock is moved.")
+    webhooks = _choice("when waited for", AT_ONCE, "When they are sent: also when a clock is moved.")
     webhook_time = _choice("real", "space", "The time in the signatures that endpoints on this machine get.")
 
 
@@ -225,7 +225,7 @@ class Control:
         url, control = f"{request.scheme}://{host}", f"{request.root_url}spaces/{space.id}"
         return {"id": space.id, "url": url, "control": control}
 
-    @returns(NotFound)
+    @returns(NotFound, Conflict)
     def drop_space(self, id: str) -> dict[str, Any]:
         """End a space."""
         self._spaces.drop(self._spaces.find(id))

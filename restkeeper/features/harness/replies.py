@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as WsgiResponse
 from restkeeper.features.harness.faults import Fault
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web import exactjson
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.exactjson import JSON
 
 FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
@@ -34,7 +34,7 @@ def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -
     yield data[len(data) // 2 :]
 
 
-def reply_to(app: Application, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
+def reply_to(app: Any, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
     """The response to a request; that of a stall is whole. Raises ConnectionAbortedError where the connection ends.
 
     A client in this process has no connection: what would end it, or stop, raises one of ERRORS or, as a rule,

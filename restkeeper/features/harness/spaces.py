@@ -31,6 +31,8 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application, Serve
 
 SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
+ROOT = "root"  # the id of the space at the server's own address
+AT_ONCE = "at once"  # when webhooks are sent
 MOST_SPACES = 200
 LONGEST_DELAY = 60.0  # seconds, of all delays of a request
 MOST_SNAPSHOTS = 20  # of a space
@@ -83,6 +85,7 @@ class Instance:
     def __init__(self, make: Callable[..., Application]) -> None:
         self.clock = SpaceClock()
         self.app = make(self.clock)
+        self.serve = self.app.wsgi_app  # the service, also where the application serves spaces
         self.service = service_of(self.app)
         self.store = cast(MemoryStore, self.service.store)
         self.app.before.insert(self.app.before.index(self.service.guard.identify), answer)
@@ -122,7 +125,7 @@ class Space:
         self.close: Callable[[], None] = lambda: None
         self.instance: Instance | None  # None after its end
         self.begin(instance)
-        if options.get("webhooks") == "at once":
+        if options.get("webhooks") == AT_ONCE:
             Thread(target=self._deliver_at_once, name="deliver", daemon=True).start()  # a greenlet, by gevent
 
     def begin(self, instance: Instance) -> None:
@@ -166,7 +169,7 @@ class Space:
             try:
                 if seconds and self.ended.wait(min(seconds, LONGEST_DELAY)):
                     raise ConnectionAbortedError("the space was dropped")
-                reply = reply_to(instance.app, environ, fault)
+                reply = reply_to(instance.serve, environ, fault)
             finally:
                 environ["wsgi.input"].keep_rest(environ)
                 ms = round((time.perf_counter() - began) * 1000, 3)
@@ -197,11 +200,12 @@ class Spaces:
         self._require_whole = require_whole
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._spaces: dict[str, Space | None] = {}  # None: one that is being made
+        self.root: Space | None = None  # at the server's own address
         self._spare = [Instance(make) for _ in range(SPARE)]
 
     def find(self, id: str) -> Space:
         """The space with this id. Raises NotFound."""
-        if (space := self._spaces.get(id)) is None:
+        if (space := self.root if id == ROOT else self._spaces.get(id)) is None:
             raise NotFound("there is no such space: it was dropped, or is of another server")
         return space
 
@@ -232,7 +236,9 @@ class Spaces:
         return space
 
     def drop(self, space: Space) -> None:
-        """End a space, its port and its connections."""
+        """End a space, its port and its connections. Raises Conflict for that of the server."""
+        if space is self.root:
+            raise Conflict("the space at the server's own address ends with the server")
         with self._lock:
             self._spaces.pop(space.id, None)
             former, space.instance = space.instance, None
@@ -244,7 +250,7 @@ class Spaces:
     def renew(self, space: Space) -> None:
         """Make a space as new, and empty. Requests under way keep the instance that it had. Raises as `using`."""
         with self.using(space) as instance:
-            if instance.busy == 1:
+            if instance.busy == 1 or space is self.root:
                 instance.clear()
                 return space.begin(instance)
         other = self._take()

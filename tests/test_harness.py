@@ -24,6 +24,7 @@ from restkeeper.errors import NotFound
 from restkeeper.features.harness import spaces as harness_spaces
 from restkeeper.features.harness import webhooks as harness_webhooks
 from restkeeper.features.harness.ports import Ports
+from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import LATEST, SpaceClock, Spaces
 from tests.endpoint import OK, serving
 from tests.waiting import join, until
@@ -378,13 +379,33 @@ class TestState:
         assert found[0][0]["id"] != found[2][0]["id"]
 
     def test_ids_depend_on_creates_alone(self, server: LiveServer) -> None:
-        """Not on other requests, faults, waits for webhooks, or the clock."""
+        """Not on other requests, faults, webhooks, or the clock; nor on those that fail, or are done before."""
         with server.space(random=7) as one, server.space(random=7) as other:
             expected = [create(one, name).json["id"] for name in "ab"]
+            subscribe(other, "user.created")
+            with pytest.raises(ValueError, match="#/seed/users/1"):
+                other.seed({"users": [{"name": "a"}, {"name": ""}]})
+            other.faults.drop_response("POST", "/users", skip=2, times=1)
+            for wrong, status in (({"name": ""}, 422), ([{"name": "a"}] * 2, 409)):
+                assert other.client.post("/users", json=wrong).status_code == status
+            with pytest.raises(ConnectionAbortedError):
+                create(other, "a", **KEY)
+            assert create(other, "a", **KEY).json["id"] == expected[0] and create(other, "a").status_code == 409
             other.client.get("/users"), other.clock.advance(hours=5), other.faults.delay("GET", "*", 0, 0.001)
-            made = [create(other, "a").json["id"]]
             names(other), other.clock.set("1999-01-01T00:00:00Z")
-            assert [*made, create(other, "b").json["id"]] == expected == sorted(expected)
+            assert create(other, "b").json["id"] == expected[1] > expected[0]
+
+    def test_ids_of_creates_at_the_same_time(self, spaces: Spaces) -> None:
+        """Each is another one; that of a failed one is given again when nothing goes on any more."""
+        space = spaces.create(seed=7)
+        with spaces.using(space) as instance:
+            given = [instance.service.hooks.new_id() for _ in range(3)]
+            store, (user,) = instance.store, seed(instance.service, {"users": [{"name": "Anna"}]}).values()
+            assert user == 1 and len({*given}) == 3
+            with spaces.using(space):
+                pass
+            assert instance.service.hooks.new_id() > max(given)
+        assert instance.service.hooks.new_id() > max(given) and store.count("users") == 1
 
 
 class TestClock:

@@ -25,9 +25,10 @@ from restkeeper.features.harness.journal import Journal, Kept
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to, stalled
 from restkeeper.features.harness.webhooks import Catcher
-from restkeeper.service import service_of
-from restkeeper.storage.base import MemoryStore
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.resources.changes import Change
+from restkeeper.service import Service, service_of
+from restkeeper.storage.base import MemoryStore, Transaction
+from restkeeper.storage.errors import RecordNotFound, StoreUnavailable
 from restkeeper.web.application import Application, Serve
 
 SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
@@ -79,6 +80,44 @@ class SpaceClock:
         self.frozen = moment if stands else None
 
 
+class Ids:
+    """The ids of new items: each a UUIDv7 of the service's time, in order. With a seed they are always the same.
+
+    The number of an id that no item has got, since its creation failed, is given again.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        service.hooks.new_id = self._new_id
+        service.hooks.on_change.append(self._note)
+
+    def begin(self, seed: int | None) -> None:
+        """Give the first one next."""
+        self._seed, self._numbers = seed, count(1)
+        self._given: list[tuple[int, str]] = []  # since `settle`
+        self._written: dict[str, str] = {}  # their collections, also if that was rolled back
+
+    def settle(self) -> None:
+        """Give the last ones again that no item has. Meanwhile there are no requests."""
+        for number, id in sorted(self._given, reverse=True):
+            with suppress(KeyError, RecordNotFound):
+                self._service.store.read(self._written[id], id)
+                break
+            self._numbers = count(number)
+        self._given, self._written = [], {}
+
+    def _new_id(self) -> str:
+        number, now, random = next(self._numbers), self._service.clock.time(), None
+        if self._seed is not None:
+            now, random = EARLIEST, Random(f"{self._seed} {number}").getrandbits(62)  # noqa: S311 - no secret
+        id = uuid7(int(now * 1e6) * 1000 + number * ID_NANOSECONDS, random)
+        self._given.append((number, id))
+        return id
+
+    def _note(self, transaction: Transaction, change: Change) -> None:
+        self._written[change.record.id] = change.representation.name
+
+
 class Instance:
     """An application with a clock, for one space at a time. `busy` is the number of its requests at present."""
 
@@ -90,6 +129,7 @@ class Instance:
         self.store = cast(MemoryStore, self.service.store)
         self.app.before.insert(self.app.before.index(self.service.guard.identify), answer)
         self.app.after.append(self._finish)
+        self.ids = Ids(self.service)
         self._empty = self.store.saved()
         self.busy = 0
 
@@ -133,11 +173,8 @@ class Space:
         self.instance = instance
         self.faults = Faults(self._seed, instance.app)
         self.journal, self.catcher = Journal(), Catcher(instance.service, self._options.get("webhook_time", "real"))
-        # A generator for each purpose: how many requests come before changes no id of an item.
-        seeds = [None if self._seed is None else f"{self._seed} {purpose}" for purpose in ("ids", "requests")]
-        ids, self._request_ids = map(Random, seeds)
-        now = instance.clock.time if self._seed is None else lambda: EARLIEST
-        instance.service.hooks.new_id = partial(_new_id, now, ids, count(1))
+        self._request_ids = Random(self._seed)  # noqa: S311 - no secret
+        instance.ids.begin(self._seed)
 
     def snapshot(self) -> str:
         """Keep the data as they are, and return the name of that. Raises Conflict for more than MOST_SNAPSHOTS."""
@@ -271,6 +308,8 @@ class Spaces:
         finally:
             with self._lock:
                 instance.busy -= 1
+                if not instance.busy:
+                    instance.ids.settle()
 
     def _take(self) -> Instance:
         with self._lock:
@@ -288,8 +327,3 @@ class Spaces:
         instance.clear()
         with self._lock:
             self._spare.append(instance)
-
-
-def _new_id(now: Callable[[], float], random: Random, numbers: Iterator[int]) -> str:
-    """The id of a new item: a UUIDv7 of the space's time, in order, and with a seed always the same."""
-    return uuid7(int(now() * 1e6) * 1000 + next(numbers) * ID_NANOSECONDS, random.getrandbits(62))

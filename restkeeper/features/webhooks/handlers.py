@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from flask import Blueprint, request
 
-from restkeeper.clock import rfc3339
+from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
@@ -295,7 +295,7 @@ class WebhookHandlers(SecretItemHandlers):
         return write_together(self.items.store, self.items.hooks.idempotency(None), work, self.items.clock)
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
-        record = self._webhooks.create({**self.items.defaults, **sent}, id=self.items.hooks.new_id(), now=now)
+        record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":

@@ -69,15 +69,21 @@ def _options(item: pytest.Item) -> dict[str, Any]:
     return options
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Forget the faults of other tests."""
+    if testing := sys.modules.get("restkeeper.testing.space"):
+        testing.declared.clear()
+        testing.missed.clear()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let a test fail that passes, and has declared faults that no request has matched."""
     result = yield
-    for name, space in getattr(item, "funcargs", {}).items() if "restkeeper.testing" in sys.modules else ():
-        if isinstance(space, restkeeper.Space) and _options(item).get("unmet") is None:
-            with suppress(ValueError, OSError):  # it is dropped, or the server has ended
-                if unmet := [f"{each.kind} {each.method} {each.path}" for each in space.faults.unmet]:
-                    pytest.fail(f"no request has matched these faults of {name}: {', '.join(unmet)}", pytrace=False)
+    testing = sys.modules.get("restkeeper.testing.space")
+    if testing and (unmet := testing.unmet_faults()) and _options(item).get("unmet") is None:
+        pytest.fail(f"no request has matched these faults: {', '.join(unmet)}", pytrace=False)
     return result
 
 

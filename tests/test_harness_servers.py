@@ -92,6 +92,21 @@ def test_that_has_a_fault_in_vain(api, read):
 def test_that_may(api):
     api.faults.close("DELETE", "/users/*")
 
+def test_that_has_some_in_its_body(restkeeper_server, read):
+    with restkeeper_server.space() as first, restkeeper_server.space() as second:
+        first.faults.close("PUT", "/users/*"), first.reset(), first.faults.close("GET", "/users")
+        second.faults.close("PATCH", "/users/*")
+    left = restkeeper_server.space()
+    left.faults.close("HEAD", "/users")
+
+def test_that_ends_its_server(pytestconfig):
+    server = LiveServer(pytestconfig.getini("restkeeper"), in_process=True).__enter__()
+    server.faults.close("DELETE", "/users/*"), server.space().faults.delay("GET", "/users", 1)
+    server.close()
+
+def test_after_it(api):
+    assert api.faults.unmet == []
+
 @pytest.mark.restkeeper(unmet="alow")
 def test_that_is_misspelt(api):
     pass
@@ -411,18 +426,24 @@ def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str
     (tmp_path / "test_it.py").write_text(TESTS)
     running = run_tests(tmp_path, "-rP", "-n", workers)
     output, _ = running.communicate(timeout=SECONDS)
-    assert "4 failed, 8 passed, 3 errors" in output and "takes 1 positional" not in output, output
+    assert "6 failed, 9 passed, 3 errors" in output and "takes 1 positional" not in output, output
     assert output.count("\nthe marker restkeeper takes, each by its name, seed={…}, random=7") == 2
     assert "\nno space for this test: #/sed: is none of seed, random, webhooks, webhook_time\n" in output
-    assert "\nno request has matched these faults of api: close DELETE /users/*\n" in output
-    assert output.count("restkeeper requests of api") == 2 and "GET /users?limit=5 200\n" in output
+    for faults in [
+        "close DELETE /users/*",
+        "close PUT /users/*, close PATCH /users/*, close GET /users, close HEAD /users",
+    ]:
+        assert f"\nno request has matched these faults: {faults}\n" in output
+    both = {"close DELETE /users/*", "delay GET /users"}
+    assert both in [{*found.split(", ")} for found in re.findall("these faults: (.*)", output)]
+    assert output.count("restkeeper requests of api") == 3 and "GET /users?limit=5 200\n" in output
     assert "GET /users?limit=none 400 {" in output and "must be" in output
     logs = re.findall(r"-+ restkeeper log of (.*?) -+\n(.*?)\n[-=_]+ ", output, re.S)
-    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 6]
+    assert sorted(title for title, _ in logs) == ["own", *["restkeeper_server"] * 7]
     imported = [title for title, log in logs if "imported" in log]
     assert imported == ["own"] if in_process == "true" else imported.count("own") == 1
     if in_process == "false":  # each its own lines, and the first test of a process those of the start
-        assert sorted(log.count(" request_id=") for _, log in logs) == [0, 0, 0, 0, 0, 1, 2]
+        assert sorted(log.count(" request_id=") for _, log in logs) == [0, 0, 0, 0, 0, 0, 1, 2]
         assert imported.count("restkeeper_server") <= 2
     assert of_session(running.pid) == []
 

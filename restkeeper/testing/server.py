@@ -26,7 +26,7 @@ from restkeeper.config import Config, misspelt_settings
 from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
-from restkeeper.testing.space import Space, data_of
+from restkeeper.testing.space import Space, data_of, declared
 from restkeeper.testing.verification import require_json
 from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE, Application
@@ -122,7 +122,7 @@ class LiveServer(Space):
         in_process: bool = False,
         **settings: str | int,
     ) -> None:
-        super().__init__(self._call, None, id=ROOT, url="", control="")  # before its start
+        super().__init__(self, id=ROOT, url="", control="")  # before its start
         lower = [f"{name}: a setting has capitals" for name in settings if name.islower()]
         if wrong := misspelt_settings(settings) + lower:
             raise ValueError(wrong[0])
@@ -130,6 +130,7 @@ class LiveServer(Space):
         self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", str(self._folder)]
         self._resources = resources
         self._in_process = in_process
+        self._app: Application | None = None  # if it is in this process
         self._settings = {"DATABASE_URL": MEMORY, "HOST": "127.0.0.1", "RATE_LIMIT": "off"}
         self._settings |= {name: str(value) for name, value in settings.items()}
         if self._settings["DATABASE_URL"] == MEMORY:
@@ -146,7 +147,7 @@ class LiveServer(Space):
         ValueError for what cannot be, and RuntimeError without a server that has spaces.
         """
         wanted = {"seed": data_of(seed or {}), "random": random, **options}
-        return Space(self._call, self._app, **self._call("POST", "/__harness__/spaces", wanted))
+        return Space(self, **self._call("POST", "/__harness__/spaces", wanted))
 
     @property
     def log(self) -> str:
@@ -250,6 +251,9 @@ class LiveServer(Space):
 
     def close(self) -> None:
         """Stop the server: at once, as its store ends too, or with a `DATABASE_URL` after the requests under way."""
+        for space in [each for each in declared if each._server is self]:
+            with suppress(ValueError, OSError):  # it was killed
+                space.reset()  # which notes the faults that were unmet
         self._running.close()
 
     drop = close

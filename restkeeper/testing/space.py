@@ -1,12 +1,15 @@
 """A space: the service of one test. docs/testing.md says what can be done with it."""
 
 import copy
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 from flask import Flask
 from flask.testing import FlaskClient
@@ -19,6 +22,20 @@ from restkeeper.web import exactjson
 __tracebackhide__ = True  # a failure is shown at the line of the test
 Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response
 
+# Since the present test has begun: the spaces in which a fault was declared, and the faults that no request has matched
+# of those that were dropped or reset.
+declared = WeakSet["Space"]()
+missed = deque[str](maxlen=100)
+
+
+def unmet_faults() -> list[str]:
+    """The faults of the present test that no request has matched."""
+    found = list(missed)
+    for space in list(declared):
+        with suppress(ValueError, OSError):  # the server was killed
+            found += map(_named, space.faults.unmet)
+    return found
+
 
 class Space:
     """A service of its own in a server: data, keys, limits, webhooks, faults, clock and requests.
@@ -30,11 +47,16 @@ class Space:
 
     folder = Path()
 
-    def __init__(self, call: Send, app: Flask | None, *, id: str, url: str, control: str) -> None:
+    def __init__(self, server: Any, *, id: str, url: str, control: str) -> None:
         self.id, self.url, self.control = id, url, control
-        self._send: Send = lambda method, path, value: call(method, f"/__harness__/spaces/{id}{path}", value)
-        self._app, self._is_dropped = app, False
+        self._server = server
+        self._is_dropped = False
         self.clock, self.faults, self.webhooks = Clock(self._send), Faults(self._send), Webhooks(self._send)
+
+    def _send(self, method: str, path: str, value: Any) -> Any:
+        if (method, path) == ("POST", "/faults"):
+            declared.add(self)
+        return self._server._call(method, f"/__harness__/spaces/{self.id}{path}", value)
 
     def __enter__(self) -> "Space":
         return self
@@ -46,7 +68,7 @@ class Space:
         """End it, its port and its connections. A second call has no effect."""
         if not self._is_dropped:
             self._is_dropped = True
-            self._send("DELETE", "", None)
+            self._end("DELETE", "")
 
     def seed(self, data: Mapping[str, Any] | Path | str) -> dict[str, int]:
         """Add items, all or none: {"users": [{…}], "settings": {…}}, or a JSON file of that; returns how many."""
@@ -54,7 +76,11 @@ class Space:
 
     def reset(self) -> None:
         """Be as new, and empty. Snapshots stay."""
-        self._send("POST", "/reset", None)
+        self._end("POST", "/reset")
+
+    def _end(self, method: str, path: str) -> None:
+        missed.extend(_named(SimpleNamespace(**each)) for each in self._send(method, path, None)["unmet"])
+        declared.discard(self)
 
     def snapshot(self) -> str:
         """Keep the data as they are; returns a name for `restore`."""
@@ -114,10 +140,11 @@ class Space:
     @property
     def app(self) -> Flask:
         """The space as a WSGI application. Raises RuntimeError unless it is in this process."""
-        if self._app is None:
+        own: Flask | None = self._server._app
+        if own is None:
             raise RuntimeError("the service is in another process: use in_process=True")
-        app, serve = copy.copy(self._app), self._app.wsgi_app
-        app.wsgi_app = lambda environ, start: serve({**environ, SPACE: self.id}, start)  # type: ignore
+        app, serve = copy.copy(own), own.wsgi_app
+        app.wsgi_app = lambda environ, start: serve({**environ, SPACE: self.id}, start)  # type: ignore[method-assign, assignment]
         return app
 
 
@@ -237,6 +264,10 @@ class Webhooks:
         As `wait`, it gives a space without a webhook one for all events.
         """
         self._send("PUT", "/responses", {"statuses": statuses})
+
+
+def _named(fault: Any) -> str:
+    return f"{fault.kind} {fault.method} {fault.path}"
 
 
 def data_of(data: Any, folder: Path = Path()) -> Any:

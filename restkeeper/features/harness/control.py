@@ -9,7 +9,7 @@ from marshmallow import Schema, ValidationError, fields, validates_schema
 from marshmallow.validate import Length, OneOf, Range, Regexp
 
 from restkeeper.errors import Conflict, NotFound
-from restkeeper.features.harness.faults import KINDS
+from restkeeper.features.harness.faults import KINDS, Fault
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
 from restkeeper.web import exactjson
@@ -160,6 +160,12 @@ class RequestSchema(Schema):
     matched, fault, cut = fields.Boolean(), fields.String(allow_none=True), fields.List(fields.String())
 
 
+class UnmetSchema(Schema):
+    """The faults of what has ended that no request has matched."""
+
+    unmet = fields.List(fields.Nested(NewFaultSchema))
+
+
 class DeliveryQuery(Schema):
     """Which deliveries, and how many seconds to wait for the first."""
 
@@ -225,17 +231,18 @@ class Control:
         url, control = f"{request.scheme}://{host}", f"{request.root_url}spaces/{space.id}"
         return {"id": space.id, "url": url, "control": control}
 
-    @returns(NotFound, Conflict)
+    @returns(UnmetSchema, NotFound, Conflict)
     def drop_space(self, id: str) -> dict[str, Any]:
         """End a space."""
-        self._spaces.drop(self._spaces.find(id))
-        return {}
+        self._spaces.drop(space := self._spaces.find(id))
+        return {"unmet": space.faults.unmet}
 
-    @returns(NotFound)
+    @returns(UnmetSchema, NotFound)
     def reset_space(self, id: str) -> dict[str, Any]:
         """Make a space as new, and empty. Snapshots stay."""
-        self._spaces.renew(self._spaces.find(id))
-        return {}
+        faults = (space := self._spaces.find(id)).faults
+        self._spaces.renew(space)
+        return {"unmet": faults.unmet}
 
     @takes(body=SeedSchema)
     @returns(NotFound, Conflict)
@@ -289,9 +296,9 @@ class Control:
         return {}
 
     @returns(NewFaultSchema(many=True), NotFound)
-    def list_unmet_faults(self, id: str) -> list[dict[str, Any]]:
+    def list_unmet_faults(self, id: str) -> list[Fault]:
         """The faults that no request has matched, also those that were cleared: most are in the wrong place."""
-        return [vars(each) for each in self._spaces.find(id).faults.unmet]
+        return self._spaces.find(id).faults.unmet
 
     @returns(NotFound)
     def clear_faults(self, id: str) -> dict[str, Any]:

@@ -190,6 +190,22 @@ def test_the_soft_limit_of_descriptors_is_no_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_some_descriptors_are_left() -> None:
+    """For connections: a server without them would answer nothing, and say nothing."""
+    code = """import os, resource
+from restkeeper.config import Config
+from restkeeper.features.harness.ports import Ports
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+giver, made = Ports(Config()), []
+try:
+    while True: made.append(giver.listen())
+except Exception as problem:
+    print(len(os.listdir("/dev/fd")), problem)"""
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRON, capture_output=True, text=True, check=True)
+    used, _, problem = done.stdout.partition(" ")
+    assert 128 - 64 - 2 <= int(used) <= 128 - 64 + 1 and "Too many open files" in problem and "ulimit -n" in problem
+
+
 @pytest.mark.no_cover
 def test_connections_are_limited_by_descriptors() -> None:
     """To more than those of a service, as all spaces share them; and to what the machine has for them."""

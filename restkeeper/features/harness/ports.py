@@ -4,13 +4,14 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
+from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EMFILE
 from itertools import cycle, islice, repeat
 from socket import AF_INET, AF_INET6, create_server, socket
 
 from restkeeper.config import Config
 from restkeeper.errors import Conflict
 
+SPARE_FILES = 64  # descriptors that are left for connections, also those of the control
 MOST_TRIES = 1000  # ports that are in use, or were given before
 
 
@@ -41,11 +42,15 @@ class Ports:
                     continue
                 break
             port = found[0].getsockname()[1]
-            if number or port not in self._given:
+            is_last = 0 <= most - SPARE_FILES <= found[-1].fileno()  # a descriptor is the lowest one that is free
+            if not is_last and (number or port not in self._given):
                 self._given.add(port)
                 return found
             for each in found:
                 each.close()
+            if is_last:
+                reason = os.strerror(EMFILE)
+                break
         raise Conflict(
             f"there is no port for another space ({reason}): drop the spaces that are not needed any more, or start a "
             "server with more ports (--ports) or open files (ulimit -n)"

@@ -193,7 +193,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
         config.max_url,
         config.trusted_hosts,
         local_only=guard.local_only,
-        count_refused_host=lambda environ: guard.failures.note_failure(environ),
+        count_refused_host=lambda environ: guard.failures.note_failure(environ) if config.quotas else None,
     )
     if guard.local_only:
         edge.refuse_other_sites(app, config.cors_origins)

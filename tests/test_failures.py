@@ -204,13 +204,15 @@ def test_wrong_credentials_are_counted_in_open_mode() -> None:
 
 @pytest.mark.needs("pages")
 def test_refused_hosts_are_failures() -> None:
-    """A malformed or unknown Host counts like a guess; beyond the limit it returns 429."""
+    """A malformed or unknown Host counts like a guess; beyond the limit it returns 429, unless RATE_LIMIT=off."""
     client = secured(trusted_hosts=("api.example.org",))
     statuses = [client.get("/", headers={"Host": host}).status_code for host in ("evil.example", "a b", "", "y", "z")]
     assert statuses == [400] * LIMIT + [429] * 2
     good = {"Host": "api.example.org"}
     assert client.get("/", headers=good).status_code == 200
     assert client.get("/products", headers=good | bearer("guess")).status_code == 429
+    client = secured(trusted_hosts=("api.example.org",), rate_limit="off")
+    assert {client.get("/", headers={"Host": "evil.example"}).status_code for _ in range(LIMIT + 2)} == {400}
 
 
 class CountingStorage:

@@ -71,7 +71,11 @@ def test_settings() -> None:
     """Numbers are accepted, misspelt names are not: they would have no effect."""
     with LiveServer(ROOT, PAGE_LIMIT=1) as server:
         assert get(f"{server.url}/products") == []
-    for name, message in (("PAGE_LIMITS", "did you mean PAGE_LIMIT"), ("page_limit", "capitals")):
+    for name, message in (
+        ("AUHT", "did you mean AUTH"),
+        ("PAGE_LIMITS", "mean PAGE_LIMIT"),
+        ("page_limit", "capitals"),
+    ):
         with pytest.raises(ValueError, match=message):
             LiveServer(ROOT, **{name: "1"})
     with LiveServer(ROOT, AUTH="required") as server, pytest.raises(HTTPError, match="401"):

@@ -261,6 +261,10 @@ def when_ready(server: Any) -> None:
     gc.freeze()  # in four workers and the master it saves 26 of 189 MiB
     gc.enable()
     addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
+    opened = [
+        str(listener).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        for listener in server.LISTENERS
+    ]
     reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
     if _config.harness not in ("", "remote") and reached:
         sys.exit(f"restkeeper: --bind {reached[0]}: {HARNESS_IS_LOCAL}")
@@ -270,8 +274,8 @@ def when_ready(server: Any) -> None:
         threading.Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
     if ready := os.environ.pop("RESTKEEPER_READY", ""):
         with suppress(OSError), os.fdopen(int(ready), "w") as pipe:
-            print(server.LISTENERS[0], file=pipe)
-    _welcome([str(listener) for listener in server.LISTENERS], _found["collections"])
+            print(opened[0], file=pipe)
+    _welcome(opened, _found["collections"])
     if _config.auth == "open-to-all" and reached:
         print(f"restkeeper: {reached[0]} is open: every caller may do everything", file=sys.stderr)
     if _config.trusted_proxies and reached:

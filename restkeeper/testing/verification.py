@@ -6,6 +6,7 @@ from decimal import Decimal
 from itertools import islice
 from math import inf
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from restkeeper.features.harness.faults import is_at, is_like
 from restkeeper.web import exactjson
@@ -33,7 +34,7 @@ def differences(sent: Any, query: str, expected: Any) -> list[str]:
 def misplaced(sent: Any, method: str, path: str) -> list[str]:
     """What of a request's method and path is not as expected, patterns with `*`."""
     found = [] if is_like(sent.method, method.upper()) else [f"its method is {sent.method}, not {method.upper()}"]
-    return found if is_at(sent.path.encode(), path) else [*found, f"its path is {sent.path}, not {path}"]
+    return found if is_at(unquote_to_bytes(sent.path), path) else [*found, f"its path is {sent.path}, not {path}"]
 
 
 def _unequal(found: Any, expected: Any, at: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
 from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE
 from restkeeper.web.auth import PUBLIC
-from restkeeper.web.operations import returns, takes
+from restkeeper.web.operations import BODY_PROBLEMS, Body, read_body, returns, takes
 
 LONGEST_WAIT = 30.0  # seconds for a delivery
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
@@ -78,6 +78,9 @@ class NewSpaceSchema(SeedSchema):
     random = _number(0, 2**53, "Ids and faults follow from it, whatever the clock shows.", **_OPTIONAL)
     webhooks = _choice("when waited for", AT_ONCE, "When they are sent: also when a clock is moved.")
     webhook_time = _choice("real", "space", "The time in the signatures that endpoints on this machine get.")
+
+
+_NEW_SPACE = NewSpaceSchema()
 
 
 class SpaceSchema(Schema):
@@ -216,10 +219,12 @@ class Control:
             routes.add_url_rule(rule, view_func=view, methods=[method])
         return routes
 
-    @takes(body=NewSpaceSchema)
-    @returns(SpaceSchema, Conflict, NotFound, status=201)
-    def create_space(self, body: dict[str, Any]) -> dict[str, str]:
-        """Create a space: a service of its own, at a port of its own."""
+    @takes(body=Body(_NEW_SPACE))
+    @returns(SpaceSchema, Conflict, NotFound, *BODY_PROBLEMS, status=201)
+    def create_space(self) -> dict[str, str]:
+        """Create a space: a service of its own, at a port of its own. The body can be left out."""
+        is_empty = not request.content_length and "HTTP_TRANSFER_ENCODING" not in request.environ
+        body = _NEW_SPACE.load({}) if is_empty else read_body(_NEW_SPACE)
         data, random = body.pop("seed"), body.pop("random")
         space = self._spaces.create(random, request.environ.get(SERVE), **body)
         try:

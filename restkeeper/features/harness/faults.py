@@ -9,6 +9,7 @@ from math import inf
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 from werkzeug.datastructures import EnvironHeaders
 
@@ -117,8 +118,8 @@ def is_like(text: str, pattern: str) -> bool:
 
 
 def is_at(path: bytes, pattern: str) -> bool:
-    """Whether a path, in any version of the API, is that of a pattern with `*`."""
-    text = path.decode(errors="replace")
+    """Whether a path, in any version of the API, is that of a pattern with `*`; this can be percent-encoded."""
+    text, pattern = path.decode(errors="replace"), unquote(pattern)
     return is_like(text, pattern) or is_like(_VERSION.sub("", text, 1), pattern)
 
 

@@ -41,14 +41,14 @@ def reply_to(app: Any, environ: dict[str, Any], fault: Fault | None) -> WsgiResp
     ConnectionAbortedError, also what would do so in the middle of the content.
     """
     if fault is None:
-        return WsgiResponse.from_app(app, environ, buffered=True)
+        return _served(app, environ)
     kind, is_partial = fault.kind, fault.kind in ("cut_response", "stall")
     connection = next((environ[name] for name in SOCKETS if name in environ), None)
     if kind == "fail_store" and fault.committed:
         WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
     reply = WsgiResponse()
     if kind != "close" and (kind != "reset" or fault.committed):
-        reply = WsgiResponse.from_app(app, environ, buffered=True)
+        reply = _served(app, environ)
     data = reply.get_data()
     if kind in ENDINGS and not (is_partial and connection and data):
         if kind == "reset" and connection:
@@ -59,10 +59,18 @@ def reply_to(app: Any, environ: dict[str, Any], fault: Fault | None) -> WsgiResp
         reply.content_length = len(data)
     if kind == "cut_response":
         reply.response = [data[: len(data) // 2]]
-    if kind == "respond":
+    if kind == "respond" and fault.retry_after is not None:
+        reply.headers["Retry-After"] = str(fault.retry_after)
+    return reply
+
+
+def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
+    """The response of the service; the fields that a fault or a stub declares are in place of those that all have."""
+    reply, fault, stub = WsgiResponse.from_app(app, environ, buffered=True), environ[FAULT], environ[STUB]
+    if fault and fault.kind == "respond":
         reply.headers.update(fault.headers)
-        if fault.retry_after is not None:
-            reply.headers["Retry-After"] = str(fault.retry_after)
+    elif stub and stub in environ[ROUTES]:
+        reply.headers.update(stub.headers)
     return reply
 
 
@@ -83,7 +91,6 @@ def answer(request: Request) -> Reply | None:
     is_json = declared.json is not None
     made = Reply(exactjson.dumps(declared.json) if is_json else declared.text or "", declared.status)
     made.content_type = declared.content_type or (JSON if is_json else TEXT)
-    made.headers.update(declared.headers)
     return made
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from flask import Blueprint
 
@@ -41,6 +41,7 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import LAST_IDS, run_after
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
+from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.storage.interface import Kind
@@ -130,6 +131,8 @@ def create_app(
             known = " or ".join(stores) or "no store"
             raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
 
+        first = list[Any]()
+
         def make(clock: Clock, wait_seconds: float = 0.0) -> Application:
             representations = [(each.represented_by or StoredRepresentation)(each) for each in resources]
             of_features = [StoredRepresentation(each) for each in _resources_of(opened)]
@@ -144,8 +147,11 @@ def create_app(
                 clock=clock,
                 serves=serves,
             )
-            if serves:
-                service.open_store(wait_seconds)  # a command opens it when it needs it
+            if serves:  # a command opens it when it needs it
+                service.store.first = first[0] if first else None
+                service.open_store(wait_seconds)
+                if config.harness and not first:
+                    first.append(cast(MemoryStore, service.store).saved())  # so that those of spaces are quick to make
             begin(app := _application(service, blueprints), service)
             return app
 

@@ -27,6 +27,7 @@ from restkeeper.features.harness import webhooks as harness_webhooks
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import LATEST, SpaceClock, Spaces
+from restkeeper.storage.sqlite import store as sqlite_store
 from tests.endpoint import OK, serving
 from tests.waiting import join, until
 
@@ -151,6 +152,18 @@ class TestSpaces:
                     assert len(space.client.get("/users", headers=ADMIN).json) == 1 and len(space.requests()) == 4
                     space.clock.advance(hours=20), space.faults.close("GET", "*")
             assert len(made) == harness_spaces.SPARE + 1  # the server's own
+
+    def test_the_store_of_a_space_is_a_copy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of an empty one of the same collections: its tables and indexes are made once, and each has its own data."""
+        migrated: list[Any] = []
+        migrate = sqlite_store.migrate
+        monkeypatch.setattr(sqlite_store, "migrate", lambda *a, **b: (migrated.append(a), migrate(*a, **b))[1])
+        with LiveServer(resources=RESOURCES, in_process=True) as server:
+            made = [server.space(seed={"users": [{"name": str(number)}]}) for number in range(4)]
+            assert [names(each) for each in made] == [["0"], ["1"], ["2"], ["3"]] and names(server) == []
+            assert create(made[0], "0").status_code == 409
+            assert len({each.client.get("/users").headers["ETag"] for each in made}) == 4
+        assert [[each.name for each in collections].count("users") for _, collections in migrated].count(1) == 1
 
     def test_many_at_once_use_the_same_applications(self, spaces: Spaces) -> None:
         """Each time: memory grows with the most spaces that there were at once, and not further."""

@@ -260,6 +260,7 @@ class Store(ABC):
 
     _opening: Opening
     _opened: Any = None  # what the process has open of it
+    first: Any = None  # what an empty MemoryStore of the same collections has `saved`, and this one begins with
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {collection.name: collection for collection in collections}

@@ -144,7 +144,10 @@ class SqliteStore(Store):
                     create_store(self._path)
             connect, connection = self._first_connection(alone)
             made.enter_context(closing(connection))
-            migrate(connection, list(self._collections.values()), indexed=indexed)
+            if self.first:
+                self.first.backup(connection)
+            else:
+                migrate(connection, list(self._collections.values()), indexed=indexed)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()

@@ -83,7 +83,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     testing = sys.modules.get("restkeeper.testing.space")
     if testing and (unmet := testing.unmet_faults()) and _options(item).get("unmet") is None:
-        pytest.fail(f"no request has matched these faults: {', '.join(unmet)}", pytrace=False)
+        text = ", ".join(f"{each.kind} {each.method} {each.path}" for each in unmet)
+        pytest.fail(f"no request has matched these faults: {text}", pytrace=False)
     return result
 
 

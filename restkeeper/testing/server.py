@@ -27,7 +27,6 @@ from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space, data_of, declared
-from restkeeper.testing.verification import require_json
 from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE, Application
 
@@ -196,7 +195,8 @@ class LiveServer(Space):
             raise RuntimeError("the server is not running: use `with LiveServer(…) as server:`")
         if self._settings["DATABASE_URL"] != MEMORY:
             raise RuntimeError("a server with a DATABASE_URL of its own has no spaces")
-        require_json(value)
+        for fault in exactjson.faults_in_values(value):  # some would be sent as null
+            raise ValueError(f"{fault['pointer']}: {fault['detail']}")
         body, fields = exactjson.dumps(value), {"Content-Type": "application/json"}
         if self._in_process and self._app:
             reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)

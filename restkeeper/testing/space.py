@@ -25,15 +25,15 @@ Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to th
 # Since the present test has begun: the spaces in which a fault was declared, and the faults that no request has matched
 # of those that were dropped or reset.
 declared = WeakSet["Space"]()
-missed = deque[str](maxlen=100)
+missed = deque[Any](maxlen=100)
 
 
-def unmet_faults() -> list[str]:
+def unmet_faults() -> list[Any]:
     """The faults of the present test that no request has matched."""
     found = list(missed)
     for space in list(declared):
         with suppress(ValueError, OSError):  # the server was killed
-            found += map(_named, space.faults.unmet)
+            found += space.faults.unmet
     return found
 
 
@@ -79,7 +79,7 @@ class Space:
         self._end("POST", "/reset")
 
     def _end(self, method: str, path: str) -> None:
-        missed.extend(_named(SimpleNamespace(**each)) for each in self._send(method, path, None)["unmet"])
+        missed.extend(SimpleNamespace(**each) for each in self._send(method, path, None)["unmet"])
         declared.discard(self)
 
     def snapshot(self) -> str:
@@ -264,10 +264,6 @@ class Webhooks:
         As `wait`, it gives a space without a webhook one for all events.
         """
         self._send("PUT", "/responses", {"statuses": statuses})
-
-
-def _named(fault: Any) -> str:
-    return f"{fault.kind} {fault.method} {fault.path}"
 
 
 def data_of(data: Any, folder: Path = Path()) -> Any:

@@ -1,10 +1,9 @@
-"""What a test expects of a request, and sends: where it differs, and what JSON has not."""
+"""What a test expects of a request, and where that differs."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from itertools import islice
-from math import inf
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -47,12 +46,3 @@ def _unequal(found: Any, expected: Any, at: str) -> Iterator[str]:
     elif found != expected or isinstance(found, bool) != isinstance(expected, bool):
         one, other = ("left out" if each is ANY else exactjson.dumps(each).decode() for each in (found, expected))
         yield f"{at} is {one[:LONGEST]}, not {other[:LONGEST]}"
-
-
-def require_json(value: Any, at: str = "#") -> None:
-    """Raises ValueError, with a JSON Pointer, for a number that JSON has not: it would be sent as null."""
-    if isinstance(value, Mapping | list | tuple):
-        for name, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-            require_json(each, f"{at}/{name}")
-    elif isinstance(value, float | Decimal) and (value != value or value in (inf, -inf)):
-        raise ValueError(f"{at}: {value} is no number of JSON")

@@ -188,7 +188,7 @@ def _wrong_in(value: Any, path: list[str | int]) -> Iterator[str]:
     if isinstance(value, dict):
         for name in value:
             yield from _wrong_in(name, path)
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     for step, inner in members:
         path.append(step)
         yield from _wrong_in(inner, path)

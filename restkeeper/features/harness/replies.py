@@ -59,18 +59,16 @@ def reply_to(app: Any, environ: dict[str, Any], fault: Fault | None) -> WsgiResp
         reply.content_length = len(data)
     if kind == "cut_response":
         reply.response = [data[: len(data) // 2]]
-    if kind == "respond" and fault.retry_after is not None:
+    if fault.retry_after is not None:
         reply.headers["Retry-After"] = str(fault.retry_after)
     return reply
 
 
 def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
     """The response of the service; the fields that a fault or a stub declares are in place of those that all have."""
-    reply, fault, stub = WsgiResponse.from_app(app, environ, buffered=True), environ[FAULT], environ[STUB]
-    if fault and fault.kind == "respond":
-        reply.headers.update(fault.headers)
-    elif stub and stub in environ[ROUTES]:
-        reply.headers.update(stub.headers)
+    reply = WsgiResponse.from_app(app, environ, buffered=True)
+    for each in (environ[FAULT], *environ[ROUTES]):
+        reply.headers.update(getattr(each, "headers", {}))
     return reply
 
 

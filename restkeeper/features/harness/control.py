@@ -228,7 +228,8 @@ class Control:
         data, random = body.pop("seed"), body.pop("random")
         space = self._spaces.create(random, request.environ.get(SERVE), **body)
         try:
-            self._seed(space, data)
+            if data:
+                self._seed(space, data)
         except BaseException:
             self._spaces.drop(space)
             raise

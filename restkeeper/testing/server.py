@@ -22,7 +22,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from restkeeper.app import create_app
 from restkeeper.cli.loading import is_file, load_application, python_path
-from restkeeper.config import MISSPELT, Config, misspelt_settings
+from restkeeper.config import Config, misspelt_settings
 from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
@@ -123,7 +123,7 @@ class LiveServer(Space):
     ) -> None:
         super().__init__(self, id=ROOT, url="", control="")  # before its start
         lower = [f"{name}: a setting has capitals" for name in settings if name.islower()]
-        if wrong := misspelt_settings(settings, MISSPELT) + lower:
+        if wrong := misspelt_settings(settings) + lower:
             raise ValueError(wrong[0])
         self._folder = Path(folder).resolve()
         self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", str(self._folder)]

@@ -123,7 +123,7 @@ class LiveServer(Space):
     ) -> None:
         super().__init__(self, id=ROOT, url="", control="")  # before its start
         lower = [f"{name}: a setting has capitals" for name in settings if name.islower()]
-        if wrong := misspelt_settings(settings) + lower:
+        if wrong := misspelt_settings(settings, all_ours=True) + lower:
             raise ValueError(wrong[0])
         self._folder = Path(folder).resolve()
         self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", str(self._folder)]

@@ -147,9 +147,9 @@ def test_of_a_name_that_is_there_twice_the_last_is_served(tmp_path: Path, text: 
 
 SURROGATES = r"""{
   "a": [{"id": 1, "\udc00": "\\ud800\uDBFF\ud83d\ude00", "z": "\uDe0f"}, {"id": "\udfff/"}],
-  "b": {"c": "\ud800"}
+  "b": {"c": "\ud800", "e": "􏿽\uDbff\udffd\udbff\\udffdud800", "all": "ALL"}
 }
-"""
+""".replace("ALL", "".join(chr(0x1000 * block + 0xABC) for block in range(0x10, 0x110)))
 
 
 def test_unpaired_surrogates_are_served_as_they_stand(tmp_path: Path) -> None:
@@ -159,8 +159,11 @@ def test_unpaired_surrogates_are_served_as_they_stand(tmp_path: Path) -> None:
     assert json.loads(served.client.get("/db").text) == all_of_it
     assert json.loads(served.client.get("/a").text) == all_of_it["a"]
     assert "\\uDBFF" in served.client.get("/a/1").text
-    assert json.loads(served.client.patch("/b", json={"d": 1}).text) == {"c": "\ud800", "d": 1}
-    assert file.read_text() == SURROGATES.replace('"\\ud800"}', '"\\ud800", "d": 1}').replace("uDe0f", "uDE0F")
+    for sent in ('"\U0010fffd"', r'"\uDBFF\uDFFD"', r'"\ud800"'):  # which would be others in the file
+        refused = served.client.patch("/b", data=f'{{"d":{sent}}}', content_type="application/json")
+        assert (refused.status_code, "U+10FFFD" in refused.json["detail"]) == (400, True)
+    assert json.loads(served.client.patch("/b", json={"d": "\U0010e000"}).text) == {**all_of_it["b"], "d": "\U0010e000"}
+    assert file.read_text() == SURROGATES.replace('"}\n', '", "d": "\U0010e000"}\n')
 
 
 def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from restkeeper.errors import Unavailable
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.file import DATA, SCHEMA, File, declare, describe, read_file
 from restkeeper.features.files.options import FileOptions as FileOptions
-from restkeeper.features.files.options import install, show_surrogates
+from restkeeper.features.files.options import install, keep_surrogates
 from restkeeper.features.files.reading import WITH_COMMENTS, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
@@ -128,7 +128,7 @@ def _application_of(
         service.hooks.described = Description(make, declared, service).application
         install(app, service, options, path)
         if file.content.is_marked:
-            app.after.append(show_surrogates)
+            keep_surrogates(app, service)
         if serves or not is_own or any(each.is_checked for each in declared.values()):
             fill(service, file.content, declared)  # else it is only tried, and nothing can be wrong with items
         _serve_apart(app, service)

@@ -15,7 +15,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge
 from restkeeper.features.files.file import DATA, SCHEMA
-from restkeeper.features.files.reading import unmarked
+from restkeeper.features.files.reading import MARKED, unmarked
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.features.harness.control import NewFaultSchema
 from restkeeper.features.harness.faults import Faults
@@ -193,12 +193,23 @@ def _read_forms(service: Service) -> Callable[[Request], None]:
     return read
 
 
-def show_surrogates(request: Request, response: Response) -> None:
-    """Send the unpaired surrogates of a file as they stand there."""
-    if response.is_streamed:
-        response.response = map(unmarked, response.iter_encoded())
-    elif not response.direct_passthrough:
-        response.set_data(unmarked(response.get_data()))
+def keep_surrogates(app: Application, service: Service) -> None:
+    """Send the unpaired surrogates of a file as they stand there; no request can send what stands for them."""
+
+    def refuse(request: Request) -> None:
+        if request.method in ("POST", "PUT", "PATCH"):
+            body = read_bytes(service.config.max_body, cache=True)
+            if any(found[1] for found in MARKED.finditer(body)):
+                raise BadRequest("the body has U+10FFFD or an unpaired surrogate, and the file has such surrogates")
+
+    def show(request: Request, response: Response) -> None:
+        if response.is_streamed:
+            response.response = map(unmarked, response.iter_encoded())
+        elif not response.direct_passthrough:
+            response.set_data(unmarked(response.get_data()))
+
+    app.before.insert(app.before.index(service.guard.authorize) + 2, refuse)  # of a form, it is JSON then
+    app.after.append(show)
 
 
 def _whole(service: Service) -> Callable[[], Response]:

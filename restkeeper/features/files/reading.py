@@ -28,8 +28,10 @@ Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by 
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
 _INNER = re.compile(rb"\{\s*\n([ \t]+)")  # the indentation of the first member of an item
-_SURROGATE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)")  # its group: an unpaired one
-_MARK = re.compile(rb"\xf4\x8e[\x80-\xbf][\x80-\xbf]")  # U+10E000 to U+10EFFF, for private use
+MARK = "\U0010fffd".encode()  # for private use: stands for the \ of an unpaired surrogate, and twice for itself
+MARKED = re.compile(  # its group: what is marked
+    rb"(?i)(%b|\\udbff\\udffd|\\u(?!d[89ab]..\\ud[c-f])d[89a-f]..)|\\(?:u....\\ud[c-f]..|.)" % MARK
+)
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
@@ -99,7 +101,7 @@ class Content(NamedTuple):
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
     served. Where items have no ids, some are `given` to them. The `source` is the text that was read of the `file`, and
     in it `positions` has where each member begins. `id_name` is what the id of an item is called. If
-    it `is_marked`, private characters stand for unpaired surrogates, which parsers refuse: see `unmarked`.
+    it `is_marked`, `MARK` stands for what parsers refuse: see `unmarked`.
     """
 
     members: dict[str, Texts | Buffer]
@@ -301,25 +303,19 @@ def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[in
 
 
 def _marked(data: bytes) -> bytes:
-    """The text of a file with a private character for each unpaired surrogate, unless it has such characters itself."""
+    """The text of a file with `MARK` for the backslash of each unpaired surrogate, if it has one."""
 
     def mark(found: re.Match[bytes]) -> bytes:
-        if not found[1]:
-            return found[0]
-        return chr(0x10E000 + int(found[1], 16) % 0x800 + 0x800 * found[1].startswith(b"D")).encode()
+        return found[0] if not found[1] else found[1].replace(MARK, 2 * MARK).replace(b"\\", MARK)
 
-    has_some = (b"\\ud" in data or b"\\uD" in data) and not _MARK.search(data)
-    return _SURROGATE.sub(mark, data) if has_some else data
+    may_have = b"\\ud" in data or b"\\uD" in data
+    has_some = may_have and any(len(found[1] or b"") == 6 for found in MARKED.finditer(data))
+    return MARKED.sub(mark, data) if has_some else data
 
 
 def unmarked(data: bytes) -> bytes:
-    """The JSON text with the unpaired surrogates in it that characters stand for."""
-
-    def escape(found: re.Match[bytes]) -> bytes:
-        code = 0xD800 + ord(found[0].decode()) % 0x800
-        return (b"\\u%X" if ord(found[0].decode()) & 0x800 else b"\\u%x") % code
-
-    return _MARK.sub(escape, data)
+    """The JSON text as it was before it was marked."""
+    return re.sub(MARK + b"(%b|u)" % MARK, lambda found: found[1].replace(b"u", b"\\u"), data)
 
 
 def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:

@@ -242,6 +242,15 @@ def test_items_on_lines_of_their_own_stay_so() -> None:
     assert b"".join(content.text()) == text.replace(b"1 }", b'1 },\r\n    {"id": 2, "a": [1]}')
 
 
+def test_what_is_not_changed_keeps_its_white_space() -> None:
+    """Also what is uneven between the items of an array; a copy that was changed changes nothing here."""
+    text = b'{"a": [ {"id":1},\n\n  {"id":2} ,{"id":3}\n], "none": [ ],\n\n "b": [{"id": 1}] }\n\n'
+    content = parse(text, "db.json")
+    assert content.copy(["a"]).set("a", key_of(4), b'{"id":4}')
+    assert content.set("b", key_of(2), b'{"id":2}')
+    assert b"".join(content.text()) == text.replace(b"1}] }", b'1}, {"id": 2}] }')
+
+
 def test_a_changed_item_has_the_indentation_of_its_own() -> None:
     """Also where that of the file is uneven, and an id that is given is a line of its own."""
     text = b'{\n    "cars": [\n      {\n        "year": 2019\n      },\n      {\n        "year": 1\n      }\n    ]\n}\n'
@@ -255,7 +264,7 @@ def test_a_changed_item_has_the_indentation_of_its_own() -> None:
 def test_items_without_ids_get_some() -> None:
     """From 1, in the order of the file."""
     content = parse(b'{"notes": [{"a": 1}, {}]}', "db.json")
-    assert content.given
+    assert content.changed == {"notes"}
     assert json.loads(b"".join(content.text())) == {"notes": [{"id": 1, "a": 1}, {"id": 2}]}
 
 

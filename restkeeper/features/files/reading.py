@@ -99,21 +99,21 @@ class Content(NamedTuple):
     """What a file has: `members` are its collections and singletons in order, and what is not served as it is.
 
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
-    served. Where items have no ids, some are `given` to them. The `source` is the text that was read of the `file`, and
-    in it `positions` has where each member begins. `id_name` is what the id of an item is called. If
-    it `is_marked`, `MARK` stands for what parsers refuse: see `unmarked`.
+    served. The `source` is the text that was read of the `file`, and
+    in it `spans` has where each member begins and ends; those in `changed` have others now. `id_name` is what the id of
+    an item is called. If it `is_marked`, `MARK` stands for what parsers refuse: see `unmarked`.
     """
 
     members: dict[str, Texts | Buffer]
     kinds: Mapping[str, str]
     left: Sequence[str]
     layout: Layout
-    given: bool = False
     source: bytes = b""
     file: str = ""
     id_name: str = "id"
     is_marked: bool = False
-    positions: Mapping[str, int] = {}  # noqa: RUF012 - never changed
+    spans: Mapping[str, tuple[int, int]] = {}  # noqa: RUF012 - never changed
+    changed: set[str] = set()  # noqa: RUF012 - each has its own
 
     @property
     def collections(self) -> dict[str, Texts]:
@@ -132,7 +132,7 @@ class Content(NamedTuple):
 
     def fault(self, name: str, key: str, reason: object) -> FileError:
         """What is wrong with an item that was read, with its place."""
-        at, text = self.positions[name], bytes(self.item(name, key) or b"")
+        at, text = self.spans[name][0], bytes(self.item(name, key) or b"")
         where = f"{name}/{id_of(key)}" if name in self.collections else name
         return fault_at(self.source, self.file, max(at, self.source.find(text, at)), f"{where}: {reason}")
 
@@ -160,12 +160,13 @@ class Content(NamedTuple):
     def copy(self, names: Iterable[str]) -> "Content":
         """A content whose items with these names can be set, and not those of this one."""
         copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
-        return self._replace(members={**self.members, **copies})
+        return self._replace(members={**self.members, **copies}, changed={*self.changed})
 
     def set(self, name: str, key: str, text: Buffer | None) -> bool:
         """Set an item, or delete it; returns whether this changes anything. The key of a singleton is its name."""
         if name not in self.kinds or is_equal(had := self.item(name, key), text):
             return False
+        self.changed.add(name)
         texts: Any = self.collections.get(name, self.members)
         if text is None:
             del texts[key]
@@ -189,7 +190,9 @@ class Content(NamedTuple):
         """The text of the file."""
         for name, member in self.members.items():
             yield self.layout.starts[name]
-            if not isinstance(member, dict):
+            if name not in self.changed:
+                yield self.source[slice(*self.spans[name])]
+            elif not isinstance(member, dict):
                 yield bytes(member)
             elif not member:
                 yield b"[]"
@@ -250,11 +253,11 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
-    starts, positions, arrays = dict[str, bytes](), dict[str, int](), dict[str, ArrayStyle]()
+    starts, arrays, changed = dict[str, bytes](), dict[str, ArrayStyle](), set[str]()
     left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
-    last, has_given = 0, False
+    last = 0
     for key, (begin, end) in spans.items():
-        starts[key], positions[key] = data[last:begin], begin
+        starts[key] = data[last:begin]
         last, text = end, found[key]
         members[key] = text
         if reason := unserved(key):
@@ -269,12 +272,12 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
                 left.append(f"{shortened(key)} has other values than objects, and is not served")
                 continue
             members[key], kinds[key], is_given = _items(key, text, elements, left, id_name)
-            has_given = has_given or is_given
+            changed |= {key} if is_given else set()
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(starts, arrays, data[last:], *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, has_given, data, name, id_name, data != given, positions)
+    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed)
 
 
 def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:

@@ -73,6 +73,7 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> dict[str, R
     back = [
         Relation(each, field, path, is_back=True)
         for each in by_name.values()
+        if any(reference.to == items.name for reference in each.stored.revision.references.values())
         for field, path, reference in _references(each)
         if reference.to == items.name and not items.resource.singleton  # which does not show its id
     ]

@@ -118,7 +118,7 @@ class Transaction(Deliveries):
         self._change(INSERT, values_of(collection, record), adds=1)
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
-        """Add records, which is quicker than one by one. Raises as `insert`."""
+        """Add 1 to 1,000 records, which is quicker than one by one. Raises as `insert`."""
         for record in records:
             self.insert(collection, record)
 

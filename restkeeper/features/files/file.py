@@ -101,23 +101,25 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
             declared[name] = Declared(parts[name]["items"] if is_array else parts[name], kind, is_checked=True)
         else:
             declared[name] = Declared(_inferred(content, name) if infers else {}, kind, is_open=not infers)
-    for name, texts in content.collections.items():
+    collections = content.collections
+    singles = {name: _singles(name) for name in collections}
+    for name, texts in collections.items():
         references = dict[str, str]()
         for field, values in _fields_of_ids(content, texts, suffix).items():
             single = field[: -len(suffix or "Id")].rstrip("_")
-            if not (alike := [each for each in content.collections if single in _singles(each)]):
+            if not (alike := [each for each in collections if single in singles[each]]):
                 continue
             target = min(alike, key=single.__eq__)  # `posts`, also beside `post`
             keys = [key_of(id) if type(id := json.loads(text)) in (str, int) else "" for text in values - {b"null"}]
-            missing = sum(key not in content.collections[target] for key in keys)
+            missing = sum(key not in collections[target] for key in keys)
             if missing and not declared[name].is_open:
                 lines.append(f"{name}.{field}: {missing} of {len(keys)} values are no ids of {target}: no relation")
                 continue
             references[field] = target
             lines.append(f"{name}.{field} → {target}")
-        is_small = len(texts) < FEW and len(content.collections) <= MOST_ASSUMED
+        is_small = len(texts) < FEW and len(collections) <= MOST_ASSUMED
         if declared[name].is_open and is_small:  # its next items can refer to others, too
-            others = [each for each in content.collections if each not in references.values()]
+            others = [each for each in collections if each not in references.values()]
             assumed = {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
             references |= {field: to for field, to in assumed.items() if field != content.id_name}
         declared[name] = declared[name]._replace(references=references, suffix=suffix, id_name=content.id_name)

@@ -1,8 +1,10 @@
 """Items, responses and events in SQLite."""
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -151,8 +153,14 @@ class SqliteTransaction(Transaction):
         """See `Deliveries`: events have their positions from the beginning."""
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
+        insert, values, row = DIALECT[INSERT].partition(
+            "VALUES "
+        )  # once: each use of it opens all indexes of all items
+        names = re.findall(r":(\w+)", row)
+        rows = [[values[name] for name in names] for values in (values_of(collection, each) for each in records)]
+        marks = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
         try:
-            self._database.executemany(DIALECT[INSERT], [values_of(collection, each) for each in records])
+            self._database.execute(f"{insert}{values}{marks}", [*chain(*rows)])
         except sqlite3.IntegrityError as error:
             raise self._failed(DuplicateValue(field_of(error))) from None
         self._database.execute(_TOUCH, (len(records), collection))

@@ -452,6 +452,15 @@ def test_an_id_that_is_sent_has_room_in_a_path(serve: Serve) -> None:
     assert [len(each["id"]) for each in client.get("/posts").json] == [9000, len(longest)]
 
 
+def test_ids_of_dots(serve: Serve) -> None:
+    """Are served where a client lets them be in a path, and found by a filter."""
+    client = serve(data := {"posts": [{"id": ".."}, {"id": "."}]})
+    for item in data["posts"]:
+        assert client.get(f"/posts/{item['id']}").json == item
+        assert client.get(f"/posts?id={item['id']}").json == [item]
+    assert client.patch("/posts/%2E%2E", json={"x": 1}).json == {"id": "..", "x": 1}
+
+
 def test_an_id_has_a_slash(serve: Serve) -> None:
     """Escaped in the path, also by a rule and in addresses; a path of more parts is another one."""
     data = {"posts": [{"id": "a/b", "title": "Hello"}], "comments": [{"id": 1, "postId": "a/b"}]}

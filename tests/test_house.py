@@ -111,7 +111,7 @@ def test_no_module_imports_itself_by_others() -> None:
 
 
 def test_features_import_no_other_features() -> None:
-    """Each can be read without the others; but webhooks need events, the harness webhooks, and files its faults."""
+    """Each can be read without the others; but webhooks need events, and the harness webhooks."""
     arrows = set()
     for path, tree in trees().items():
         if part_of(path) != "features":
@@ -122,7 +122,6 @@ def test_features_import_no_other_features() -> None:
     assert {(one, other) for one, other in arrows if one != other} == {
         ("webhooks", "events"),
         ("harness", "webhooks"),
-        ("files", "harness"),
     }
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
+from random import random, uniform
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
@@ -13,13 +14,10 @@ from flask import Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper.clock import Clock
-from restkeeper.errors import BadRequest, BodyTooLarge
+from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable
 from restkeeper.features.files.file import DATA, SCHEMA
 from restkeeper.features.files.reading import MARKED, unmarked
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
-from restkeeper.features.harness.control import NewFaultSchema
-from restkeeper.features.harness.faults import Faults
-from restkeeper.features.harness.replies import FAULT, answer
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
@@ -73,7 +71,7 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
     app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
     first: list[Callable[[Request], Response | None]] = [files.send]
     if options.fail or options.delay[1]:
-        first.append(_faults(app, options, service.clock))
+        first.append(_delays(options, service.clock))
     if options.read_only:
         first.append(_refuse_writes)
     at = app.before.index(guard.identify)
@@ -257,18 +255,13 @@ def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[byte
         query = replace(query, after=page.last)
 
 
-def _faults(app: Application, options: FileOptions, clock: Clock) -> Callable[[Request], Response | None]:
-    """The faults of the test harness, for all requests."""
-    faults, defaults = Faults(None, app), NewFaultSchema()
-    least, most = options.delay
-    failure = {"kind": "respond", "probability": options.fail, "detail": "a fault that was asked for (--fail)"}
-    for each in ({"kind": "delay", "seconds": least, "seconds_most": most}, failure):
-        faults.add(defaults.load(each))
+def _delays(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
+    """Let all requests wait, and some get a 503."""
 
-    def meet(request: Request) -> Response | None:
-        seconds, request.environ[FAULT] = faults.chosen(request.environ)
-        clock.sleep(seconds)
-        return answer(request)
+    def meet(request: Request) -> None:
+        clock.sleep(uniform(*options.delay))  # noqa: S311 - no secret
+        if random() < options.fail:  # noqa: S311
+            raise Unavailable("a fault that was asked for (--fail)")
 
     return meet
 

@@ -75,15 +75,9 @@ class ArrayStyle(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How the text of a file is written around its items.
+    """How the arrays of a file are written; its `newline` and `indent` are empty if it is on a single line."""
 
-    `starts` is what stands between the value of each member and the one before it, with its name, and `end` what
-    follows the last value. `newline` and `indent` are those of the file, empty for one on a single line.
-    """
-
-    starts: Mapping[str, bytes]
     arrays: Mapping[str, ArrayStyle]
-    end: bytes
     newline: bytes = b""
     indent: bytes = b""
 
@@ -188,23 +182,23 @@ class Content(NamedTuple):
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""
-        for name, member in self.members.items():
-            yield self.layout.starts[name]
-            if name not in self.changed:
-                yield self.source[slice(*self.spans[name])]
-            elif not isinstance(member, dict):
-                yield bytes(member)
-            elif not member:
-                yield b"[]"
-            else:
-                style = self.layout.array(name)
-                start = b"[" + style.first
-                for text in member.values():
-                    yield start
-                    yield bytes(text)
-                    start = style.between
-                yield style.last + b"]"
-        yield self.layout.end
+        last = 0
+        for name, (begin, end) in self.spans.items():
+            if name in self.changed:
+                yield self.source[last:begin]
+                yield from self._member(name)
+                last = end
+        yield self.source[last:]
+
+    def _member(self, name: str) -> Iterator[bytes]:
+        """The text of a collection or singleton that was changed."""
+        if not (member := self.members[name]):
+            yield b"[]"
+        elif not isinstance(member, dict):
+            yield bytes(member)
+        else:
+            start, between, end = self.layout.array(name)
+            yield b"[" + start + between.join(map(bytes, member.values())) + end + b"]"
 
     def _written(self, name: str, text: Buffer, had: Buffer | None) -> bytes:
         """The text of an item as it was or as the file has the others: on a line, or with its indentation.
@@ -222,8 +216,10 @@ class Content(NamedTuple):
         like = b"\n" if sample is None else bytes(sample)
         if not self.layout.newline or b"\n" not in like:
             return msgspec.json.format(bytes(text), indent=-1 if b'":' in like and b'": ' not in like else 0)
-        around = self.layout.array(name).first if isinstance(member, dict) else self.layout.starts[name]
-        line = around.rpartition(b"\n")[2]
+        begin = self.spans[name][0]
+        line = self.source[self.source.rfind(b"\n", 0, begin) + 1 : begin]
+        if isinstance(member, dict):
+            line = self.layout.array(name).first.rpartition(b"\n")[2]
         outer, indent = line[: len(line) - len(line.lstrip())], self.layout.indent
         if (inner := _INNER.match(like)) and inner[1].startswith(outer) and inner[1] != outer:
             indent = inner[1].removeprefix(outer)
@@ -253,13 +249,10 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
-    starts, arrays, changed = dict[str, bytes](), dict[str, ArrayStyle](), set[str]()
+    arrays, changed = dict[str, ArrayStyle](), set[str]()
     left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
-    last = 0
-    for key, (begin, end) in spans.items():
-        starts[key] = data[last:begin]
-        last, text = end, found[key]
-        members[key] = text
+    for key in spans:
+        members[key] = text = found[key]
         if reason := unserved(key):
             left += [f"{shortened(key)!r} is not served: {reason}"] * (key[:1] != "$")
         elif (kind := bytes(text)[:1]) == b"{":
@@ -276,7 +269,7 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
-    layout = Layout(starts, arrays, data[last:], *((line[1], line[2]) if line else ()))
+    layout = Layout(arrays, *((line[1], line[2]) if line else ()))
     return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed)
 
 

@@ -11,9 +11,10 @@ from urllib.request import Request, urlopen
 import pytest
 from click.testing import CliRunner
 
-from restkeeper import LiveServer
+from restkeeper import Config, LiveServer, create_app
 from restkeeper.__main__ import main
 from restkeeper.cli.new import write_service
+from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject
 from restkeeper.features.files.inference import Shape
@@ -156,6 +157,7 @@ PETS: dict[str, Any] = {
         "/v2/pets/{petId}/image": {"post": {"responses": {"200": {}}}},
         "/login": {"get": {"responses": {"200": {}}}, "post": {}},
         "/pet-owners": {"get": {}},
+        "/events": {"get": {}},
     },
     "components": {
         "responses": {"Pet": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}}}},
@@ -204,11 +206,24 @@ def test_the_collections_of_an_openapi_document() -> None:
     }
     assert notes == [
         "pets.parent: is inside itself: any JSON is accepted",
-        "/v2/pets: is at /pets",
         "POST /v2/pets/{petId}/image: not served",
         "GET, POST /login: not served",
-        "GET /pet-owners: not served: names are of letters, digits and underscores",
+        "GET /pet-owners: not served",
+        "GET /events: not served",
     ]
+
+
+def test_paths_of_a_document_are_served_as_they_are(tmp_path: Path) -> None:
+    """Below their prefix, and also where a name is none of ours, or that of a page of ours."""
+    item = {"get": {"responses": {"200": {}}}}
+    paths = {f"/v:2/{name}{more}": item for name in ("pet-owners", "events") for more in ("", "/{id}")}
+    (file := tmp_path / "api.json").write_text(json.dumps({"openapi": "3.1.0", "paths": paths}))
+    (tmp_path / "api.data.json").write_text(json.dumps({"pet-owners": [{"id": "1"}], "events": [{"id": "2"}]}))
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    assert client.get("/v:2/pet-owners").json == client.get("/pet-owners").json == [{"id": "1"}]
+    assert client.get("/v:2/events/2").json == {"id": "2"}
+    assert "</v:2/events?" in client.get("/v:2/events?limit=1").headers["Link"]
+    assert client.get("/v:3/events").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -122,11 +122,11 @@ def _application_of(
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
-        make = partial(
-            create, blueprints=blueprints, name=path.name, begin=partial(install, options=options, path=path)
-        )
+        prefixes = {each.prefix: None for each in declared.values() if each.prefix}
+        set_up = partial(install, options=options, path=path, prefixes=prefixes)
+        make = partial(create, blueprints=blueprints, name=path.name, begin=set_up)
         service.hooks.described = Description(make, declared, service).application
-        install(app, service, options, path)
+        set_up(app, service)
         if file.content.is_marked:
             keep_surrogates(app, service)
         if serves or not is_own or any(each.is_checked for each in declared.values()):

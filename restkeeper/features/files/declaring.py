@@ -181,7 +181,7 @@ class Declared(NamedTuple):
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
     to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. The ids are in
     `id_name`. Without `methods` it has all. If it `is_open`, items are accepted as they are sent; items of the file are
-    to be checked if the schema was not inferred of them.
+    to be checked if the schema was not inferred of them. Its path is also below the `prefix`.
     """
 
     schema: JsonSchema
@@ -192,6 +192,7 @@ class Declared(NamedTuple):
     is_checked: bool = False
     suffix: str = ""
     id_name: str = "id"
+    prefix: str = ""
 
 
 def resources_of(

@@ -12,8 +12,7 @@ import msgspec
 import orjson
 
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, target, types_of
-from restkeeper.features.files.reading import FileError, fault_at
-from restkeeper.resources import RESERVED
+from restkeeper.features.files.reading import FileError, fault_at, unserved
 from restkeeper.resources.resource import METHODS
 
 YAML = (".yaml", ".yml")
@@ -21,7 +20,7 @@ MOST_ALIASED = 1_000_000  # characters that the aliases of YAML stand for
 MOST_DEEP = 200  # levels, as `exactjson.loads`
 _OPERATIONS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _SERVED = ("", "/api/v1")  # the paths that collections are below
-_THINGS = re.compile(r"((?:/[^/{}]+)*)/([A-Za-z][A-Za-z0-9_]*)")  # what is before it, and the name
+_THINGS = re.compile(r"((?:/[^/{}]+)*)/([^/{}]+)")  # what is before it, and the name
 
 
 class _Head(msgspec.Struct):
@@ -101,20 +100,18 @@ def _found(document: Any, notes: list[str]) -> dict[str, Declared]:
     for path, many in paths.items():
         named = _THINGS.fullmatch(path)
         one = next((each for each in paths if re.fullmatch(rf"{re.escape(path)}/{{[^/]+}}", each)), "")
-        if not named or not one or named[2] in RESERVED:
+        if not named or not one or unserved(named[2]):
             continue
         if named[2] not in found:
-            found[named[2]] = _described(document, named[2], many, paths[one], notes)
+            prefix = named[1] if named[1] not in _SERVED else ""
+            found[named[2]] = _described(document, named[2], many, paths[one], notes)._replace(prefix=prefix)
         elif named[1] not in _SERVED:
             continue
-        notes.extend([f"{path}: is at /{named[2]}"] * (named[1] not in _SERVED))
         served |= {(path, "get"), (path, "post"), *((one, method.lower()) for method in METHODS if method != "POST")}
     for path, item in paths.items():
         left = [method.upper() for method in _OPERATIONS if method in item and (path, method) not in served]
-        if left and path.strip("/") not in {"", *RESERVED}:
-            is_plain = re.fullmatch(r"(\w|/|{.*?})+", path, re.ASCII)
-            why = "" if is_plain else ": names are of letters, digits and underscores"
-            notes.append(f"{', '.join(left)} {path}: not served{why}")
+        if left and path != "/":
+            notes.append(f"{', '.join(left)} {path}: not served")
     return found
 
 

@@ -17,7 +17,7 @@ from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable
 from restkeeper.features.files.file import DATA, SCHEMA
 from restkeeper.features.files.reading import MARKED, unmarked
-from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
+from restkeeper.features.files.rewriting import Rule, read_rules, rewrite, rule_of
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
@@ -56,12 +56,13 @@ class FileOptions:
     quiet: bool = False
 
 
-def install(app: Application, service: Service, options: FileOptions, path: Path) -> None:
+def install(app: Application, service: Service, options: FileOptions, path: Path, prefixes: Iterable[str]) -> None:
     """Serve folders and `/db`, read forms, rewrite paths, and do what the options say, of the file at this path.
 
-    Raises FileError and OSError.
+    Everything is also below the prefixes. Raises FileError and OSError.
     """
     rules = read_rules(options.routes) if options.routes else []
+    rules += [rule_of(re.sub(r"([\\:*])", r"\\\1", each) + "/*", "/$1") for each in prefixes]
     folders = [each for each in (path.with_name("public"), *options.static) if each.is_dir()]
     own = [path, *(path.with_suffix(each) for each in (SCHEMA, DATA)), path.with_name("routes.py")]
     files = _StaticFiles(folders, own)

@@ -38,12 +38,12 @@ def read_rules(file: Path) -> list[Rule]:
     if not isinstance(rules, dict) or len(rules) > MOST_RULES:
         raise FileError(f'{file.name}: must be an object of at most {MOST_RULES} rules, such as {{"/api/*": "/$1"}}')
     try:
-        return [_rule(pattern, target) for pattern, target in rules.items()]
+        return [rule_of(pattern, target) for pattern, target in rules.items()]
     except ValueError as error:
         raise FileError(f"{file.name}: {error}") from None
 
 
-def _rule(pattern: str, target: Any) -> Rule:
+def rule_of(pattern: str, target: Any) -> Rule:
     """A rule. Raises ValueError for one that is not understood."""
     place = f"{shortened(pattern)!r}"
     for each in (pattern, target):

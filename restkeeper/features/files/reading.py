@@ -147,10 +147,6 @@ class Content(NamedTuple):
                 if is_other := is_other or one != key:
                     yield name, key
 
-    def _key_in(self, element: Buffer) -> str | None:
-        """The key of an item."""
-        return _key_of_text(bytes(exactjson.cut(element).get(self.id_name, b"")))
-
     def copy(self, names: Iterable[str]) -> "Content":
         """A content whose items with these names can be set, and not those of this one."""
         copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
@@ -164,9 +160,10 @@ class Content(NamedTuple):
         texts: Any = self.collections.get(name, self.members)
         if text is None:
             del texts[key]
-            twins = [each for each in texts if isinstance(each, int) and self._key_in(texts[each]) == key]
-            for each in twins:  # else the next of these would be served
-                del texts[each]
+            others = [(each, exactjson.cut(texts[each])) for each in texts if isinstance(each, int)]
+            for each, twin in others:
+                if _key_of_text(bytes(twin.get(self.id_name, b""))) == key:
+                    del texts[each]  # else it would be served next
         else:
             texts[key] = self._written(name, text, had)
         return True

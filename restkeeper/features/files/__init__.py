@@ -42,7 +42,6 @@ from restkeeper.web.application import Application
 
 MOST_NAMED = 20  # collections that the start names
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
-WAIT_SECONDS = 2.0  # for a file that can be served, while a worker starts
 
 _prepared: dict[Path, File] = {}
 
@@ -55,38 +54,34 @@ def application_of(
     """The application of a file; exits with one line if there can be none.
 
     With a configuration, as for tests, it is without the file from here on. Without one, the process `serves` it, or it
-    only tries that: then it prints what it found. One that serves, and so follows another one, waits some time for a
-    file that is being edited; after that, its requests get a 503 until there is one.
+    only tries that: then it prints what it found. One that serves follows another one, and the file may be edited just
+    now: its requests get a 503 until there is one that can be served.
     """
-    end = 0.0
-    while True:
-        try:
-            return _application_of(create, path, options, config, serves)
-        except (FileError, OSError, ValueError) as error:
-            reason = str(mistake_in(error) or error)
-            if not serves:
-                sys.exit(f"restkeeper: {reason}")
-            if not end:
-                say(f"{reason}: waits for another one")
-                end = time.monotonic() + WAIT_SECONDS
-            elif end < time.monotonic():
-                return _without_file(create, path, options.id_name, reason)
-            time.sleep(LOOK_SECONDS)
+    look: list[Stamp] = []
+    try:
+        look = _stamps(path)
+        return _application_of(create, path, options, config, serves)
+    except (FileError, OSError, ValueError) as error:
+        reason = str(mistake_in(error) or error)
+        if not serves:
+            sys.exit(f"restkeeper: {reason}")
+        say(f"{reason}: waits for another one")
+        return _without_file(create, path, options.id_name, reason, look)
 
 
-def _without_file(create: Create, path: Path, id_name: str, reason: str) -> Application:
-    """An application that refuses requests for a reason, until a file can be read: then another process serves it."""
+def _without_file(create: Create, path: Path, id_name: str, reason: str, look: list[Stamp]) -> Application:
+    """An application that refuses requests for a reason, until another file can be read: a process then serves it."""
 
     def refuse(request: Request) -> None:
         if request.path != "/healthz":
             raise Unavailable(reason)
 
     def wait() -> None:
-        look = _stamps(path)
+        seen = look
         while True:
             time.sleep(LOOK_SECONDS)
             with suppress(FileError, OSError):
-                if look != (look := _stamps(path)) and apart(read_file, path, id_name):
+                if seen != (seen := _stamps(path)) and apart(read_file, path, id_name):
                     return os.kill(os.getpid(), SIGTERM)
 
     def begin(app: Application, service: Service) -> None:

@@ -58,15 +58,7 @@ _PATTERNS = {
     "uuid": ("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "must be a UUID"),
 }
 _SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
-_ENDS = (
-    "_embedded",
-    "_event",
-    "_field",
-    "_input",
-    "_part",
-    "_patch",
-    "_replacement",
-)  # of names in the document, after another
+_ENDS = ("_embedded", "_event", "_field", "_input", "_part", "_patch", "_replacement")  # in the document, after a name
 _EXCLUSIVE = {"min_inclusive": False, "max_inclusive": False}
 _UNCHECKED = (
     "oneOf anyOf not if patternProperties propertyNames dependentRequired dependentSchemas multipleOf uniqueItems"

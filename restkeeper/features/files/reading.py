@@ -346,7 +346,8 @@ def _items(
     label = json.dumps(id_name, ensure_ascii=False).encode()
     has_texts = any(id[:1] == b'"' for id in given)
     keys = [_key_of_text(id) for id in given]
-    last = max((id for key in keys if key and isinstance(id := id_of(key), int)), default=0)
+    numbers = (id for key in keys if key and isinstance(id := id_of(key), int)) if None in keys else ()
+    last = max(numbers, default=0)
     for number, (own_id, key, each) in enumerate(zip(given, keys, elements, strict=True)):
         element = each
         if key is None:

@@ -228,7 +228,9 @@ def _resource_of(
         beside = each.removesuffix(own.suffix) if own.suffix else re.sub(r"_?[iI]d$", "", each)
         embed_as = {"embed_as": beside} if beside and beside not in taken and _NAME.fullmatch(beside) else {}
         if own.is_open and _NAME.fullmatch(each) and each not in _TAKEN:
-            made[each] = Call("WeakReference", (names[to][0],), embed_as)
+            kinds = [kind for kind in types_of(members.get(each, {})) if kind != "null"]
+            typed = {"metadata": {"type": kinds[0]}} if len(kinds) == 1 else {}
+            made[each] = Call("WeakReference", (names[to][0],), embed_as | typed)
             taken.add(beside)
         elif each in made:
             options = {"on_delete": "null", "allow_none": True} | embed_as

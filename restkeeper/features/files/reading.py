@@ -102,12 +102,12 @@ class Content(NamedTuple):
     kinds: Mapping[str, str]
     left: Sequence[str]
     layout: Layout
-    source: bytes = b""
-    file: str = ""
-    id_name: str = "id"
-    is_marked: bool = False
-    spans: Mapping[str, tuple[int, int]] = {}  # noqa: RUF012 - never changed
-    changed: set[str] = set()  # noqa: RUF012 - each has its own
+    source: bytes
+    file: str
+    id_name: str
+    is_marked: bool
+    spans: Mapping[str, tuple[int, int]]
+    changed: set[str]
 
     @property
     def collections(self) -> dict[str, Texts]:

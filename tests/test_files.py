@@ -248,7 +248,11 @@ def test_what_is_not_changed_keeps_its_white_space() -> None:
     content = parse(text, "db.json")
     assert content.copy(["a"]).set("a", key_of(4), b'{"id":4}')
     assert content.set("b", key_of(2), b'{"id":2}')
-    assert b"".join(content.text()) == text.replace(b"1}] }", b'1}, {"id": 2}] }')
+    assert b"".join(content.text()) == (text := text.replace(b"1}] }", b'1}, {"id": 2}] }'))
+    assert content.set("a", key_of(4), b'{"id":4}')
+    assert b"".join(content.text()) == (text := text.replace(b"3}\n", b'3},\n\n  {"id":4}\n'))
+    assert content.set("a", key_of(2), None)
+    assert b"".join(content.text()) == text.replace(b'{"id":2} ,', b"")
 
 
 def test_a_changed_item_has_the_indentation_of_its_own() -> None:

@@ -194,8 +194,17 @@ class Content(NamedTuple):
         elif not isinstance(member, dict):
             yield bytes(member)
         else:
-            start, between, end = self.layout.array(name)
-            yield b"[" + start + between.join(map(bytes, member.values())) + end + b"]"
+            gap, between, end = self.layout.array(name)
+            at, comma = self.spans[name][0] + 1, b""
+            yield b"["
+            for text in member.values():
+                if isinstance(text, msgspec.Raw):  # of the source, where it can have another space before it
+                    begin = self.source.find(text, at)
+                    own, at = self.source[at:begin], begin + len(bytes(text))
+                    gap = own if own.strip() == comma else gap
+                yield gap + bytes(text)
+                gap, comma = between, b","
+            yield end + b"]"
 
     def _written(self, name: str, text: Buffer, had: Buffer | None) -> bytes:
         """The text of an item as it was or as the file has the others: on a line, or with its indentation.

@@ -42,7 +42,7 @@ from restkeeper.resources.unit import LAST_IDS, run_after
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
-from restkeeper.storage.errors import StoreError
+from restkeeper.storage.errors import RevisionDiffers, StoreError
 from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.storage.interface import Kind
 from restkeeper.versions import V1, Versions
@@ -152,7 +152,10 @@ def create_app(
                 service.open_store(wait_seconds)
                 if config.harness and not first:
                     first.append(cast(MemoryStore, service.store).saved())  # so that those of spaces are quick to make
-            begin(app := _application(service, blueprints), service)
+            app = _application(service, blueprints)
+            if serves:
+                _convert(service)
+            begin(app, service)
             return app
 
         if config.harness and serves:
@@ -167,6 +170,15 @@ def create_app(
         if is_program:
             sys.exit(f"restkeeper: {error}")
         raise
+
+
+def _convert(service: Service) -> None:
+    """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use."""
+    for each in service.conversions():
+        if service.location.shared:
+            raise RevisionDiffers(each.name, each.revision, each.former)
+        each.run(service.store)
+        print(f"restkeeper: the items of {each.name} have revision {each.revision} now", file=sys.stderr)
 
 
 def _application(service: Service, blueprints: Sequence[Blueprint]) -> Application:

@@ -136,22 +136,6 @@ class IllegalTransition(Problem):
         self.field = field
 
 
-class NotConvertible(Problem):
-    status, name, title = 409, "not-convertible", "This version cannot show the item"
-    about = (
-        "The item was stored by an older program, and one of its values has no equivalent in this version of the API. "
-        "`errors` has the value as it is stored, and a pointer to it in that form. `location`, if present, is the "
-        "address at which another version shows the item: change the value there by PATCH. In the newest version, a "
-        "PUT replaces the item. A DELETE works in every version; its response is the item as it is stored. These "
-        "two can be conditional, with the `ETag` of this problem."
-    )
-
-    def __init__(self, detail: str, *, collection: str, id: str, rest: Any, revisions: range, **members: Any) -> None:
-        """`rest` is the record without such values; the `revisions` are those in which the item can be shown."""
-        super().__init__(detail, **members)
-        self.collection, self.id, self.rest, self.revisions = collection, id, rest, revisions
-
-
 class PreconditionFailed(Problem):
     status, name, title = 412, "precondition-failed", "A precondition does not hold"
     about = (

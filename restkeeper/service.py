@@ -15,8 +15,9 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
-from restkeeper.resources.changes import Hooks, omitted_by
+from restkeeper.resources.changes import Hooks
 from restkeeper.resources.handlers import require_owner_used
+from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.unit import Unit
@@ -85,6 +86,16 @@ class Service:
     def items_of(self, stored: StoredRepresentation, known: Representation | None = None, **options: Any) -> Writes:
         """The items of a collection, as requests read and write them."""
         return Writes(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
+
+    def conversions(self, *, accepts: bool = False) -> Iterator[Conversion]:
+        """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`."""
+        found = self.store.stored()
+        for stored in (*self.representations.values(), *self.of_features.values()):
+            former, items = found[stored.name]
+            if former < stored.revision.number:
+                shown = {each.name: self.hooks.represent(stored, each.name) for each in self.served}
+                older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
+                yield Conversion(stored, older, former, items, accepts=accepts)
 
     def open_store(self, wait_seconds: float = 0.0) -> None:
         """Open the store now, so that a start without it fails. Raises StoreError.
@@ -235,8 +246,6 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     page, left = None, query.limit if "limit" in texts else None
     while page is None or (page.more and left != 0):
         page = service.store.page(collection, query, config.page_bytes)
-        if page.others:
-            omitted_by(service.store, (stored, query, page.others))  # raises Unavailable if a filter cannot be trusted
         yield from map(exactjson.stored, stored.bodies(page))
         left = left and left - len(page.bodies)
         query = replace(query, after=page.last, offset=0, limit=left or query.limit)

@@ -26,7 +26,6 @@ from restkeeper.errors import (
     EditConflict,
     IllegalTransition,
     InvalidJson,
-    NotConvertible,
     Problem,
     ValidationFailed,
 )
@@ -131,7 +130,6 @@ class Lines:
                 EditConflict,
                 IllegalTransition,
                 InvalidJson,
-                NotConvertible,
                 ValidationFailed,
             ) as problem:
                 self.note(number, problem)
@@ -206,13 +204,12 @@ class Lines:
         """
         if self._is_of_line(item.made):
             return
-        with suppress(NotConvertible):
-            old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
-            for name in item.made:
-                old.pop(name, None)
-                new.pop(name, None)
-            if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
-                return
+        old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
+        for name in item.made:
+            old.pop(name, None)
+            new.pop(name, None)
+        if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
+            return
         shown = self.stored.resource.shown(item.record.id)
         raise refusal_of("id", f"the item {shown} is there already, with other content: --update changes it")
 

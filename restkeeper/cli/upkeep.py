@@ -7,13 +7,11 @@ from pathlib import Path
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import MOST_FAILURES, Command, Refused, in_batches, progress_bar, service_of_app
-from restkeeper.errors import NotConvertible
+from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
-from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
-from restkeeper.web import exactjson
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.errors import RecordNotFound
 
 
 @click.command(cls=Command)
@@ -69,63 +67,50 @@ def copy(source: str, target: str) -> None:
 
 @click.command(cls=Command)
 @click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
+@click.option("--accept", is_flag=True, help="Convert also what older versions of the API would show otherwise.")
+@click.option("--cancel", is_flag=True, help="Let the former version serve again, after a migration was interrupted.")
 @with_appcontext
-def migrate(prepare: bool) -> None:
-    """Bring items of an older schema into the present form, and delete indexes that are not declared any more.
+def migrate(prepare: bool, accept: bool, cancel: bool) -> None:
+    """Convert the items of former revisions, complete those of former schemas, and delete undeclared indexes.
 
-    The versions of items do not change. Older processes that still run become slower without their indexes. With
-    --prepare only the tables and indexes of this version are created, as at its start; older processes can run on.
+    Each collection is converted in one transaction: all of its items, or none if one of them cannot be. Meanwhile
+    its lists and changes are answered 503. The versions of items do not change. Older processes that still run become
+    slower without their indexes. With --prepare only the tables and indexes of this version are created, as at its
+    start; older processes can run on.
     """
     service = service_of_app(creates=True)
+    store = service.store
     if prepare:
-        service.store.open()
+        store.open()
         click.echo(f"{service.location.name} is ready for this version")
         return
-    failures: list[str] = []
+    if cancel:
+        for name, (former, _) in store.stored().items():
+            if former < 0:
+                store.write(partial(Transaction.set_revision, collection=name, former=former, revision=-former))
+                click.echo(f"{name}: revision {-former}, as before")
+        return
+    for each in service.conversions(accepts=accept):
+        with progress_bar(f"converting {each.name}", each.items) as bar:
+            each.run(store, bar.update)
+        click.echo(f"{each.name}: all items have revision {each.revision} now")
     for items in service.representations.values():
-        count, failed = _migrate_all(service.store, items)
-        failures += failed
-        click.echo(f"{items.name}: {count} of {service.store.count(items.name)} brought into the present form")
-    if failures:
-        raise click.ClickException("\n".join([*failures[:MOST_FAILURES], f"{len(failures)} items stay as they were"]))
-    dropped = service.store.tidy()
+        stale = (record.id for record in store.scan(items.name) if not items.is_complete(record))
+        count = sum(map(sum, in_batches(store, stale, partial(_complete, items))))
+        click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
+    dropped = store.tidy()
     click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
-def _migrate_all(store: Store, items: StoredRepresentation) -> tuple[int, list[str]]:
-    """Migrate the items of a collection. Returns how many, and why others could not be migrated."""
-    total = 0
-    while True:
-        failures: list[str] = []
-        stale = (record.id for record in store.scan(items.name) if items.is_older(record.fingerprint))
-        count = sum(map(sum, in_batches(store, stale, partial(_migrate_item, items, failures))))
-        total += count
-        if not (count and failures):  # a unique value is free when the item that had it in its older form is migrated
-            return total, failures
-
-
-def _migrate_item(items: StoredRepresentation, failures: list[str], transaction: Transaction, id: str) -> bool:
-    """Migrate an item to the present schema; False if it is deleted, migrated already, or of a newer program."""
+def _complete(items: StoredRepresentation, transaction: Transaction, id: str) -> bool:
+    """Bring an item of a former schema into the present form; False if it is deleted, or complete already."""
     try:
         record = transaction.read(items.name, id)
     except RecordNotFound:
         return False
-    if not items.is_older(record.fingerprint):
+    if items.is_complete(record):
         return False
-    try:
-        upgraded = items.upgraded(record)
-        with transaction.savepoint():
-            transaction.update(items.name, upgraded)
-    except NotConvertible as error:
-        failures.append(error.detail)
-        return False
-    except DuplicateValue as error:
-        values = ", ".join(bytes(exactjson.cut(upgraded.body)[field]).decode() for field in error.fields)
-        shown = items.resource.shown(id)
-        failures.append(
-            f"{items.name}: the item {shown} cannot be converted: {error} ({values}): change or delete one of the two"
-        )
-        return False
+    transaction.update(items.name, items.completed(record))
     return True
 
 

@@ -15,7 +15,7 @@ _TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - as RFC 9110 calls it
 _NAMES = re.compile(rf"{_TOKEN}(?:[ \t]*,[ \t]*{_TOKEN})*")
 MOST_REQUESTED = 1024  # characters
 EXPOSED_HEADERS = (
-    "ETag, Link, Location, X-Total-Count, X-Omitted-Count, Content-Range, RateLimit, RateLimit-Policy, Retry-After, "
+    "ETag, Link, Location, X-Total-Count, Content-Range, RateLimit, RateLimit-Policy, Retry-After, "
     "Idempotent-Replayed, X-Request-Id, Deprecation, Sunset, X-RateLimit-Limit, X-RateLimit-Remaining, "
     "X-RateLimit-Reset"
 )

@@ -5,6 +5,7 @@ from flask import Blueprint, Response, current_app
 from restkeeper.errors import Unavailable
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import PROBE, needs
 from restkeeper.web.exactjson import JSON, require_acceptable
@@ -33,10 +34,16 @@ def read_health() -> Response:
 @needs(PROBE)
 @returns(HEALTH)
 def read_readiness() -> Response:
-    """Whether requests can be served; 503 names the part that fails; the log has the cause."""
+    """Whether requests can be served; 503 names the part that fails; the log has the cause.
+
+    `differing` says which collections are of another revision, and so answer 503.
+    """
     require_acceptable(JSON)
+    store = service_of(current_app).store
     try:
-        service_of(current_app).store.check()
+        store.check()
+        differing = [each.detail for each in store.differing()]
     except StoreUnavailable as error:
         raise Unavailable(f"store: {error.detail}") from (error if error.__cause__ else None)
-    return Reply(b'{"status":"ok","store":"ok"}', content_type=JSON, headers=_HEADERS)
+    body = {"status": "ok", "store": "ok"} | ({"differing": differing} if differing else {})
+    return Reply(exactjson.dumps(body), content_type=JSON, headers=_HEADERS)

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
@@ -12,8 +11,8 @@ import orjson
 from flask import request
 from msgspec import Raw
 
-from restkeeper.errors import InvalidQuery, NotConvertible
-from restkeeper.resources.changes import Access, omitted_by
+from restkeeper.errors import InvalidQuery
+from restkeeper.resources.changes import Access
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Refers
@@ -139,9 +138,8 @@ def embed(
 ) -> list[bytes]:
     """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
 
-    What the caller may not read is left out, and a reference to it stays an id. One query of the store finds the rest;
-    if it finds that some are of older revisions, `omitted_by` makes another one.
-    Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page; Unavailable as `omitted_by`.
+    What the caller may not read is left out, and a reference to it stays an id. One query of the store finds the rest.
+    Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page, and RevisionDiffers.
     """
     parts = {name: items.relations[name] for name in names}
     parts = {name: each for name, each in parts.items() if caller().may(each.to.resource.scope("read"))}
@@ -169,7 +167,7 @@ def embed(
             most = each.to.resource.embed_limit
             sort = {} if each.to.resource.sort == POSITION else {"sort": "-id"}
             query = urlencode({each.field: id, **sort, "offset": most})
-            item[name] = [orjson.Fragment(body) for body in referring[:most] if body]
+            item[name] = [orjson.Fragment(body) for body in referring[:most]]
             item[next_of(name)] = (
                 f"{prefix}/{quote(each.to.resource.public_name)}?{query}" if len(referring) > most else None
             )
@@ -186,7 +184,7 @@ def embed(
 def _find(
     items: Embeddable, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
 ) -> dict[tuple[int, str], list[bytes]]:
-    """The representations that each part finds by each key; an empty text for one that is NotConvertible."""
+    """The representations that each part finds by each key."""
     wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
     for (part, id), times in counts.items():
         keys[part, parts[part].to.resource.key(id)] += times
@@ -199,22 +197,14 @@ def _find(
         wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner(), in_order))
     found: dict[tuple[int, str], list[bytes]] = {}
     stored, shown, most = 0, 0, items.page_bytes
-    others: dict[int, list[str]] = {}
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
-        if not record.version:
-            others.setdefault(number, []).append(record.fingerprint)
-            continue
-        to, body = parts[number].to, b""
-        with suppress(NotConvertible):
-            body = to.representation.body(record)
+        body = parts[number].to.representation.body(record)
         key = number, resource.key(value) if parts[number].is_back else record.id
         found.setdefault(key, []).append(body)
         stored += len(record.body) + len(record.removed or b"")
         shown += len(body) * keys.get(key, 1)
     if max(stored, shown) > most:
         raise _too_much(f"would add more than {most} bytes here")
-    lists = [(parts[number].to.stored, wanted[number].query, each) for number, each in others.items()]
-    omitted_by(items.store, *lists)  # raises Unavailable
     return found
 
 

@@ -1,4 +1,4 @@
-"""The evolution of a collection's items: the steps from one revision to the next, and the schemas that the store knows.
+"""The evolution of a collection's items: the steps from one revision to the next, and what fits stored schemas.
 
     upgrades={2: [Rename("name", "title")], 3: [Add("weight"), Remove("colour", Text(load_default=None))]}
 
@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 import orjson
 from marshmallow import Schema, ValidationError, fields, missing
 
-from restkeeper.errors import Unavailable
 from restkeeper.schemas.fields import Time, default_of
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.interface import MOST_SCHEMAS, StoredSchema
 from restkeeper.web import exactjson
 
 _log = logging.getLogger("restkeeper")
@@ -36,7 +34,6 @@ class Step:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     texts: Members = {}
-    is_additive = False  # whether code of the older revision can work with items of the newer one
 
     def definitions(self, newer: Fields) -> Fields:
         """The definitions of the fields `before`, given those of the newer revision. Raises ValueError."""
@@ -77,8 +74,6 @@ class Rename(Step):
 
 class Add(Step):
     """There is a new field. An older item gets `default`, or else the `load_default` of the schema."""
-
-    is_additive = True
 
     def __init__(self, name: str, default: Any = missing) -> None:
         self.after = _names("Add", [name])
@@ -372,44 +367,12 @@ _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (fields.Raw, _ANY),
 )
 _ARRAY = "array of "
+OTHERS = "+"  # behind the fingerprint of an item that has members which its writer does not know
 OPEN = "*"  # in the description of a schema whose items have other fields, too
 DEEPEST = 10  # schemas inside one another that are described
 
 # Types whose values are also values of another one.
 _WIDER = {("integer", "number"), ("time", "string"), ("array of integer", "array of number")}
-
-
-class KnownSchemas:
-    """The registered schemas of a collection that are newer than the one of this program.
-
-    The order is that of revisions, and for equal ones that of their registration. An item of a newer schema stays as
-    it is, with the fields that this program does not know.
-    """
-
-    def __init__(self, revision: int, fingerprint: str) -> None:
-        self._revision, self._fingerprint = revision, fingerprint
-        self._newer: dict[str, StoredSchema] = {}
-
-    def add(self, schemas: Sequence[StoredSchema]) -> None:
-        """See `interface.Collection`."""
-        order = {each.fingerprint: (each.revision, position) for position, each in enumerate(schemas)}
-        own = order.get(self._fingerprint, (self._revision, -1))
-        newer = {each.fingerprint: each for each in schemas if order[each.fingerprint] > own}
-        others = {each.fingerprint: each for each in self._newer.values() if each.fingerprint not in order}
-        self._newer = (others if len(others) < MOST_SCHEMAS else {}) | newer  # others: of another store
-
-    def is_newer(self, fingerprint: str) -> bool:
-        """Whether a schema is newer than the present one."""
-        return fingerprint in self._newer or revision_of(fingerprint) > self._revision
-
-    def require_readable(self, fingerprint: str) -> None:
-        """Raises Unavailable for a newer schema whose items this program cannot work with."""
-        newer = self._newer.get(fingerprint)
-        if (newer.oldest if newer else revision_of(fingerprint)) > self._revision:
-            raise Unavailable(
-                f"a newer program stored items (revision {revision_of(fingerprint)}; this one has revision "
-                f"{self._revision}): update this instance"
-            )
 
 
 def revision_of(fingerprint: str) -> int:

@@ -18,7 +18,6 @@ from restkeeper.errors import (
     EditConflict,
     IllegalTransition,
     InvalidQuery,
-    NotConvertible,
     NotFound,
     PreconditionFailed,
     PreconditionRequired,
@@ -58,7 +57,7 @@ MOST_TOGETHER = 100  # items that one request creates
 
 # What the handlers take and return.
 EMBED: dict[str, SchemaOf] = {"embed": "{}Embedded"}
-PAGE_HEADERS = ("ETag", "Link", "X-Total-Count", "X-Omitted-Count")
+PAGE_HEADERS = ("ETag", "Link", "X-Total-Count")
 ITEM_HEADERS = ("ETag", "Last-Modified")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
 GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
@@ -77,7 +76,7 @@ OWNER = "{}Owner"
 
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
-CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition, NotConvertible)
+CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
 
 
 def require_owner_used() -> None:
@@ -165,7 +164,7 @@ class CollectionHandlers:
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
-    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed, NotConvertible)
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def read_item(self, id: str) -> Reply:
         """Read one item."""
         return self.items.read(id)

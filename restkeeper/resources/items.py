@@ -10,11 +10,11 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
-from restkeeper.resources.changes import Hooks, omitted_by
+from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import Relation, embed
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import Filter, Kind, Op, Page, Query, Record, Sort
+from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.exactjson import JSON, require_acceptable
@@ -173,17 +173,12 @@ class Items:
         return page.change_token, page.tag
 
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
-        """A page of a list as callers see it. Raises as `require_whole`, `omitted_by` and `embed`."""
+        """A page of a list as callers see it. Raises as `require_whole` and `embed`."""
         shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
-        page, omitted = self.store.page(self.name, shown, self.page_bytes), 0
-        if page.others and (refused := omitted_by(self.store, (self.stored, query, page.others))):
-            without = tuple(Filter("id", Op.NE, each.id) for each in refused)
-            query, shown = (replace(each, filters=(*each.filters, *without)) for each in (query, shown))
-            page, omitted = self.store.page(self.name, shown, self.page_bytes), len(refused)
+        page = self.store.page(self.name, shown, self.page_bytes)
         require_whole(list_request, page)
         tag = self.list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)
-        omitted += len(page.bodies) - len(bodies)
         if list_request.embed:
             bodies = embed(self, bodies, list_request.embed, list_request.fields)
         elif list_request.fields:
@@ -205,8 +200,6 @@ class Items:
             headers.append(("Link", link))
         if total is not None:
             headers.append(("X-Total-Count", str(total)))
-        if omitted:
-            headers.append(("X-Omitted-Count", str(omitted)))
         return _ListPage(page.change_token, tag, body, headers)
 
     def _groups(self, query: Query, total: int | None) -> bytes:

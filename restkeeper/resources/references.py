@@ -8,7 +8,7 @@ from flask import has_request_context
 
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, NotFound, shortened
-from restkeeper.resources.changes import Access, Change, Hooks, require_found
+from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
@@ -16,7 +16,7 @@ from restkeeper.schemas.fields import IntegerReference, Reference, Refers, WeakR
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
+from restkeeper.storage.interface import Filter, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
@@ -99,7 +99,7 @@ class References:
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
 
-        Raises StillReferenced, Conflict as `Unit.apply`, Unavailable as `require_found`, and Forbidden for what the
+        Raises StillReferenced, Conflict as `Unit.apply`, RevisionDiffers, and Forbidden for what the
         request, but not its caller, may delete.
         """
         if change.after is not None or change.representation.name not in self._to:
@@ -151,7 +151,6 @@ class References:
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
                     continue
-                require_found(stored, root_of(path), transaction)
                 if rule == "null" and stored.resource.public_name in self._hooks.dependents():
                     rule = "chosen"
                     if not caller().may(scope := stored.resource.scope("write")):

@@ -1,9 +1,8 @@
 """The items of a collection as callers know them, and as they are stored: validated once, represented once."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
-from dataclasses import replace
 from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -11,17 +10,16 @@ from typing import Any, NamedTuple, Protocol
 from marshmallow import ValidationError
 
 from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition, NotConvertible, ValidationFailed
-from restkeeper.resources.evolution import Chain, KnownSchemas, Members, Untranslatable, revision_of
+from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition, ValidationFailed
+from restkeeper.resources.evolution import OTHERS, Chain, Members, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.errors import RecordNotFound, RevisionDiffers
 from restkeeper.storage.interface import Collection, Page, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
-from restkeeper.web.preconditions import digest
 from restkeeper.web.queries import Queryable
 
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
@@ -108,15 +106,18 @@ class Representation(Protocol):
         """
 
     def body(self, record: Record) -> bytes:
-        """The representation of a record. Raises NotConvertible."""
+        """The representation of a record. Raises RevisionDiffers."""
+
+    def former(self, record: Record) -> bytes:
+        """The representation of a record of any revision that there are steps from, as that of an event can be.
+
+        Raises Untranslatable, and RevisionDiffers for a later revision.
+        """
 
     def bodies(self, page: Page) -> list[bytes]:
-        """The representations of the items of a page, without those that are NotConvertible."""
-        found: list[bytes] = []
-        for body, fingerprint, removed in zip(page.bodies, page.fingerprints, page.removed, strict=True):
-            with suppress(NotConvertible):
-                found.append(self.body(Record("", 0, "", fingerprint, body, removed=removed)))
-        return found
+        """The representations of the items of a page. Raises RevisionDiffers."""
+        rows = zip(page.bodies, page.fingerprints, page.removed, strict=True)
+        return [self.body(Record("", 0, "", fingerprint, body, removed=removed)) for body, fingerprint, removed in rows]
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
@@ -127,7 +128,8 @@ class Representation(Protocol):
 class StoredRepresentation(Representation):
     """The items of a collection as they are stored: in its newest revision, or in an older one by its number.
 
-    `known` are the newer schemas in the store.
+    Programs of one revision can have other schemas, each with fields that another one does not know. Who writes an item
+    gives it the fingerprint of its own schema, and keeps what it does not know; then OTHERS is behind the fingerprint.
     """
 
     def __init__(self, resource: Resource, number: int | None = None) -> None:
@@ -137,7 +139,6 @@ class StoredRepresentation(Representation):
             raise ValueError(f"{resource.name}: upgrades has no steps from revision {number}")
         self.resource = resource
         self.revision = own = resource.revisions[number]
-        self.known = KnownSchemas(own.number, own.fingerprint)
         self.name, self.schema, self.names, self.texts = resource.name, own.schema, own.names, own.texts
         self.fingerprint = own.fingerprint
         self.queryable = Queryable(own.fields, own.names)
@@ -161,8 +162,8 @@ class StoredRepresentation(Representation):
 
     @property
     def collection(self) -> Collection:
-        """The declaration of the collection for a store, which lets `known` know of newer schemas."""
-        return replace(self.resource.collection, on_schemas=self.known.add)
+        """The declaration of the collection for a store."""
+        return self.resource.collection
 
     @property
     def is_put_creating(self) -> bool:
@@ -217,12 +218,10 @@ class StoredRepresentation(Representation):
 
     def _replaced(self, record: Record, sent: JsonObject, given: JsonObject, now: str, limits: ItemLimits) -> Record:
         """See `replace`. The service sets those read-only fields that are `given`."""
-        present = self.present(record)  # the whole item is replaced: no value of it is needed
-        current = exactjson.cut(present.body)
-        known = self.revision.stored
+        current = exactjson.cut(self.present(record).body)
         is_open, of_server = self.revision.is_open, {*self.revision.of_server}
-        unknown = {name: exactjson.stored(text) for name, text in current.items() if not (is_open or name in known)}
-        if unknown:  # the item is of a newer program, whose clients send them back
+        if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
+            # Clients of the program that knows them send them back.
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
@@ -244,7 +243,7 @@ class StoredRepresentation(Representation):
         wrong = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
         require_none(wrong + more)
         self._require_transition(current, members)
-        return self._next(present, current, text, now=now, limits=limits)
+        return self._next(record, current, text, now=now, limits=limits)
 
     def _differing(self, sent: JsonObject, own: JsonObject) -> JsonObject:
         """The read-only values that are sent, and are not the `own` ones: 5.0 is 5, and true is not 1.
@@ -268,7 +267,7 @@ class StoredRepresentation(Representation):
 
     def touched(self, record: Record, *, now: str) -> Record:
         """The item as it is, as another version of it."""
-        members = exactjson.cut(record.body)
+        members = exactjson.cut(self.present(record).body)
         text = exactjson.joined({name: text for name, text in members.items() if name in self.revision.definitions})
         return self._next(record, members, text, now=now, limits=NO_LIMITS)
 
@@ -297,7 +296,10 @@ class StoredRepresentation(Representation):
         return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
 
     def body(self, record: Record) -> bytes:
-        return self._shown(record.body if record.fingerprint == self.fingerprint else self.upgraded(record).body)
+        return self._shown(record.body if record.fingerprint == self.fingerprint else self.present(record).body)
+
+    def former(self, record: Record) -> bytes:
+        return self._shown(self.converted(record, anew=False).body)
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
@@ -313,63 +315,71 @@ class StoredRepresentation(Representation):
             body = body[:at] + _TIMES.sub(self._times, body[at:])
         return _ID.sub(b"{", body) if self.resource.singleton else body
 
-    def is_older(self, fingerprint: str) -> bool:
-        """Whether records with this fingerprint are of an older schema."""
-        return fingerprint != self.fingerprint and not self.known.is_newer(fingerprint)
+    def present(self, record: Record) -> Record:
+        """The record in the form of this schema: without what that does not know, completed, and computed anew.
 
-    def upgraded(self, record: Record) -> Record:
-        """The record in the form of the present schema: with the steps from its revision, and with new fields.
-
-        One of a newer schema is returned as it is. Raises Unavailable if this program cannot work with it, and
-        NotConvertible if a step fails.
+        Raises RevisionDiffers for one of another revision.
         """
         if record.fingerprint == self.fingerprint:
             return record
-        if self.known.is_newer(record.fingerprint):
-            self.known.require_readable(record.fingerprint)
-            return record
-        gone = {*READ_ONLY} - {*self.revision.of_server} - absent_in(record.fingerprint)  # of the server, now hidden
-        stored: Members = {name: text for name, text in exactjson.cut(record.body).items() if name not in gone}
-        members = stored
+        if (number := revision_of(record.fingerprint)) != self.revision.number:
+            raise RevisionDiffers(self.name, self.revision.number, number)
+        return self._completed(record, self._stored_members(record), self.revision.computed)
+
+    def converted(self, record: Record, *, anew: bool = True) -> Record:
+        """As `present`; one of an earlier revision is converted by the steps from it. Raises Untranslatable.
+
+        Computed values that it has are not computed `anew`, if so.
+        """
+        if (number := revision_of(record.fingerprint)) not in (self.revision.number, *self.chains):
+            return self.present(record)
+        stored = self._stored_members(record)
+        members, removed = stored, record.removed
+        if number in self.chains:
+            before = self.resource.revisions[number].completed(stored)
+            members, removed = self.chains[number].up(before, removed, None)
         own = {name: text for name, text in stored.items() if name in self.revision.of_server}
-        removed, failure = record.removed, None
-        if (number := revision_of(record.fingerprint)) in self.chains:
-            stored = self.resource.revisions[number].completed(stored)
-            try:
-                members, removed = self.chains[number].up(stored, removed, None)
-            except Untranslatable as error:
-                failure, (members, removed) = error, error.others
-        completed = self.revision.completed({**members, **own})
-        kept: Members = {name: text for name, text in completed.items() if not (failure and name in failure.lost)}
-        if new := self.revision.computed - members.keys():  # null if the item is not valid in this schema
+        computed = self.revision.computed if anew else self.revision.computed - members.keys()
+        return self._completed(record._replace(removed=removed), {**members, **own}, computed)
+
+    def _stored_members(self, record: Record) -> Members:
+        """The members of a record of another schema, without those of the server that are hidden now."""
+        gone = {*READ_ONLY} - {*self.revision.of_server} - absent_in(record.fingerprint)
+        return {name: text for name, text in exactjson.cut(record.body).items() if name not in gone}
+
+    def _completed(self, record: Record, members: Members, computed: Set[str]) -> Record:
+        """A record with these members, of which some are `computed`: null if the item is not valid in its schema."""
+        kept = self.revision.completed({name: text for name, text in members.items() if name not in computed})
+        if computed:
             item = {name: exactjson.stored(text) for name, text in kept.items()}
             try:
                 text, _ = self._load(item, item)
             except Exception:  # the functions are of the service: one item must not end a whole list
                 text = b""
             found = exactjson.cut(text) if text else {}
-            kept = self.revision.completed({**kept, **{name: found.get(name, b"null") for name in new}})
-        upgraded = record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept), removed=removed)
-        if failure is None:
-            return upgraded
-        id, names = exactjson.stored(stored["id"]), self.chains[number].origins(failure.step)
-        raise NotConvertible(
-            f"{self.name}: the item {id} of revision {number} cannot be converted: {', '.join(names)} {failure.reason}",
-            collection=self.name,
-            id=id,
-            rest=upgraded,
-            revisions=range(number, self.chains[number].revision_after(failure.step)),
-            headers={"ETag": f'"{digest(record.body)}"'},
-            errors=[fault([name], failure.reason) | {"value": exactjson.stored(stored[name])} for name in names],
-        )
+            kept = self.revision.completed({**kept, **{name: found.get(name, b"null") for name in computed}})
+        return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept))
 
-    def present(self, record: Record) -> Record:
-        """As `upgraded`; of a record that is NotConvertible, the rest."""
-        try:
-            return self.upgraded(record)
-        except NotConvertible as error:
-            rest: Record = error.rest
-            return rest
+    def completed(self, record: Record) -> Record:
+        """As `present`, with what it does not know: so it can be stored. Raises RevisionDiffers."""
+        present = self.present(record)
+        if not (unknown := self._unknown(record)):
+            return present
+        members = dict(exactjson.cut(present.body))
+        of_server = {name: members.pop(name) for name in READ_ONLY[1:] if name in members}
+        body = exactjson.joined({**members, **unknown, **of_server})
+        return present._replace(fingerprint=self.fingerprint + OTHERS, body=body)
+
+    def is_complete(self, record: Record) -> bool:
+        """Whether it has all that this program stores."""
+        return record.fingerprint.removesuffix(OTHERS) == self.fingerprint
+
+    def _unknown(self, record: Record) -> Members:
+        """The members of a record that other programs of its revision know, and this one does not."""
+        if record.fingerprint == self.fingerprint or self.revision.is_open:
+            return {}
+        known = {*self.revision.stored, *READ_ONLY}
+        return {name: text for name, text in exactjson.cut(record.body).items() if name not in known}
 
     def _load(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
         """The JSON object of an item's fields and no faults, or an empty text and the faults.
@@ -420,18 +430,16 @@ class StoredRepresentation(Representation):
         return Record(id, version, now, self.fingerprint, body)
 
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
-        """The next version of an item, given its members and its own fields. It keeps what is not in this schema."""
+        """The next version of an item, given its members and its own fields. It keeps what other programs know."""
+        if unknown := self._unknown(record):
+            text = exactjson.joined({**exactjson.cut(text), **unknown})
         is_known = "created_at" in current and "created_at" in self.revision.of_server
         created_at = exactjson.stored(current["created_at"]) if is_known else now
         version = record.version + 1
         now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
-        made = made._replace(owner=record.owner, removed=record.removed)
-        if self.revision.is_open or not self.known.is_newer(record.fingerprint):
-            return made
-        body = exactjson.joined({**current, **exactjson.cut(made.body)})
-        limits.require(body)
-        return made._replace(fingerprint=record.fingerprint, body=body)
+        mark = OTHERS if unknown else ""
+        return made._replace(fingerprint=self.fingerprint + mark, owner=record.owner, removed=record.removed)
 
     def _require_transition(self, current: Members, members: Members) -> None:
         for name, lifecycle in self._states.items():

@@ -501,21 +501,9 @@ class Resource:
         return self.newest.fingerprint
 
     @cached_property
-    def converted(self) -> Mapping[int, frozenset[str]]:
-        """The fields that a step converts, for each older revision: those of an older item have another form."""
-        converted: dict[int, frozenset[str]] = {}
-        fields: frozenset[str] = frozenset()
-        for revision in sorted(self.upgrades, reverse=True):
-            steps = (step for step in self.upgrades[revision] if not step.is_additive)
-            converted[revision - 1] = fields = fields.union(*(step.after for step in steps))
-        return MappingProxyType(converted)
-
-    @cached_property
     def collection(self) -> Collection:
         """The declaration of the collection for a store."""
-        newest, oldest = self.newest, self.revision
-        while oldest > self.oldest and all(step.is_additive for step in self.upgrades.get(oldest, ())):
-            oldest -= 1  # code of that revision can work with the items, too
+        newest = self.newest
         own = {index.field for index in self.indexes if not index.unique}
         position = {POSITION: Field(POSITION, Kind.INTEGER)} if self.sort == POSITION else {}
         return Collection(
@@ -524,9 +512,7 @@ class Resource:
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
             owned=self.ownership is Ownership.ALL,
-            schema=StoredSchema(
-                newest.fingerprint, self.revision, oldest, describe(newest.described, is_open=newest.is_open)
-            ),
+            schema=StoredSchema(newest.fingerprint, self.revision, describe(newest.described, is_open=newest.is_open)),
             conflict=self._conflict,
         )
 
@@ -534,8 +520,6 @@ class Resource:
         """See `interface.Collection.conflict`."""
         name, revision = self.name, schema.revision
         if revision > self.revision:
-            if schema.oldest <= self.revision:
-                return ""
             return f"{name}: a newer program stored items of revision {revision}; this one has revision {self.revision}"
         if revision < self.oldest:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"

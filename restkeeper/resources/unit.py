@@ -236,7 +236,7 @@ def run_before(
 
 
 def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
-    """The item of a record, as it is stored. Raises NotConvertible."""
+    """The item of a record, as it is stored."""
     return cast(JsonObject, exactjson.stored(stored.body(record)))
 
 

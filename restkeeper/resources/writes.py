@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from flask import has_request_context, request
 
 from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
-from restkeeper.errors import MOST_FAULTS, NotConvertible, NotFound, Unavailable, ValidationFailed
+from restkeeper.errors import MOST_FAULTS, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.items import Items
 from restkeeper.resources.references import added, may_read, required_by
@@ -43,7 +43,7 @@ from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import SLASH, Reply, address_of
 from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable, require_none
-from restkeeper.web.preconditions import digest, is_conditional, require_match
+from restkeeper.web.preconditions import is_conditional, require_match
 
 T = TypeVar("T")
 
@@ -193,13 +193,10 @@ class Writes(Items):
         return self._prepare_update(before, after)
 
     def prepare_delete(self, id: str, transaction: Transaction | None = None) -> Prepared:
-        """Delete an item; the response is the item as it last was: as it is stored if it is NotConvertible."""
+        """Delete an item; the response is the item as it last was."""
         before = self._find_to_change(id, transaction)
         self._run_before(before, None)
-        try:
-            body = self.representation.body(before)  # which is not possible for every item of a newer program
-        except NotConvertible:
-            body = before.body
+        body = self.representation.body(before)
         change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self._now()))
         work = partial(self._apply, change=change)
         return Prepared(Reply(body, content_type=JSON), work, before, use_reserve=True)
@@ -246,9 +243,8 @@ class Writes(Items):
             for known in self.representation.names_of(name)
         }
         if foreign - sent.keys():
-            with suppress(NotConvertible):
-                members = exactjson.cut(self.representation.body(record))
-                sent = {name: exactjson.stored(members[name]) for name in foreign if name in members} | sent
+            members = exactjson.cut(self.representation.body(record))
+            sent = {name: exactjson.stored(members[name]) for name in foreign if name in members} | sent
         return self._require_scopes(record, self.representation.replace(record, sent, **options), sent)
 
     def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
@@ -408,11 +404,7 @@ class Writes(Items):
         record = self.find(id) if transaction is None else self.stored.read(transaction, id)
         self.access.require_change(record)
         if is_conditional() or self.config.require_if_match:
-            try:
-                tag = self.tag(record)
-            except NotConvertible:
-                tag = digest(record.body)  # the 409 has it
-            require_match(tag, self.changed_at(record), must_say=self.config.require_if_match)
+            require_match(self.tag(record), self.changed_at(record), must_say=self.config.require_if_match)
         return record
 
 

@@ -56,7 +56,7 @@ def mark_of(absent: Collection[str]) -> str:
 
 def absent_in(fingerprint: str) -> set[str]:
     """Those of READ_ONLY that items with this fingerprint are stored without."""
-    return {READ_ONLY[int(n)] for n in fingerprint.partition("x")[2]}
+    return {READ_ONLY[int(n)] for n in fingerprint.rstrip("+").partition("x")[2]}
 
 
 class IntegerId(Whole):

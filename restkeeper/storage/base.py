@@ -20,6 +20,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.deliveries import Deliveries, find_subscriptions, newest_id, read_log
 from restkeeper.storage.errors import (
     ReferenceMissing,
+    RevisionDiffers,
     StoreBusy,
     StoreError,
     StoreFull,
@@ -46,17 +47,8 @@ from restkeeper.storage.interface import (
     StoredSchema,
     Subscription,
 )
-from restkeeper.storage.records import (
-    Registry,
-    find_other_fingerprints,
-    find_others,
-    look_up,
-    read_item,
-    read_schemas,
-    require_epoch,
-    state_of,
-)
-from restkeeper.storage.sql import Database, is_search, literal, rows_about, select_other_fingerprints
+from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states
+from restkeeper.storage.sql import Database, is_search, literal, require_revision, rows_about
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -79,8 +71,26 @@ UPDATE items SET
     removed = :removed{own_changes}
 WHERE collection = :collection AND id = :id"""
 
-# Rows as of `Column.of_each`.
-_OTHERS = "SELECT {number}, '\"\"', '', 0, '', fingerprint, '', NULL, NULL FROM ({others}) AS others"
+# A row as of `Column.of_each`, of version 0, if the items are of another revision.
+_DIFFERING = """\
+SELECT DISTINCT {number}, '""', '', 0, '', CAST(revision AS text), '', NULL, NULL
+FROM counters WHERE collection = {collection} AND revision <> {revision}"""
+
+# The items of a collection that are still to be converted are in one of no program, so that no unique value is twice.
+_PARK = "UPDATE items SET collection = :parked WHERE collection = :collection"
+_PARKED = """\
+SELECT
+    {item}
+FROM items
+WHERE collection = :parked AND id > :after
+ORDER BY id
+LIMIT :limit"""
+_UNPARK = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace("= :collection AND", "= :parked AND")
+
+_SET_REVISION = """\
+UPDATE counters SET revision = :revision, changes = changes + 1
+WHERE collection = :collection AND revision = :former
+RETURNING revision"""
 
 SCAN = """\
 SELECT
@@ -93,25 +103,23 @@ _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 
 class Transaction(Deliveries):
-    """The operations inside `Store.write`: all are committed, or none.
+    """The operations inside `Store.write`: all are committed, or none. Changes of items raise RevisionDiffers.
 
     An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
     it. That of a change is raised by that call, by a later one, or by `write`, so that a backend can send several
     changes to its server together.
     """
 
+    _collections: Mapping[str, Collection]
+
     @abstractmethod
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
-        """Change an item, which has to be there unless this `adds` it, and count the change."""
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
+        """Change an item, which has to be there unless this `adds` it, and count the change unless it `counts` not."""
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
-        declared, statement = self._registry.collections[collection], "SELECT id {items} LIMIT {most}"
+        declared, statement = self._collections[collection], "SELECT id {items} LIMIT {most}"
         return [id for (id,) in rows_about(self._database, statement, declared, query, limit)]
-
-    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
-        """As `Store.of_fingerprints`, with the changes of this transaction."""
-        return find_others(self._database, self._registry.collections, wanted, limit)
 
     def insert(self, collection: str, record: Record) -> None:
         """Add a record. Raises DuplicateValue if its id or a unique value exists."""
@@ -136,7 +144,7 @@ class Transaction(Deliveries):
         Raises RecordNotFound, after which the transaction continues. Where there can be several writers at a time, a
         store overrides this and `change_token`: these lock nothing.
         """
-        return read_item(self._database, self._registry, collection, id)
+        return read_item(self._database, collection, id)
 
     @abstractmethod
     def require(self, collection: str, record: Record) -> None:
@@ -163,14 +171,30 @@ class Transaction(Deliveries):
 
         The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
-        return state_of(self._database, collection)[0]
+        return state_of(self._database, self._collections[collection])[0]
 
-    def other_fingerprints(self, collection: str) -> list[str]:
-        """Return the fingerprints of the items of another revision than the collection's.
+    def park(self, collection: str) -> None:
+        """Take all items out of the collection, to be converted: see `Store.convert`."""
+        self._database.change(_PARK, {"collection": collection, "parked": _parked(collection)})
 
-        The cost does not depend on the number of items.
-        """
-        return find_other_fingerprints(self._database, self._registry, collection)
+    def parked(self, collection: str, after: str, limit: int) -> list[Record]:
+        """Return at most so many of the items that were taken out, in order of id, after one."""
+        wanted = {"parked": _parked(collection), "after": after, "limit": limit}
+        return list(map(Record._make, self._database.rows(_PARKED, wanted)))
+
+    def unpark(self, collection: str, record: Record) -> None:
+        """Store an item that was taken out, as it is now. Raises DuplicateValue."""
+        self._change(_UNPARK, values_of(collection, record) | {"parked": _parked(collection)}, counts=False)
+
+    def revision(self, collection: str) -> int:
+        """Return the revision of a collection's items, as `Store.stored`."""
+        return stored_states(self._database)[collection][0]
+
+    def set_revision(self, collection: str, former: int, revision: int) -> None:
+        """Note that items are of another revision. Raises RevisionDiffers unless it was the `former` one."""
+        wanted = {"collection": collection, "former": former, "revision": revision}
+        if not self._database.rows(_SET_REVISION, wanted):
+            raise RevisionDiffers(collection, self._collections[collection].revision)
 
     @abstractmethod
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
@@ -264,7 +288,6 @@ class Store(ABC):
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {collection.name: collection for collection in collections}
-        self._registry = Registry(self._collections.values())
 
     def open(self, *, alone: bool = False, indexed: bool = True) -> None:
         """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
@@ -305,14 +328,14 @@ class Store(ABC):
 
     def read(self, collection: str, id: str) -> Record:
         """Return a record. Raises RecordNotFound."""
-        return self._read(read_item, self._registry, collection, id)
+        return self._read(read_item, collection, id)
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
         """Return what has these keys, and None for each that does not exist, at one moment.
 
         A database with a server is asked once.
         """
-        return self._read(look_up, keys, self._registry)
+        return self._read(look_up, keys)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         """Count the records of a query, at most so many.
@@ -320,7 +343,7 @@ class Store(ABC):
         The cost depends on the number of those that are counted, but not for a query that selects all.
         """
         if not query.narrows:  # the order does not matter
-            return self._read(state_of, collection)[1]
+            return self._read(state_of, self._collections[collection])[1]
         declared = self._collections[collection]
         statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
         find = partial(rows_about, statement=statement, collection=declared, query=query, most=most)
@@ -349,8 +372,7 @@ class Store(ABC):
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
 
-        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it. If
-        not, a part whose field is not the id has a record of version 0 for each fingerprint as of `Page.others`.
+        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it.
         """
         queries = [(self._collections[each.collection], each.query) for each in wanted]
         slowest = max(queries, key=lambda each: is_search(*each))
@@ -372,16 +394,18 @@ class Store(ABC):
             order = f"+{POSITION}" if each.in_order else "id DESC"  # "+": not by the index of all items
             terms = {"where": where, "order": order, "most": each.most}
             parts.append(column.of_each.format(number=n, values=given(f"values{n}"), **terms))
-            if each.field != "id" and (others := select_other_fingerprints(collection)):
-                parts.append(_OTHERS.format(number=n, others=others))
+            if each.field != "id":  # by which an item shows its revision itself
+                name, own = literal(each.collection), collection.revision
+                parts.append(_DIFFERING.format(number=n, collection=name, revision=own))
         found, size = list[tuple[int, str | int, Record]](), 0
         for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
-            found.append((number, orjson.loads(value), record := Record._make(row)))
+            record = Record._make(row)
+            if not record.version:
+                require_revision(self._collections[wanted[number].collection], int(record.fingerprint))
+            found.append((number, orjson.loads(value), record))
             size += len(record.body) + len(record.removed or b"")
             if size > max_bytes:
                 break
-        for number, _, record in found:
-            self._registry.load_schemas(database, wanted[number].collection, record.fingerprint)
         return found
 
     def change_token(self, collection: str) -> str:
@@ -389,28 +413,17 @@ class Store(ABC):
 
         This holds also for copies of a store, and after a restore into a store that is in use.
         """
-        return self._read(state_of, collection)[0]
+        return self._read(state_of, self._collections[collection])[0]
 
     def schemas(self, collection: str) -> list[StoredSchema]:
         """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
         return self._read(read_schemas, collection)
 
-    def of_fingerprints(self, wanted: Sequence[tuple[str, Sequence[str]]], limit: int) -> list[list[Record]]:
-        """Return the items of each of some collections with its fingerprints, of `Page.others`, at most so many.
-
-        One statement finds all of them.
-        """
-        return self._read(find_others, self._collections, wanted, limit)
-
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""
-        known = None
         with self._spooled(collection) as file:
             for line in file:
                 id, version, updated_at, fingerprint, body, owner, removed = orjson.loads(line)
-                if fingerprint != known:
-                    known = fingerprint
-                    self._read(self._registry.load_schemas, collection, fingerprint)
                 yield Record(id, version, updated_at, fingerprint, body.encode(), owner, removed and removed.encode())
 
     def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
@@ -466,6 +479,27 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def convert(self, collection: str, work: Callable[[Transaction], T], *, keeps: bool = False) -> T:
+        """Run `work`, which converts the items of a collection to its revision, in one transaction of any length.
+
+        It takes them out by `park`, and stores each by `unpark`. Until it has ended, others read the former items, or
+        get RevisionDiffers, and their writes are refused. An exception, or the end of the process, changes nothing. If
+        it `keeps` them, a file has a backup beside it first. Raises StoreFull before it begins.
+        """
+
+    def stored(self) -> dict[str, tuple[int, int]]:
+        """Return the revision of each collection's items, and their number.
+
+        While they are converted, the revision is the former one, negated.
+        """
+        return self._read(stored_states)
+
+    def differing(self) -> list[RevisionDiffers]:
+        """Return why some collections of this program can not be read now."""
+        found = [(self._collections.get(name), revision) for name, (revision, _) in self.stored().items()]
+        return [RevisionDiffers(each.name, each.revision, n) for each, n in found if each and n != each.revision]
+
+    @abstractmethod
     def tidy(self) -> list[str]:
         """Delete the indexes of these collections that are not declared (any more), and return their names.
 
@@ -508,6 +542,10 @@ class MemoryStore(Store):
     @abstractmethod
     def load(self, saved: Any) -> None:
         """Hold what was `saved`, of a store of the same collections, and nothing else. All change tokens are new."""
+
+
+def _parked(collection: str) -> str:
+    return f"{collection}!"  # which is the name of none
 
 
 def values_of(collection: str, record: Record) -> dict[str, Any]:

@@ -30,7 +30,6 @@ from restkeeper.storage.interface import (
     id_of,
     parse_id,
 )
-from restkeeper.storage.records import Registry
 from restkeeper.storage.sql import Database, Row
 
 _SELECT_NEWEST = """\
@@ -267,7 +266,7 @@ def newest_id(database: Database, number: Callable[[Any], None] | None = None) -
     return id_of(newest, origin or epoch)
 
 
-def events_of(stretch: Stretch, after: str, database: Database, registry: Registry) -> Events:
+def events_of(stretch: Stretch, after: str) -> Events:
     """See `base.Store.events`."""
     position, origin = parse_id(after)
     oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
@@ -278,10 +277,7 @@ def events_of(stretch: Stretch, after: str, database: Database, registry: Regist
         raise EventsExpired(
             "the events after this cursor are deleted, or it is of another service", resume=id_of(oldest - 1, epoch)
         )
-    found = [stored_event(*row) for row in rows]
-    for event in found:
-        registry.load_schemas(database, event.collection, event.fingerprint)
-    return Events(found, id_of(end, end_origin or epoch), end < newest)
+    return Events([stored_event(*row) for row in rows], id_of(end, end_origin or epoch), end < newest)
 
 
 def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
@@ -293,7 +289,6 @@ class Deliveries(ABC):
     """The part of a `base.Transaction` with events and deliveries."""
 
     _database: Database
-    _registry: Registry
 
     @abstractmethod
     def _record_now(self, event: Event) -> tuple[int, str]:
@@ -372,9 +367,7 @@ class Deliveries(ABC):
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
         leased = []
         for id, number, is_manual, attempts, *row in self._database.rows(_LEASED, {"ids": ids}) if ids else ():
-            event = stored_event(*row)
-            self._registry.load_schemas(self._database, event.collection, event.fingerprint)
-            leased.append(Delivery(id, number, webhook, bool(is_manual), attempts, event))
+            leased.append(Delivery(id, number, webhook, bool(is_manual), attempts, stored_event(*row)))
         return leased
 
     def _free(self, webhook: str, now: float) -> None:

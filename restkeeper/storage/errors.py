@@ -62,6 +62,20 @@ class StoreUnavailable(StoreError):
         return f"{self.detail} ({self.reason})" if self.reason else self.detail
 
 
+class RevisionDiffers(StoreUnavailable):
+    """The items of a collection are of another revision than the one of this program: see `interface.Collection`."""
+
+    def __init__(self, collection: str, own: int, revision: int | None = None) -> None:
+        stored, remedy = f"the items of {collection} have revision {revision}", "update this program"
+        if revision is None:
+            stored, remedy = f"the items of {collection} have another revision", "see `/readyz`"
+        elif revision <= 0:
+            stored, remedy = f"the items of {collection} are being converted", "wait, or repeat `restkeeper migrate`"
+        elif revision < own:
+            remedy = "run `restkeeper migrate`"
+        super().__init__(f"{stored}, this program has revision {own}: {remedy}")
+
+
 class StoreGone(StoreUnavailable):
     """The file of the store is missing, or was replaced while the store was open."""
 

@@ -107,15 +107,13 @@ class Index:
 
 
 class StoredSchema(NamedTuple):
-    """A schema that items of a collection were stored with.
+    """A schema that items of a collection were stored with. `fields` is a JSON text that describes them.
 
-    A program whose schema has the revision `oldest`, or a later one, can work with its items. `fields` is a JSON text
-    that describes them. The fingerprint begins with the revision and a dash, but for the first revision.
+    The fingerprint begins with the revision and a dash, but for the first revision.
     """
 
     fingerprint: str
     revision: int
-    oldest: int
     fields: str
 
 
@@ -126,9 +124,10 @@ class Collection:
     If it is `owned`, there is an index on the owner.
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
-    items of a registered schema, of which there are some, do not fit the new one, or an empty text. Before the store
-    returns records or events of a schema that is new to the collection, it calls `on_schemas` with all registered ones
-    in order. One that it does not have is older than all.
+    items of a registered schema, of which there are some, do not fit the new one, or an empty text.
+
+    The items are all of one revision. While that is not the one of the schema, all that reads or writes several of them
+    raises RevisionDiffers; one that is read alone shows it by its fingerprint.
     """
 
     name: str
@@ -138,7 +137,11 @@ class Collection:
     owned: bool = False
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema], str] = lambda schema: ""
-    on_schemas: Callable[[Sequence[StoredSchema]], None] = lambda schemas: None
+
+    @property
+    def revision(self) -> int:
+        """The revision of the items that this program works with."""
+        return self.schema.revision if self.schema else 1
 
     def field(self, name: str) -> Field:
         """The field with this name, or at this path. Raises KeyError."""
@@ -233,11 +236,6 @@ class Query:
         """Whether it selects a part of the records only."""
         return bool(self.filters or self.search or self.owner is not None)
 
-    @property
-    def uses_fields(self) -> bool:
-        """Whether its result depends on what the records have in their fields."""
-        return bool(self.filters or self.search or self.sort)
-
 
 ALL = Query()
 
@@ -247,8 +245,7 @@ class Page(NamedTuple):
 
     `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
     `cut` is true if the limit of bytes ended the page. `change_token` is that of the collection at that moment, and
-    `total` the number of the query's records then, if it is known without counting them. If the query `uses_fields`,
-    `others` are the fingerprints of the collection's items of another revision than its own.
+    `total` the number of the query's records then, if it is known without counting them.
     """
 
     bodies: list[bytes]
@@ -260,7 +257,6 @@ class Page(NamedTuple):
     cut: bool = False
     change_token: str = ""
     total: int | None = None
-    others: Sequence[str] = ()
 
 
 class Related(NamedTuple):

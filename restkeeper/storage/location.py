@@ -57,8 +57,8 @@ class Table(NamedTuple):
         """The rows: of the counters one for each collection."""
         if self.name != "counters":
             return self.name
-        sums = ", ".join(f"CAST(sum({each}) AS bigint) AS {each}" for each in self.columns[1:])
-        return f"(SELECT collection, {sums} FROM counters GROUP BY collection) AS counters"  # noqa: S608 - constants
+        sums = ", ".join(f"CAST(sum({each}) AS bigint) AS {each}" for each in self.columns[1:-1])
+        return f"(SELECT collection, {sums}, max(revision) AS revision FROM counters GROUP BY collection) AS counters"  # noqa: S608 - constants
 
     @property
     def query(self) -> str:
@@ -69,8 +69,8 @@ class Table(NamedTuple):
 
 # In the order of the copy: deliveries refer to events.
 TABLES = (
-    Table("counters", ("collection", "items", "changes")),
-    Table("schemas", ("number", "collection", "fingerprint", "revision", "oldest", "fields")),
+    Table("counters", ("collection", "items", "changes", "revision")),
+    Table("schemas", ("number", "collection", "fingerprint", "revision", "fields")),
     Table(
         "items",
         ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "removed", POSITION),
@@ -123,12 +123,14 @@ class Copy(ABC):
 class Location(Protocol):
     """The location of a store. The constructor touches no file; it raises ValueError if the URL has not the `pattern`.
 
-    `name` is the URL without any password. A `temporary` store belongs to one process and ends with it. `folder` is
+    `name` is the URL without any password. A `temporary` store belongs to one process and ends with it. Other programs
+    may use a `shared` one at the same time, so that no start of one converts the items. `folder` is
     a folder on the disk of the store, or None if that disk is not of this machine.
     """
 
     pattern: ClassVar[str]
     temporary: ClassVar[bool]
+    shared: ClassVar[bool]
 
     def __init__(self, url: str) -> None: ...
 

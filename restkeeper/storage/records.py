@@ -1,15 +1,12 @@
-"""What stores read in the same way in all databases: items, responses and change tokens, and the registry of schemas.
+"""What stores read in the same way in all databases: items, responses, change tokens, and registered schemas."""
 
-The registry has the schemas that the items of a store have, in the order in which they came.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
 from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Found, Key, Record, StoredResponse, StoredSchema
-from restkeeper.storage.sql import Database, Row, change_token, of_other_revision, select_other_fingerprints
+from restkeeper.storage.sql import Database, change_token, require_revision
 
 NOT_FOUND = "there is no such item"
 
@@ -25,9 +22,12 @@ _STATE = """\
 SELECT
     (SELECT {epoch} FROM {store}),
     CAST(sum(changes) AS bigint),
-    CAST(sum(items) AS bigint)
+    CAST(sum(items) AS bigint),
+    max(revision)
 FROM counters
 WHERE collection = :collection"""
+
+_STORED = "SELECT collection, max(revision), CAST(sum(items) AS bigint) FROM counters GROUP BY collection"
 
 # Each row has the number of its key, of a response the time, and the columns of a record.
 _ITEM = """\
@@ -64,7 +64,6 @@ _SCHEMAS = """\
 SELECT
     fingerprint,
     revision,
-    oldest,
     fields
 FROM schemas
 WHERE collection = :collection
@@ -74,8 +73,8 @@ _IS_REGISTERED = "SELECT 1 FROM schemas WHERE collection = :collection AND finge
 
 _REGISTER = """\
 INSERT INTO schemas
-    (collection, fingerprint, revision, oldest, fields)
-VALUES (:collection, :fingerprint, :revision, :oldest, :fields)"""
+    (collection, fingerprint, revision, fields)
+VALUES (:collection, :fingerprint, :revision, :fields)"""
 
 # All but the newest ones.
 _FORGET = """\
@@ -88,61 +87,10 @@ _IS_USED = """\
 SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprint = :fingerprint)
     OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
 
-_OF_FINGERPRINTS = """\
-SELECT * FROM (
-    SELECT NUMBER, {item} FROM items WHERE OTHERS AND fingerprint IN (GIVEN) LIMIT :limit
-) AS found"""
-
-
-class Registry:
-    """The registered schemas that the collections of a process have.
-
-    Each collection gets all registered ones before it gets an item of a new one, see `interface.Collection`.
-    """
-
-    def __init__(self, collections: Iterable[Collection]) -> None:
-        self.collections = {each.name: each for each in collections if each.schema}
-        self._loaded: dict[str, set[str]] = {name: set() for name in self.collections}
-
-    def load_schemas(self, database: Database, collection: str, *fingerprints: str) -> None:
-        """Give the collection all registered schemas, if it does not have these."""
-        loaded = self._loaded.get(collection)
-        if loaded is None or loaded.issuperset(fingerprints):
-            return
-        schemas = read_schemas(database, collection)
-        self.collections[collection].on_schemas(schemas)
-        if len(loaded) > 2 * MOST_SCHEMAS:
-            loaded.clear()
-        loaded.update(fingerprints, [schema.fingerprint for schema in schemas])
-
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
     """See `base.Store.schemas`."""
     return list(map(StoredSchema._make, database.rows(_SCHEMAS, {"collection": collection})))
-
-
-def find_others(
-    database: Database, collections: Mapping[str, Collection], wanted: Sequence[tuple[str, Sequence[str]]], limit: int
-) -> list[list[Record]]:
-    """See `base.Store.of_fingerprints`."""
-    parts, values = list[str](), dict[str, Any](limit=limit)
-    for n, (name, fingerprints) in enumerate(wanted):
-        values |= (given := {f"given{n}_{m}": each for m, each in enumerate(fingerprints)})
-        part = _OF_FINGERPRINTS.replace("NUMBER", str(n)).replace("OTHERS", of_other_revision(collections[name]))
-        parts.append(part.replace("GIVEN", ", ".join(f":{each}" for each in given)))
-    rows = database.rows("\nUNION ALL\n".join(parts), values)
-    return [[Record._make(row) for number, *row in rows if number == n] for n in range(len(wanted))]
-
-
-def find_other_fingerprints(
-    database: Database, registry: Registry, collection: str, fetch: Callable[..., list[Row]] | None = None
-) -> list[str]:
-    """See `base.Transaction.other_fingerprints`. `fetch` is by default that of the database."""
-    if (declared := registry.collections.get(collection)) is None:
-        return []
-    found = [fingerprint for (fingerprint,) in (fetch or database.fetch)(select_other_fingerprints(declared), {})]
-    registry.load_schemas(database, collection, *found)
-    return found
 
 
 def is_registered(database: Database, collection: Collection) -> bool:
@@ -168,17 +116,13 @@ def register(database: Database, collection: Collection) -> None:
     database.change(_FORGET, {"collection": collection.name, "most": MOST_SCHEMAS})
 
 
-def read_item(
-    database: Database, registry: Registry, collection: str, id: str, *, lock: bool = False, waits: bool = True
-) -> Record:
+def read_item(database: Database, collection: str, id: str, *, lock: bool = False, waits: bool = True) -> Record:
     """See `base.Store.read`."""
     statement = _READ if not lock else _READ_LOCKED if waits else _READ_LOCKED_NOW
     rows = database.rows(statement, {"collection": collection, "id": id})
     if not rows:
         raise RecordNotFound(NOT_FOUND)
-    record = Record._make(rows[0])
-    registry.load_schemas(database, collection, record.fingerprint)
-    return record
+    return Record._make(rows[0])
 
 
 def epoch_of(database: Database) -> str:
@@ -193,13 +137,19 @@ def require_epoch(database: Database) -> str:
     raise EpochMissing
 
 
-def state_of(database: Database, collection: str) -> tuple[str, int]:
-    """The change token of a collection, and the number of its items. Raises EpochMissing."""
-    ((epoch, changes, items),) = database.rows(_STATE, {"collection": collection})
+def state_of(database: Database, collection: Collection) -> tuple[str, int]:
+    """The change token of a collection, and the number of its items. Raises EpochMissing and RevisionDiffers."""
+    ((epoch, changes, items, revision),) = database.rows(_STATE, {"collection": collection.name})
+    require_revision(collection, revision)
     return change_token(epoch, changes), items or 0
 
 
-def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list[Found]:
+def stored_states(database: Database) -> dict[str, tuple[int, int]]:
+    """See `base.Store.stored`."""
+    return {name: (revision, items) for name, revision, items in database.rows(_STORED, {})}
+
+
+def look_up(database: Database, keys: Sequence[Key]) -> list[Found]:
     """See `base.Store.look_up`."""
     parameters: dict[str, Any] = {}
     for n, key in enumerate(keys):
@@ -211,8 +161,7 @@ def look_up(database: Database, keys: Sequence[Key], registry: Registry) -> list
     for number, stored_at, *row in database.rows(_statement(tuple(map(type, keys))), parameters):
         key = keys[number]
         if isinstance(key, tuple):
-            record = found[number] = Record._make(row)
-            registry.load_schemas(database, key[0], record.fingerprint)
+            found[number] = Record._make(row)
         elif isinstance(key, bytes):
             found[number] = StoredResponse(stored_at, row[4])
         else:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import orjson
 
-from restkeeper.storage.errors import EpochMissing, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, RevisionDiffers, StoreUnavailable
 from restkeeper.storage.interface import (
     FREE_NAME,
     POSITION,
@@ -116,35 +116,6 @@ def path_of(name: str) -> list[str]:
     return names
 
 
-def of_other_revision(collection: Collection) -> str:
-    """The condition for items of another revision than the collection's; an empty text if it has no schema.
-
-    Its index is empty when all items are in the present form, so that it costs nothing.
-    """
-    if collection.schema is None:
-        return ""
-    start = f"{collection.schema.revision}-"
-    is_other = f"substr(fingerprint, 1, {len(start)}) <> '{start}'"
-    if collection.schema.revision == 1:  # whose fingerprints have no dash
-        is_other = "replace(fingerprint, '-', '') <> fingerprint"
-    return f"collection = {literal(collection.name)} AND {is_other}"
-
-
-def select_other_fingerprints(collection: Collection) -> str:
-    """The statement that returns the fingerprints of items of other revisions, each once: one step in the index each.
-
-    It is an empty text if the collection has no schema.
-    """
-    if not (condition := of_other_revision(collection)):
-        return ""
-    least = f"SELECT min(fingerprint) AS fingerprint FROM items WHERE {condition}"  # noqa: S608 - declared names only
-    return (
-        f"WITH RECURSIVE found AS (\n    {least}\n    UNION ALL\n"  # noqa: S608 - likewise
-        f"    SELECT ({least} AND fingerprint > found.fingerprint) FROM found WHERE fingerprint IS NOT NULL\n"
-        ")\nSELECT fingerprint FROM found WHERE fingerprint IS NOT NULL"
-    )
-
-
 _SELECT_DUPLICATES = """\
 WITH taken AS (
     SELECT {value} AS value, count(*) AS items FROM items WHERE {where} GROUP BY 1 HAVING count(*) > 1
@@ -220,6 +191,12 @@ def oldest_of(script: str) -> int:
     if not (found := re.match(r"-- oldest: (\d+)\n", script)):
         raise ValueError("the first line of a migration is: -- oldest: N")
     return int(found[1])
+
+
+def shuts_out(present: int) -> bool:
+    """Whether a program with so many migrations, of a store that has some, cannot use it after those that it lacks."""
+    missing = MIGRATIONS[present:] if present else ()
+    return any(oldest_of(each.read_text(encoding="utf-8")) > present for each in missing)
 
 
 def require_known(migration: int, oldest: int, known: int, name: str = "the store") -> None:
@@ -403,12 +380,27 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
 
 
 def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
-    """The rows of a statement about the items of a query."""
+    """The rows of a statement about the items of a query, of which the last column is not null."""
     kind = database.columns
     query = kind.exact(collection, query)
     items = f"FROM items WHERE {conditions(collection, query, kind)}"
     values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
-    return database.fetch(statement.format(items=items, most=kind.parameter.format("most")), values)
+    found = statement.format(items=items, most=kind.parameter.format("most"))
+    rows = database.fetch(_OF_REVISION.format(collection=literal(collection.name), found=found), values)
+    require_revision(collection, rows[0][0])
+    return [row[1:] for row in rows if row[-1] is not None]
+
+
+_OF_REVISION = """\
+SELECT revision, found.*
+FROM (SELECT max(revision) AS revision FROM counters WHERE collection = {collection}) AS state
+LEFT JOIN ({found}) AS found ON true"""
+
+
+def require_revision(collection: Collection, revision: int | None) -> None:
+    """Raises RevisionDiffers for another revision of its items than the collection's; None is that of none."""
+    if revision not in (collection.revision, None):
+        raise RevisionDiffers(collection.name, collection.revision, revision)
 
 
 def order_of(query: Query) -> list[Sort]:

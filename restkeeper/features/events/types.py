@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from restkeeper.errors import NotConvertible
 from restkeeper.resources.changes import KINDS
+from restkeeper.resources.evolution import Untranslatable
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
@@ -53,17 +53,21 @@ class EventRepresentations:
         return ",".join([representation.fingerprint for representation in self._representations.values()])
 
     def converted(self, event: StoredEvent) -> StoredEvent:
-        """The event with its data in this form: without the fields whose values have no equivalent in it."""
+        """The event with its data in this form: without the fields whose values have no equivalent in it.
+
+        Raises RevisionDiffers for one of a later revision.
+        """
         representation = self._representations.get(event.collection)
         is_stored = representation and representation.fingerprint == event.fingerprint  # an older one matches no item
         if representation is None or (is_stored and event.collection not in self._hiding):
             return event
         record = Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
         try:
-            return event._replace(data=representation.body(record))
-        except NotConvertible as error:
-            members = exactjson.cut(error.rest.body)
-            kept = {name: members[name] for name in representation.names if name in members}
+            return event._replace(data=representation.former(record))
+        except Untranslatable as error:
+            members, _ = error.others
+            members = {**exactjson.cut(event.data), **members}  # with the server's fields
+            kept = {name: members[name] for name in representation.names if name in members and name not in error.lost}
             return event._replace(data=exactjson.joined(kept))
 
 

@@ -223,7 +223,7 @@ def renewed_key(keys: StoredRepresentation, record: Record, now: str) -> tuple[R
     expires_at = exactjson.loads(keys.body(record))["expires_at"]
     if expires_at is not None and expires_at <= now:
         raise ValidationFailed(errors=[{"pointer": "#/expires_at", "detail": "has passed: make another key"}])
-    return keys.touched(keys.upgraded(record), now=now), new_token(record.id)
+    return keys.touched(record, now=now), new_token(record.id)
 
 
 def revoke_key(transaction: Transaction, id: str) -> None:
@@ -238,7 +238,7 @@ def note_use(keys: StoredRepresentation, store: Store, id: str, now: str) -> Non
     def work(transaction: Transaction) -> None:
         credential = transaction.read(CREDENTIALS.name, id)
         transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
-        record = keys.upgraded(transaction.read(KEYS.name, id))
+        record = transaction.read(KEYS.name, id)
         key = exactjson.loads(record.body) | {"last_used_at": now}
         # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
         transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))

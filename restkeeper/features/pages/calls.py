@@ -7,12 +7,13 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
-from restkeeper.errors import NotConvertible, Problem
+from restkeeper.errors import Problem
 from restkeeper.resources.items import Items
 from restkeeper.resources.writes import LARGE
 from restkeeper.schemas.fields import Refers, scopes_of
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
+from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.storage.interface import Query, Record
 from restkeeper.web import exactjson
 
@@ -39,14 +40,14 @@ def first_calls(
     kept = {field.to for field in references if field.on_delete == "restrict"}
     for _, each in sorted(first.items()):
         items, record = known[each["name"]], None
-        if items.name in readable:
-            page = service.store.page(items.name, Query(limit=1, sort=items.resource.order), 1)
-            parts = zip(page.fingerprints, page.bodies, page.removed, strict=True)
-            stored = [Record(items.resource.key(1), 0, _NOW, *part[:2], removed=part[2]) for part in parts]
-            if described is not service:
-                stored = [each._replace(fingerprint=items.stored.fingerprint) for each in stored]
-            record = stored[0] if stored else items.stored.initial
-        with suppress(NotConvertible, exactjson.EncodeError):
+        with suppress(RevisionDiffers, exactjson.EncodeError):
+            if items.name in readable:
+                page = service.store.page(items.name, Query(limit=1, sort=items.resource.order), 1)
+                parts = zip(page.fingerprints, page.bodies, page.removed, strict=True)
+                stored = [Record(items.resource.key(1), 0, _NOW, *part[:2], removed=part[2]) for part in parts]
+                if described is not service:
+                    stored = [each._replace(fingerprint=items.stored.fingerprint) for each in stored]
+                record = stored[0] if stored else items.stored.initial
             for method, path, body in _calls_of(items, record):
                 if method in items.resource.methods and not (method == "DELETE" and items.name in kept):
                     yield method, each["url"] + path, body

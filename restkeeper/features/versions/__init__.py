@@ -4,10 +4,10 @@ from functools import partial
 from math import inf
 from typing import NoReturn
 
-from flask import Request, Response
+from flask import Request
 
 from restkeeper.config import ConfigError
-from restkeeper.errors import NotConvertible, NotFound, Problem, shortened
+from restkeeper.errors import NotFound, Problem, shortened
 from restkeeper.features.versions.deprecations import (
     ABOUT,
     Deprecations,
@@ -21,7 +21,6 @@ from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import PUBLIC, needs
-from restkeeper.web.errors import render
 from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -50,7 +49,6 @@ def install(app: Application, service: Service) -> None:
     if unknown := sorted(set(service.config.previews).difference(previews)):
         raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
     service.hooks.represent = partial(represent, service.versions, service.clock)
-    app.register_error_handler(NotConvertible, partial(_locate, service))
     gate = Gate(service)
     app.before.append(gate.require_served)
     for each in service.versions:
@@ -65,21 +63,6 @@ def install(app: Application, service: Service) -> None:
         app.before.append(deprecations.refuse_retired)
         app.after.append(deprecations.mark)
         app.ready.append(partial(require_known, app, service))
-
-
-def _locate(service: Service, error: NotConvertible) -> Response:
-    """The refusal with the address at which a version that is served shows the item, if there is one."""
-    of = error.collection
-    resource = service.representations[of].resource
-    served = service.versions.served(service.clock.time(), service.config.previews)
-    shown = {each.name: each.revisions.get(of, resource.revision) for each in served}
-    if able := [name for name in shown if shown[name] < error.revisions.stop]:
-        stored = error.revisions.start
-        version = min(able, key=lambda name: abs(shown[name] - stored))
-        location = address_of(f"{prefix_of(version)}/{of}" + ("" if resource.singleton else f"/{error.id}"))
-        error.members["location"] = location
-        error.detail += f"; {location} shows it: change the value there"
-    return render(error)
 
 
 def describe(service: Service, document: JsonSchema, version: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import ConfigError
-from restkeeper.errors import IllegalTransition, NotConvertible, ValidationFailed
+from restkeeper.errors import IllegalTransition, ValidationFailed
 from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.resources.resource import schema_with
@@ -119,12 +119,11 @@ class OlderRepresentation(Representation):
                 return self._newest.touched(made, now=after.updated_at)
             return made
 
-        is_later = revision_of(record.fingerprint) > self._older.revision.number
         changed = self._to_newest(
             after,
             store,
             shown=exactjson.cut(before.body),
-            current=exactjson.cut(current.body) if is_later else None,
+            current=exactjson.cut(current.body),
             removed=current.removed,
         )
         if changed.removed and changed.removed != current.removed:
@@ -188,16 +187,19 @@ class OlderRepresentation(Representation):
         return found | {"pointer": exactjson.pointer([known]) + inner}
 
     def body(self, record: Record) -> bytes:
-        """See `Representation.body`. It is converted from the revision that it is stored in."""
-        number, newest = revision_of(record.fingerprint), self._newest.revision.number
+        members = exactjson.cut(self._newest.present(record).body)
+        return self._shown(self._chain.down(members, record.removed))
+
+    def former(self, record: Record) -> bytes:
+        number, newest = revision_of(record.fingerprint), self._newest.revision
         if number <= self._older.revision.number:
-            return self._older.body(record)
-        if number < newest:
-            members = self._newest.resource.revisions[number].completed(exactjson.cut(record.body))
-        else:
-            number, record = newest, self._newest.upgraded(record)
-            members = exactjson.cut(record.body)
-        item = self._chains[number].down(members, record.removed)
+            return self._older.former(record)
+        if number >= newest.number:
+            return self.body(record)
+        members = self._newest.resource.revisions[number].completed(exactjson.cut(record.body))
+        return self._shown(self._chains[number].down(members, record.removed))
+
+    def _shown(self, item: Members) -> bytes:
         return exactjson.joined({name: item[name] for name in self.names})
 
 
@@ -249,11 +251,7 @@ class ReducedRepresentation(Representation):
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """See `Representation.replace`. The fields that are gone stay."""
-        try:
-            body = self._whole.body(record)
-        except NotConvertible as error:  # it is mended by this
-            body = error.rest.body
-        members = exactjson.cut(body)
+        members = exactjson.cut(self._whole.body(record))
         kept = {name: exactjson.stored(members[name]) for name in self._gone if name in members}
         return self._read(sent, lambda own: self._whole.replace(record, own | kept, now=now, limits=limits))
 
@@ -273,6 +271,9 @@ class ReducedRepresentation(Representation):
 
     def body(self, record: Record) -> bytes:
         return self._reduced(self._whole.body(record))
+
+    def former(self, record: Record) -> bytes:
+        return self._reduced(self._whole.former(record))
 
     def bodies(self, page: Page) -> list[bytes]:
         return [self._reduced(body) for body in self._whole.bodies(page)]

@@ -22,7 +22,7 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import RecordNotFound, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import RecordNotFound, RevisionDiffers, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread
@@ -96,6 +96,7 @@ class Deliverer:
         self._tried: list[Attempt] = []  # not yet settled
         self._news = Flag()  # set after each attempt
         self._active: list[str] = []
+        self._is_former = False  # whether items are of a later revision than this program's
         self._change_token = ""  # of the webhooks, for `_active`
 
     def deliver_once(self) -> int:
@@ -157,7 +158,7 @@ class Deliverer:
             if attempt:
                 self._tried.append(attempt)
         now, tried = self._now(), self._tried
-        waiting = [] if settle_only else self._waiting(now)
+        waiting = [] if settle_only or self._is_former else self._waiting(now)
         if not (tried or waiting):
             return 0, 0, 0
 
@@ -224,7 +225,11 @@ class Deliverer:
         delivery = job.delivery
         try:
             event = reduced(self._convert(delivery.event, job.version))
-        except Exception:  # such as the event of a newer program, which another process can send
+        except RevisionDiffers as error:  # the lease will expire, and another process can send it
+            self._is_former = True
+            _log.warning("this program delivers no more: %s", error.detail)
+            return
+        except Exception:
             _log.exception("webhook %s: delivery %d", delivery.webhook, delivery.id)
             return
         self._under_way[job.key] = delivery.webhook

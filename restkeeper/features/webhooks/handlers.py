@@ -159,9 +159,8 @@ def disable_webhook(webhooks: StoredRepresentation, transaction: Transaction, id
 
 def _changed(webhooks: StoredRepresentation, record: Record, now: str, **fields: Any) -> Record:
     """A webhook with other values in fields that need no check."""
-    present = webhooks.upgraded(record)
-    body = exactjson.dumps(exactjson.loads(present.body) | fields)
-    return webhooks.touched(present._replace(body=body), now=now)
+    body = exactjson.dumps(exactjson.loads(record.body) | fields)
+    return webhooks.touched(record._replace(body=body), now=now)
 
 
 class WebhookHandlers(SecretItemHandlers):

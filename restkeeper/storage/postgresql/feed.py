@@ -12,7 +12,6 @@ from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import Registry
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
@@ -124,7 +123,7 @@ def sequence_all(session: Session, limit: int = NUMBERED) -> None:
             return
 
 
-def find_events(session: Session, after: str, filter: EventFilter, limit: int, registry: Registry) -> Events:
+def find_events(session: Session, after: str, filter: EventFilter, limit: int) -> Events:
     """See `deliveries.events_of`."""
     position, _ = parse_id(after)
     wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
@@ -137,4 +136,4 @@ def find_events(session: Session, after: str, filter: EventFilter, limit: int, r
     if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
         end, end_origin, *_ = stretch.rows[-1]
         stretch = stretch._replace(end=end, end_origin=end_origin)
-    return events_of(stretch, after, session, registry)
+    return events_of(stretch, after)

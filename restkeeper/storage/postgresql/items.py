@@ -14,17 +14,18 @@ from restkeeper.storage.errors import (
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
+    RevisionDiffers,
     StoreContended,
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Event, Record, StoredResponse
+from restkeeper.storage.interface import Collection, Event, Record, StoredResponse
 from restkeeper.storage.postgresql.dialect import DIALECT, cleaned, fields_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import NOT_FOUND, Registry, find_other_fingerprints, read_item
+from restkeeper.storage.records import NOT_FOUND, read_item
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
 # A connection changes one of them last in a transaction, and locks it briefly; with more connections than rows, some
@@ -80,24 +81,22 @@ WHERE id = ANY((
 )[1:%(limit)s])"""
 
 CREATE_COUNTERS = f"""\
-INSERT INTO counters (collection, shard)
-SELECT %s, shard FROM generate_series(0, {SHARDS - 1}) AS shard
+INSERT INTO counters (collection, shard, revision)
+SELECT %s, shard, %s FROM generate_series(0, {SHARDS - 1}) AS shard
 ON CONFLICT DO NOTHING"""  # noqa: S608 - a constant
 
 _STORE_COUNTERS = f"""\
-INSERT INTO counters
-    (collection, shard, items, changes)
-SELECT %s, pg_backend_pid() %% {SHARDS}, %s, %s
-ON CONFLICT (collection, shard) DO UPDATE SET
-    items = counters.items + excluded.items,
-    changes = counters.changes + excluded.changes"""  # noqa: S608 - a constant
+UPDATE counters SET
+    items = items + %s,
+    changes = changes + %s
+WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS} AND revision = %s"""  # noqa: S608 - a constant
 
 _RECORD = """\
 INSERT INTO events
     (type, collection, item, at, data, owner, fingerprint, removed)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
-_LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
+LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
 
 
 class PostgresTransaction(Transaction):
@@ -105,9 +104,9 @@ class PostgresTransaction(Transaction):
 
     _database: Session
 
-    def __init__(self, session: Session, registry: Registry, unique: Mapping[str, str]) -> None:
+    def __init__(self, session: Session, collections: Mapping[str, Collection], unique: Mapping[str, str]) -> None:
         self._database = session
-        self._registry = registry
+        self._collections = collections
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
@@ -117,7 +116,7 @@ class PostgresTransaction(Transaction):
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         waits = not lock or self._keeps_order(collection, id)
         try:
-            record = read_item(self._database, self._registry, collection, id, lock=lock, waits=waits)
+            record = read_item(self._database, collection, id, lock=lock, waits=waits)
         except psycopg.errors.LockNotAvailable:
             if waits:
                 raise
@@ -164,15 +163,11 @@ class PostgresTransaction(Transaction):
         self._order, self._last = items, max(items, default=("", ""))
 
     def change_token(self, collection: str) -> str:
-        self._database.queue(_LOCK_COUNTERS, (collection,))
+        self._database.queue(LOCK_COUNTERS, (collection,))
         self._store_counters()
         return super().change_token(collection)
 
-    def other_fingerprints(self, collection: str) -> list[str]:
-        fetch = self._database.fetch if self._counted else self._database.fetch_before
-        return find_other_fingerprints(self._database, self._registry, collection, fetch)
-
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
         """See `Transaction`. An item that this transaction has locked is there."""
         values = cleaned(item)
         if "body" in item:
@@ -182,8 +177,9 @@ class PostgresTransaction(Transaction):
         self._database.queue(DIALECT[statement], values, refusal=refusal)
         if adds < 0:
             self._locked.discard(key)
-        counted, changes = self._counted.get(key[0], (0, 0))
-        self._counted[key[0]] = counted + adds, changes + 1
+        if counts:
+            counted, changes = self._counted.get(key[0], (0, 0))
+            self._counted[key[0]] = counted + adds, changes + 1
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         refusal = ResponseStored("the response to this request is stored")
@@ -226,7 +222,9 @@ class PostgresTransaction(Transaction):
     def _store_counters(self) -> None:
         """Store what was counted, in the order of the collections, in which all transactions lock their rows."""
         for collection, counted in sorted(self._counted.items()):
-            self._database.queue(_STORE_COUNTERS, (collection, *counted))
+            own = self._collections[collection].revision
+            refusal = RevisionDiffers(collection, own)
+            self._database.queue(_STORE_COUNTERS, (*counted, collection, own), refusal=refusal)
         self._counted.clear()
 
 

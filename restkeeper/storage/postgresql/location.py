@@ -19,6 +19,7 @@ class PostgresLocation:
 
     pattern: ClassVar[str] = "postgresql://USER:PASSWORD@HOST/DATABASE"
     temporary: ClassVar[bool] = False
+    shared: ClassVar[bool] = True
 
     def __init__(self, url: str) -> None:
         self._url = url

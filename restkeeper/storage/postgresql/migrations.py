@@ -10,7 +10,8 @@ What a start itself waits for is logged.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -18,11 +19,11 @@ import psycopg
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from restkeeper.clock import Clock
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreBusy, StoreUnavailable
 from restkeeper.storage.interface import Collection, Index
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT
-from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
+from restkeeper.storage.postgresql.items import CREATE_COUNTERS, LOCK_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import is_registered, register
@@ -30,10 +31,10 @@ from restkeeper.storage.sql import (
     MIGRATIONS,
     literal,
     not_unique,
-    of_other_revision,
     oldest_of,
     require_layout,
     require_usable,
+    shuts_out,
 )
 
 TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
@@ -59,7 +60,13 @@ FROM (
 ORDER BY coalesce(xact_start, backend_start) NULLS FIRST
 LIMIT 3"""
 
-_COUNTERS = "SELECT count(*) FROM counters WHERE collection = %s"
+_COUNTERS = "SELECT count(*), sum(items) = 0 AND min(revision) < %s FROM counters WHERE collection = %s"
+
+# The newest revision for a collection without items, of which nothing is to be converted.
+_ADOPT = """\
+UPDATE counters SET revision = %(own)s
+WHERE collection = %(collection)s AND revision < %(own)s
+    AND (SELECT sum(items) FROM counters WHERE collection = %(collection)s) = 0"""
 
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 
@@ -139,6 +146,36 @@ def share(session: Session) -> None:
         raise StoreUnavailable("the store is being moved to another one")
 
 
+@contextmanager
+def _unshared(session: Session) -> Iterator[None]:
+    """Do not use the store meanwhile: of programs that start together, one shall have it alone."""
+    session.fetch("SELECT pg_advisory_unlock_shared(%s)", (USES.key,))
+    try:
+        yield
+    finally:
+        if not session.closed:
+            share(session)
+
+
+@contextmanager
+def _alone(session: Session, clock: Clock) -> Iterator[None]:
+    """Use the store alone. Raises StoreBusy."""
+    wait = _Wait(clock)
+    while session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
+        users = partial(_holders, session, _HAVE_ADVISORY, USES.key)
+        if wait.seconds >= limits.MIGRATION_SECONDS:
+            raise StoreBusy(
+                f"the store must be migrated: stop all that uses it with a former program; it is used by {users()}"
+            )
+        wait.note("a former program, which uses this store", users)
+        clock.sleep(limits.OTHERS_SECONDS)
+    try:
+        yield
+    finally:
+        if not session.closed:
+            session.fetch("SELECT pg_advisory_unlock(%s)", (USES.key,))
+
+
 def use_alone(session: Session) -> None:
     """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it."""
     if session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
@@ -207,11 +244,17 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
     """
     if (columns := session.fetch(_COLUMNS)) or not is_empty(session):
         require_layout([name for (name,) in columns], "the database")
-    if _migration_of(session) < len(MIGRATIONS):
-        with holding(session, BUILDS, clock):  # no migration gets the lock of a table whose index is built
+    if (present := _migration_of(session)) < len(MIGRATIONS):
+        with ExitStack() as stack:
+            if shuts_out(present):
+                stack.enter_context(_unshared(session))
+            stack.enter_context(holding(session, BUILDS, clock))  # no migration locks a table whose index is built
+            if shuts_out(_migration_of(session)):
+                stack.enter_context(_alone(session, clock))
             migrate_alone(session, collections, clock)
     elif not all(
-        session.fetch(_COUNTERS, (each.name,)) == [(SHARDS,)] and is_registered(session, each) for each in collections
+        session.fetch(_COUNTERS, (each.revision, each.name)) == [(SHARDS, False)] and is_registered(session, each)
+        for each in collections
     ):
         migrate_alone(session, collections, clock)
     require_usable(session, len(MIGRATIONS))
@@ -226,16 +269,19 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
 
     The schemas are registered before migrations lock the tables, as that can read all items.
     """
-    if is_new := is_empty(session):  # and nobody writes yet
+    if (is_new := is_empty(session)) or shuts_out(_migration_of(session)):  # and nobody writes
         run_missing(session)
     require_usable(session, len(MIGRATIONS))  # a newer program can have been first
     for collection in collections:
         register(session, collection)
-        session.apply(CREATE_COUNTERS, (collection.name,))
         if is_new:
             for statement in indexes_of(collection).values():
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
     run_missing(session)
+    for collection in collections:
+        session.apply(CREATE_COUNTERS, (collection.name, collection.revision))
+        session.fetch(LOCK_COUNTERS, (collection.name,))  # first: a writer of a former program may add an item
+        session.apply(_ADOPT, {"collection": collection.name, "own": collection.revision})
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
@@ -322,8 +368,6 @@ def indexes_of(collection: Collection) -> dict[str, str]:
     found = [_index(collection, index) for index in collection.indexes]
     if collection.owned:
         found.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
-    if condition := of_other_revision(collection):
-        found.append(("revision", False, f"(fingerprint) WHERE {condition}"))
     return dict(_named(collection, *each) for each in found)
 
 

@@ -38,7 +38,7 @@ from restkeeper.storage.sql import (
     page_of,
     parameters,
     path_of,
-    select_other_fingerprints,
+    require_revision,
 )
 
 BEGINNING = 500  # characters of a text in an index
@@ -317,16 +317,17 @@ def find_page(database: Database, collection: Collection, query: Query, max_byte
     """See `base.Store.page`: one statement, which reads at most one row more."""
     statement, values = select_page(collection, query)
     found = database.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
-    epoch, changes, items, others, *_ = found[0]
+    epoch, changes, items, revision, *_ = found[0]
+    require_revision(collection, revision)
     total = None if query.narrows else items or 0
     page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
-    return page._replace(change_token=change_token(epoch, changes), total=total, others=others)
+    return page._replace(change_token=change_token(epoch, changes), total=total)
 
 
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes and items; the `others`; then id, fingerprint, body,
+    Each row has the epoch, and the collection's changes, items and revision; then id, fingerprint, body,
     removed, and the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row
     is the first that exceeds `most_bytes`, or the second one.
     """
@@ -358,17 +359,16 @@ def _page_statement(collection: Collection, query: Query) -> str:
     where = conditions(collection, query, PostgresColumn) + (f" AND {_beyond(keys)}" if query.after else "")
     shown = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
-    others = select_other_fingerprints(collection) if query.uses_fields else ""
     offset = " OFFSET %(offset)s" if query.offset else ""
     return f"""\
 SELECT
     (SELECT epoch FROM store),
     state.changes,
     state.items,
-    ARRAY({others or "SELECT '' WHERE false"}),
+    state.revision,
     page.*
 FROM (
-    SELECT sum(changes)::bigint AS changes, sum(items)::bigint AS items
+    SELECT sum(changes)::bigint AS changes, sum(items)::bigint AS items, max(revision) AS revision
     FROM counters WHERE collection = {literal(collection.name)}
 ) AS state LEFT JOIN LATERAL (
     SELECT

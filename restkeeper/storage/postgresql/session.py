@@ -156,12 +156,6 @@ class Session(psycopg.Connection[Row]):
         """The rows of a statement, after all queued changes."""
         return self._run(statement, parameters).fetchall()
 
-    def fetch_before(self, statement: str, parameters: Parameters = None) -> list[Row]:
-        """As `fetch`, but before all queued changes if no transaction has begun: these can then be sent with it."""
-        if self.info.transaction_status == _IDLE:
-            return self._execute(statement, parameters).fetchall()
-        return self.fetch(statement, parameters)
-
     def apply(self, statement: str, parameters: Parameters = None) -> int:
         """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount

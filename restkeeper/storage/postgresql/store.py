@@ -135,9 +135,7 @@ class PostgresStore(Store):
         declared = self._collections[collection]
         searches = is_search(declared, query, reads_all=is_sorted(declared, query))
         with self._parts.session(is_search=searches) as session:
-            page = find_page(session, declared, query, max_bytes)
-            self._registry.load_schemas(session, collection, *page.fingerprints, *page.others)
-            return page
+            return find_page(session, declared, query, max_bytes)
 
     def last_event(self) -> str:
         return self._note(self._read(newest_id, sequence_all))
@@ -148,7 +146,7 @@ class PostgresStore(Store):
         return found
 
     def _find_events(self, session: Session, after: str, filter: EventFilter, limit: int) -> Events:
-        find = partial(find_events, session, after, filter, limit, self._registry)
+        find = partial(find_events, session, after, filter, limit)
         try:
             return find()
         except EventsExpired:
@@ -201,7 +199,7 @@ class PostgresStore(Store):
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),))
-            transaction = PostgresTransaction(session, self._registry, self._unique)
+            transaction = PostgresTransaction(session, self._collections, self._unique)
             is_ending = False
             try:
                 result = work(transaction)
@@ -219,6 +217,31 @@ class PostgresStore(Store):
                 self._changes = 0
                 with suppress(psycopg.Error):  # the change is stored; readers number events, too
                     self._seen = max(self._seen, sequence(session, waits=False)[1])
+        return result
+
+    def convert(self, collection: str, work: Callable[[Transaction], T], *, keeps: bool = False) -> T:
+        """See `base.Store`. The revision is negated before: a writer that has begun fails, who reads many is told."""
+        own, (found, _) = self._collections[collection].revision, self.stored()[collection]
+        former = abs(found)
+        if found > 0:
+            self.write(lambda transaction: transaction.set_revision(collection, former, -former))
+        try:
+            with self._parts.session(is_unlimited=True) as session:
+                session.begin()
+                try:
+                    session.fetch(LIFT_LIMITS, (True,))
+                    transaction = PostgresTransaction(session, self._collections, self._unique)
+                    result = work(transaction)
+                    transaction.set_revision(collection, -former, own)
+                    transaction.finish()
+                except psycopg.Error as error:
+                    raise change_error(error, self._unique) from cause_of(error)
+                finally:
+                    session.undo()
+        except BaseException:
+            with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
+                self.write(lambda transaction: transaction.set_revision(collection, -former, former))
+            raise
         return result
 
     def _spooled(self, collection: str) -> IO[bytes]:
@@ -300,8 +323,8 @@ class PostgresCopy(Copy):
     def finish(self) -> None:
         for statement in _NUMBERS:
             self._database.apply(statement)
-        for (collection,) in self._database.fetch("SELECT collection FROM counters"):
-            self._database.apply(CREATE_COUNTERS, (collection,))
+        for counted in self._database.fetch("SELECT collection, revision FROM counters"):
+            self._database.apply(CREATE_COUNTERS, counted)
         self._database.apply(f"ANALYZE {', '.join(TABLES)}")
 
 

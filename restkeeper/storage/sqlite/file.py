@@ -82,6 +82,17 @@ class LockFile:
                 raise StoreBusy(f"the store {self._path!r} is being restored or moved")
             time.sleep(LOCK_RETRY_SECONDS)
 
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Lock it exclusively meanwhile. Raises StoreBusy if the store is open anywhere else."""
+        if not self.try_exclusive(SHARE_SECONDS):
+            self.share()
+            raise StoreBusy(f"the store {self._path!r} must be migrated: stop all that uses it with a former program")
+        try:
+            yield
+        finally:
+            self.share()
+
     def start_waiting(self) -> None:
         """Show other processes that this one waits to write, until `stop_waiting`."""
         if not self._is_waiting:

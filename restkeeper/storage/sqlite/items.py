@@ -18,11 +18,13 @@ from restkeeper.storage.errors import (
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
+    RevisionDiffers,
     StoreError,
 )
 from restkeeper.storage.interface import (
     MOST_EXAMINED,
     PAGE_BYTES,
+    Collection,
     Event,
     EventFilter,
     Events,
@@ -30,11 +32,11 @@ from restkeeper.storage.interface import (
     StoredResponse,
     parse_id,
 )
-from restkeeper.storage.records import NOT_FOUND, Registry, read_item
+from restkeeper.storage.records import NOT_FOUND, read_item
 from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, SqliteConnection, snapshot
 from restkeeper.storage.sqlite.migrations import field_of
 
-_TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ?"
+_TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
 _ABSENT = """\
 SELECT value
@@ -80,10 +82,10 @@ class SqliteTransaction(Transaction):
 
     _database: SqliteConnection
 
-    def __init__(self, connection: SqliteConnection, epoch: str, registry: Registry) -> None:
+    def __init__(self, connection: SqliteConnection, epoch: str, collections: Mapping[str, Collection]) -> None:
         self._database = connection
         self._epoch = epoch
-        self._registry = registry
+        self._collections = collections
         self._failure: StoreError | None = None
 
     def require_success(self) -> None:
@@ -114,7 +116,7 @@ class SqliteTransaction(Transaction):
 
     def require(self, collection: str, record: Record) -> None:
         try:
-            if read_item(self._database, self._registry, collection, record.id) == record:
+            if read_item(self._database, collection, record.id) == record:
                 return
         except RecordNotFound:
             pass
@@ -163,21 +165,25 @@ class SqliteTransaction(Transaction):
             self._database.execute(f"{insert}{values}{marks}", [*chain(*rows)])
         except sqlite3.IntegrityError as error:
             raise self._failed(DuplicateValue(field_of(error))) from None
-        self._database.execute(_TOUCH, (len(records), collection))
+        self._touch(collection, len(records))
 
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0) -> None:
+    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
         try:
             cursor = self._database.execute(DIALECT[statement], item)
         except sqlite3.IntegrityError as error:
             raise self._failed(DuplicateValue(field_of(error))) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
-        self._database.execute(_TOUCH, (adds, item["collection"]))
+        if counts:
+            self._touch(item["collection"], adds)
+
+    def _touch(self, collection: str, adds: int) -> None:
+        own = self._collections[collection].revision
+        if not self._database.execute(_TOUCH, (adds, collection, own)).rowcount:
+            raise self._failed(RevisionDiffers(collection, own, self.revision(collection)))
 
 
-def find_events(
-    connection: SqliteConnection, after: str, filter: EventFilter, limit: int, registry: Registry
-) -> Events:
+def find_events(connection: SqliteConnection, after: str, filter: EventFilter, limit: int) -> Events:
     """See `deliveries.events_of`."""
     with snapshot(connection):
         position, _ = parse_id(after)
@@ -194,4 +200,4 @@ def find_events(
                 break
         end_origin = connection.execute("SELECT origin FROM events WHERE position = ?", (end,)).fetchone()
         stretch = Stretch(oldest, newest, epoch, start_origin, end, end_origin and end_origin[0], rows)
-        return events_of(stretch, after, connection, registry)
+        return events_of(stretch, after)

@@ -92,6 +92,7 @@ class SqliteFile:
 
     pattern: ClassVar[str] = "sqlite:///FILE (four slashes for an absolute path, no ?parameters)"
     temporary: ClassVar[bool] = False
+    shared: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
         self.name = url
@@ -197,6 +198,7 @@ class SqliteMemory(SqliteFile):
 
     pattern: ClassVar[str] = "memory://"
     temporary: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
 
     def __init__(self, url: str) -> None:
         self.name = url

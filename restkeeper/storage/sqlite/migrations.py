@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import epoch_of, is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, not_unique, of_other_revision, oldest_of, require_usable
+from restkeeper.storage.sql import MIGRATIONS, literal, not_unique, oldest_of, require_usable
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
 from restkeeper.storage.sqlite.queries import SqliteColumn
 
@@ -24,7 +24,7 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
     program before can start again. One process does it at a time. Raises StoreUnavailable as `require_usable`,
     `register` and `not_unique`.
     """
-    if _version(connection) >= len(MIGRATIONS):
+    if version_of(connection) >= len(MIGRATIONS):
         require_usable(connection, len(MIGRATIONS))
         if all(
             is_registered(connection, each) and not any(_missing(connection, each, indexed)) for each in collections
@@ -32,7 +32,7 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
             return  # without the write lock, which an import can hold for long
     connection.execute("BEGIN IMMEDIATE")
     try:
-        has_epoch = not _version(connection) or bool(epoch_of(connection))
+        has_epoch = not version_of(connection) or bool(epoch_of(connection))
         run_missing(connection)
         require_usable(connection, len(MIGRATIONS))  # a newer program can have been first
         for collection in collections:
@@ -52,7 +52,7 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
 
 def run_missing(connection: sqlite3.Connection) -> None:
     """Run the migrations that are missing, in the transaction that is open."""
-    present = _version(connection)
+    present = version_of(connection)
     for number, migration in enumerate(MIGRATIONS[present:], start=present + 1):
         script, statement = DIALECT.script(migration), ""
         for line in script.splitlines(keepends=True):
@@ -64,7 +64,8 @@ def run_missing(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {number}")
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def version_of(connection: sqlite3.Connection) -> int:
+    """The number of migrations that a file has."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
@@ -90,10 +91,16 @@ def field_of(error: sqlite3.IntegrityError) -> str:
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection, indexed: bool) -> Iterator[str]:
-    """The statements that create what a collection declares and the file does not have: indexes if `indexed`."""
-    name = literal(collection.name)
-    if not connection.execute("SELECT 1 FROM counters WHERE collection = ?", (collection.name,)).fetchone():
-        yield f"INSERT INTO counters (collection) VALUES ({name})"  # noqa: S608 - a checked literal
+    """The statements that create what a collection declares and the file does not have: indexes if `indexed`.
+
+    A collection without items gets the newest revision.
+    """
+    name, revision = literal(collection.name), collection.revision
+    counted = connection.execute(f"SELECT items, revision FROM counters WHERE collection = {name}").fetchone()  # noqa: S608 - a checked literal
+    if counted is None:
+        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {revision})"  # noqa: S608 - likewise
+    elif not counted[0] and counted[1] < revision:  # nothing is to be converted
+        yield f"UPDATE counters SET revision = {revision} WHERE collection = {name}"  # noqa: S608 - likewise
     present = present_indexes(connection, collection)
     for index, statements in indexes_of(collection).items() if indexed else ():
         yield from statements if index not in present else ()
@@ -118,8 +125,6 @@ def indexes_of(collection: Collection) -> dict[str, list[str]]:
             definitions.append((index.field, "INDEX", f"(collection, {column.key}, id) WHERE {where}"))
     if collection.owned:
         definitions.append(("owner", "INDEX", f"(collection, owner, id) WHERE {where}"))
-    if condition := of_other_revision(collection):
-        definitions.append(("revision", "INDEX", f"(collection, fingerprint) WHERE {condition}"))
     indexes = tables
     for suffix, kind, definition in definitions:
         digest = blake2b(definition.encode(), digest_size=4).hexdigest()

@@ -9,9 +9,10 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from math import inf
 from pathlib import Path
 from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
@@ -20,8 +21,8 @@ from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.records import epoch_of, find_other_fingerprints, state_of
-from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable
+from restkeeper.storage.records import epoch_of, state_of
+from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable, shuts_out
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     SqliteConnection,
@@ -44,7 +45,7 @@ from restkeeper.storage.sqlite.file import (
     sync,
 )
 from restkeeper.storage.sqlite.items import find_events
-from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate
+from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, version_of
 from restkeeper.storage.sqlite.queries import find_page
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
@@ -53,6 +54,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
+GROWS = 3  # times the size of a file that a conversion of all items needs: the log, and what the file becomes
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
 KILLED_SECONDS = 0.2  # for which it looks whether it is the last one: a process that was killed needs some time to end
 
@@ -147,7 +149,8 @@ class SqliteStore(Store):
             if self.first:
                 self.first.backup(connection)
             else:
-                migrate(connection, list(self._collections.values()), indexed=indexed)
+                with lock.exclusive() if lock and shuts_out(version_of(connection)) else nullcontext():
+                    migrate(connection, list(self._collections.values()), indexed=indexed)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -155,7 +158,7 @@ class SqliteStore(Store):
                 file = file or StoreFile(self._path)
                 file.has_log = mode == "wal"
             made.pop_all()
-        writer = Writer(connection, lock, file, self._log_limit, self._registry, self._clock)
+        writer = Writer(connection, lock, file, self._log_limit, self._collections, self._clock)
         return _Opened(writer, connect, lock, file)
 
     def _first_connection(self, alone: bool) -> tuple[Callable[[], SqliteConnection], SqliteConnection]:
@@ -182,11 +185,9 @@ class SqliteStore(Store):
     ) -> Page:
         """The page and its change token in one snapshot."""
         with snapshot(connection):
-            change_token, items = state_of(connection, collection.name)
+            change_token, items = state_of(connection, collection)
             page = find_page(connection, collection, query, max_bytes)
-            self._registry.load_schemas(connection, collection.name, *page.fingerprints)
-            others = find_other_fingerprints(connection, self._registry, collection.name) if query.uses_fields else ()
-            return page._replace(change_token=change_token, total=None if query.narrows else items, others=others)
+            return page._replace(change_token=change_token, total=None if query.narrows else items)
 
     def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
         indexed = not is_search(collection, query)
@@ -195,7 +196,7 @@ class SqliteStore(Store):
         return self._searches.answer(self._read, find, indexed=indexed)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read(find_events, after, filter, limit, self._registry)
+        return self._read(find_events, after, filter, limit)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self._require_file()  # a process that only reads would not notice that the file was replaced
@@ -252,6 +253,26 @@ class SqliteStore(Store):
         if self._refusal:
             self._complete()
         return result
+
+    def convert(self, collection: str, work: Callable[[Transaction], T], *, keeps: bool = False) -> T:
+        own = self._collections[collection].revision
+
+        def convert(transaction: Transaction) -> T:
+            former = transaction.revision(collection)
+            result = work(transaction)
+            transaction.set_revision(collection, former, own)
+            return result
+
+        self._require_space((GROWS + keeps) * size_of(self._path))
+        if keeps and not self._in_memory:
+            self.backup(Path(f"{self._path}.{collection}-{own - 1}"), replace=True)
+        return self._writer.write(convert, deadline=inf)
+
+    def _require_space(self, size: int) -> None:
+        """Raises StoreFull if the disk has not so many free bytes, besides the reserved ones."""
+        free = self._free_space() if self._free_space else inf
+        if free < size + self._min_free_space:
+            raise StoreFull(f"the disk of the store has {free} free bytes, and this needs {size} and the reserved ones")
 
     def _shortage(self) -> str:
         """A message if the disk has too little free space, or an empty text."""

@@ -9,14 +9,14 @@ work has its own deadline: it leaves the queue when that has passed, and is not 
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.records import Registry
+from restkeeper.storage.interface import Collection
 from restkeeper.storage.shares import FairQueue, worked_for
 from restkeeper.storage.sql import MIGRATIONS, require_known
 from restkeeper.storage.sqlite import connection as sqlite_connection
@@ -115,11 +115,11 @@ class Writer:
         lock: LockFile | None,
         file: StoreFile | None,
         log_limit: LogLimit,
-        registry: Registry,
+        collections: Mapping[str, Collection],
         clock: Clock,
     ) -> None:
         self._lock = lock
-        self._registry = registry
+        self._collections = collections
         self.connection = connection
         self._write_lock = threading.RLock()
         self._file = file
@@ -259,7 +259,7 @@ class Writer:
                     self._queue.charge(queued.caller, self._clock.monotonic() - began)
                 if queued.error is not None and not self.connection.in_transaction:
                     return  # the only work has failed
-            self.after(SqliteTransaction(self.connection, epoch, self._registry))
+            self.after(SqliteTransaction(self.connection, epoch, self._collections))
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error)
@@ -285,7 +285,7 @@ class Writer:
         """
         if not sole:
             self.connection.execute("SAVEPOINT work")
-        queued.run(SqliteTransaction(self.connection, epoch, self._registry))
+        queued.run(SqliteTransaction(self.connection, epoch, self._collections))
         if not sole:
             if queued.error is not None:
                 self.connection.execute("ROLLBACK TO work")

@@ -38,6 +38,7 @@ from restkeeper.storage.interface import (
     Field,
     Index,
     Kind,
+    Scalar,
     Sort,
     StoredSchema,
     field_in,
@@ -51,6 +52,7 @@ from restkeeper.web.queries import MOST_NAMES
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
+_PLAIN = re.compile(r"[ -$&-z|~]*")  # a text as it can be in a statement, without % { }
 _INTEGER_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -137,16 +139,17 @@ class Revision(NamedTuple):
         stored = (*first, *definitions, *(name for name in of_server if name not in first))
         ordered = {name: known[name] for name in stored if name in known}
         queried = {each.name: each for name, field in ordered.items() for each in queryable_fields(name, field)}
+        computed = frozenset(name for name, field in definitions.items() if is_computed(field))
+        given = [name for name, field in definitions.items() if not (field.required or name in optional | computed)]
+        defaults = {name: _checked_default(name, definitions[name]) for name in given}
         for path, each in queried.items():
-            can_be_null, in_body = each.nullable or root_of(path) in optional, root_of(path) in definitions
-            queried[path] = dataclasses.replace(each, nullable=can_be_null, in_body=in_body)
+            root = root_of(path)
+            own = dataclasses.replace(each, nullable=each.nullable or root in optional, in_body=root in definitions)
+            queried[path] = _of_others(own, root in computed, defaults.get(root), definitions.get(root))
         if undeclared:  # this has the paths of free objects, too
             queried = {path: each for path, each in queried.items() if "*" not in path or each.read}
             queried[ANY] = Field(ANY, Kind.JSON, nullable=True, in_body=True)
         texts = (name for name, each in queried.items() if each.kind in (Kind.TEXT, Kind.TIME))
-        computed = frozenset(name for name, field in definitions.items() if is_computed(field))
-        given = [name for name, field in definitions.items() if not (field.required or name in optional | computed)]
-        defaults = {name: _checked_default(name, definitions[name]) for name in given}
         parts: list[Any] = []
         for name, field in ordered.items():
             inside = inside_of(field)
@@ -587,6 +590,16 @@ def schema_without(schema: type[ItemSchema], names: Sequence[str]) -> type[ItemS
     made = schema.from_dict({}, name=schema.__name__)
     made.__doc__, made.opts.exclude = schema.__doc__, {*names}.intersection(schema().fields).union(schema.opts.exclude)
     return cast(type[ItemSchema], made)
+
+
+def _of_others(field: Field, is_computed: bool, default: Any, definition: fields.Field[Any] | None) -> Field:
+    """A field as queries see it in items of other programs, which do not have it: with its default, or sparse."""
+    if not is_computed and (default in (None, [], {}) or (definition and callable(definition.load_default))):
+        return field  # which is null, or empty; one whose default a function makes has a step
+    is_plain = not isinstance(default, str) or _PLAIN.fullmatch(default)
+    if is_computed or field.nullable or field.is_many or not (is_plain and isinstance(default, Scalar)):
+        return dataclasses.replace(field, sparse=True)
+    return dataclasses.replace(field, default=default)
 
 
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:

@@ -76,6 +76,14 @@ class RevisionDiffers(StoreUnavailable):
         super().__init__(f"{stored}, this program has revision {own}: {remedy}")
 
 
+class ItemsIncomplete(StoreError):
+    """Some items are without a `field` that a query uses: see `interface.Field.sparse`."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"{field} is missing in items of a former schema: run `restkeeper migrate`")
+        self.field = field
+
+
 class StoreGone(StoreUnavailable):
     """The file of the store is missing, or was replaced while the store was open."""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 Scalar = str | int | Decimal | bool | None
@@ -87,6 +88,8 @@ class Field:
     expected: str = ""
     is_ordered: bool = True
     in_body: bool = False  # also if the records have an attribute of this name
+    default: Scalar = None  # of items that do not have it, as another program of their revision stored them
+    sparse: bool = False  # whether queries cannot know what these items, or their readers, have instead
 
     @property
     def is_many(self) -> bool:
@@ -137,6 +140,11 @@ class Collection:
     owned: bool = False
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema], str] = lambda schema: ""
+
+    @cached_property
+    def sparse(self) -> frozenset[str]:
+        """The fields of an item that are sparse, or have such inside."""
+        return frozenset(root_of(name) for name, each in self.fields.items() if each.sparse)
 
     @property
     def revision(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import orjson
 
-from restkeeper.storage.errors import EpochMissing, RevisionDiffers, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, ItemsIncomplete, RevisionDiffers, StoreUnavailable
 from restkeeper.storage.interface import (
     FREE_NAME,
     POSITION,
@@ -32,6 +32,7 @@ from restkeeper.storage.interface import (
     Query,
     Scalar,
     Sort,
+    root_of,
 )
 
 Row = tuple[Any, ...]
@@ -233,6 +234,7 @@ def require_usable(database: Database, known: int, *, complete: bool = False) ->
         )
 
 
+QUOTE, _EMPTY = "'", "''"
 _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a column
 
 
@@ -294,9 +296,22 @@ class Column:
 
     @property
     def key(self) -> str:
-        """What is compared and sorted: never null, also if an item of an older schema does not have the field."""
-        lowest = self.lowest.get(self.field.kind, "''")
-        return self.folded if self.is_own else f"coalesce({self.folded}, {lowest})"
+        """What is compared and sorted: never null, also if an item of another schema does not have the field."""
+        if self.is_own or self.field.default is not None:
+            return self.folded
+        return f"coalesce({self.folded}, {self.lowest.get(self.field.kind, _EMPTY)})"
+
+    def or_default(self, value: str) -> str:
+        """The value, or the default of the field."""
+        if (default := self.field.default) is None:
+            return value
+        literal = f"'{default.replace(QUOTE, 2 * QUOTE)}'" if isinstance(default, str) else str(+default)
+        return f"coalesce({value}, {literal})"
+
+    @staticmethod
+    @abstractmethod
+    def without(name: str) -> str:
+        """The condition for items that do not have a field."""
 
     @abstractmethod
     def condition(self, filter: Filter, given: str) -> str:
@@ -306,7 +321,7 @@ class Column:
         """The condition of a filter by IS. An index has null as the lowest key, which of a text is also the empty."""
         if not filter.value:
             return f"{self.value} IS NOT NULL"
-        lowest = self.lowest.get(self.field.kind, "''")
+        lowest = self.lowest.get(self.field.kind, _EMPTY)
         return f"({self.order} = {lowest} AND {self.value} IS NULL)"
 
     @property
@@ -381,6 +396,7 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
 
 def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
     """The rows of a statement about the items of a query, of which the last column is not null."""
+    require_complete(database, collection, query)
     kind = database.columns
     query = kind.exact(collection, query)
     items = f"FROM items WHERE {conditions(collection, query, kind)}"
@@ -395,6 +411,25 @@ _OF_REVISION = """\
 SELECT revision, found.*
 FROM (SELECT max(revision) AS revision FROM counters WHERE collection = {collection}) AS state
 LEFT JOIN ({found}) AS found ON true"""
+
+
+def incomplete(columns: type[Any], collection: Collection, name: str) -> str:
+    """The condition for items without a sparse field, or with one that their last writer did not know.
+
+    Its index is empty when all items are complete.
+    """
+    is_of_other = "substr(fingerprint, length(fingerprint)) = '+'"
+    return f"collection = {literal(collection.name)} AND ({columns.without(name)} OR {is_of_other})"
+
+
+def require_complete(database: Database, collection: Collection, query: Query) -> None:
+    """Raises ItemsIncomplete for a query by a sparse field, if there are items without it."""
+    names = (*(each.field for each in query.filters), *(each.field for each in query.sort))
+    searched = collection.search if query.search else ()
+    for name in {*map(root_of, names), *searched} & collection.sparse:
+        where = incomplete(database.columns, collection, name)
+        if database.fetch(f"SELECT 1 FROM items WHERE {where} LIMIT 1", {}):  # noqa: S608 - declared names only
+            raise ItemsIncomplete(name)
 
 
 def require_revision(collection: Collection, revision: int | None) -> None:

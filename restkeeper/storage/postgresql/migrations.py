@@ -29,6 +29,7 @@ from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import is_registered, register
 from restkeeper.storage.sql import (
     MIGRATIONS,
+    incomplete,
     literal,
     not_unique,
     oldest_of,
@@ -368,6 +369,8 @@ def indexes_of(collection: Collection) -> dict[str, str]:
     found = [_index(collection, index) for index in collection.indexes]
     if collection.owned:
         found.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
+    sparse = sorted(collection.sparse)
+    found += [(name, False, f"(id) WHERE {incomplete(PostgresColumn, collection, name)}") for name in sparse]
     return dict(_named(collection, *each) for each in found)
 
 

@@ -38,6 +38,7 @@ from restkeeper.storage.sql import (
     page_of,
     parameters,
     path_of,
+    require_complete,
     require_revision,
 )
 
@@ -114,10 +115,15 @@ class PostgresColumn(Column):
         if self.is_own:
             return self.field.name if self.type == "text" else f"{self.field.name}::{self.type}"
         if self.field.kind in (Kind.INTEGER, Kind.NUMBER):
-            return f"CASE WHEN jsonb_typeof({self.json}) = 'number' THEN ({self.json})::numeric END"
+            return self.or_default(f"CASE WHEN jsonb_typeof({self.json}) = 'number' THEN ({self.json})::numeric END")
         if self.field.kind is Kind.BOOLEAN:
-            return f"CASE {self.json} WHEN 'true'::jsonb THEN 1::numeric WHEN 'false'::jsonb THEN 0::numeric END"
-        return f'((fields ->> {literal(self.field.name)}) COLLATE "C")'
+            values = "WHEN 'true'::jsonb THEN 1::numeric WHEN 'false'::jsonb THEN 0::numeric"
+            return self.or_default(f"CASE {self.json} {values} END")
+        return f'({self.or_default(f"(fields ->> {literal(self.field.name)})")} COLLATE "C")'
+
+    @staticmethod
+    def without(name: str) -> str:
+        return f"NOT jsonb_exists(body::jsonb, {literal(name)})"
 
     @property
     def counted(self) -> str:
@@ -242,7 +248,7 @@ class PostgresColumn(Column):
             value = f"coalesce(folded -> {name}, {self.json})"
             elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
             return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {given}) > 0)'  # noqa: S608
-        text = f'coalesce(folded ->> {name}, lower((fields ->> {name}) COLLATE "C"))'
+        text = f'coalesce(folded ->> {name}, lower({self.or_default(f"(fields ->> {name})")} COLLATE "C"))'
         if self.is_own:
             text = f"lower({self.field.name}::text)"
         return f"coalesce(strpos({text}, {given}) > 0, false)"
@@ -315,6 +321,7 @@ _LONG = "x" * BEGINNING
 
 def find_page(database: Database, collection: Collection, query: Query, max_bytes: int | None) -> Page:
     """See `base.Store.page`: one statement, which reads at most one row more."""
+    require_complete(database, collection, query)
     statement, values = select_page(collection, query)
     found = database.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, revision, *_ = found[0]

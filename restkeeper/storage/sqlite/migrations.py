@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import epoch_of, is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, literal, not_unique, oldest_of, require_usable
+from restkeeper.storage.sql import MIGRATIONS, incomplete, literal, not_unique, oldest_of, require_usable
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
 from restkeeper.storage.sqlite.queries import SqliteColumn
 
@@ -125,6 +125,8 @@ def indexes_of(collection: Collection) -> dict[str, list[str]]:
             definitions.append((index.field, "INDEX", f"(collection, {column.key}, id) WHERE {where}"))
     if collection.owned:
         definitions.append(("owner", "INDEX", f"(collection, owner, id) WHERE {where}"))
+    for name in sorted(collection.sparse):
+        definitions.append((name, "INDEX", f"(collection, id) WHERE {incomplete(SqliteColumn, collection, name)}"))
     indexes = tables
     for suffix, kind, definition in definitions:
         digest = blake2b(definition.encode(), digest_size=4).hexdigest()

@@ -88,7 +88,11 @@ class SqliteColumn(Column):
         if self.field.kind is Kind.JSON:
             return _SORTED.format(self._path)
         literal(self.field.name)
-        return self.field.name if self.is_own else f"json_extract(body, '$.{self.field.name}')"
+        return self.field.name if self.is_own else self.or_default(f"json_extract(body, '$.{self.field.name}')")
+
+    @staticmethod
+    def without(name: str) -> str:
+        return f"json_type(body, '$.' || {literal(name)}) IS NULL"
 
     @property
     def counted(self) -> str:

@@ -22,7 +22,7 @@ from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreU
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import epoch_of, state_of
-from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable, shuts_out
+from restkeeper.storage.sql import MIGRATIONS, is_search, require_complete, require_usable, shuts_out
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     SqliteConnection,
@@ -186,6 +186,7 @@ class SqliteStore(Store):
         """The page and its change token in one snapshot."""
         with snapshot(connection):
             change_token, items = state_of(connection, collection)
+            require_complete(connection, collection, query)
             page = find_page(connection, collection, query, max_bytes)
             return page._replace(change_token=change_token, total=None if query.narrows else items)
 

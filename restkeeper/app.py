@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from flask import Blueprint
 
 from restkeeper.cli.commands import add_commands, is_running
-from restkeeper.clock import Clock
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.features import (
@@ -177,7 +177,7 @@ def _convert(service: Service) -> None:
     for each in service.conversions():
         if service.location.shared:
             raise RevisionDiffers(each.name, each.revision, each.former)
-        each.run(service.store)
+        each.run(service.store, rfc3339(service.clock.time()))
         print(f"restkeeper: the items of {each.name} have revision {each.revision} now", file=sys.stderr)
 
 

@@ -88,10 +88,13 @@ class Service:
         return Writes(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
 
     def conversions(self, *, accepts: bool = False) -> Iterator[Conversion]:
-        """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`."""
+        """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
+
+        The representations know then when the others were converted.
+        """
         found = self.store.stored()
         for stored in (*self.representations.values(), *self.of_features.values()):
-            former, items = found[stored.name]
+            former, items, stored.changed_at = found[stored.name]
             if former < stored.revision.number:
                 shown = {each.name: self.hooks.represent(stored, each.name) for each in self.served}
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}

@@ -11,6 +11,7 @@ import click
 from flask import current_app
 
 from restkeeper.errors import Problem
+from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.representation import Representation
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Store, Transaction
@@ -50,14 +51,19 @@ class Command(click.Command):
             raise click.ClickException(message) from None
 
 
-def items_of(service: Service, name: str, version: str | None) -> Representation:
-    """A collection as a version of the API shows it; without one, as it is stored. Raises Refused."""
+def items_of(service: Service, name: str, version: str | None, revision: int | None = None) -> Representation:
+    """A collection as a version of the API shows it, or in a revision; without one, as it is stored. Raises Refused."""
     served = [each.name for each in service.served]
     if name not in service.representations:
         raise Refused(f"there is no collection {name!r}; there are {', '.join(service.representations)}")
     if version not in (None, *served):
         raise Refused(f"there is no version {version!r}; there are {', '.join(served)}")
     stored = service.representations[name]
+    if revision is not None and revision != stored.revision.number:
+        try:
+            return OlderRepresentation(stored, revision)
+        except ValueError as error:
+            raise Refused(f"--revision: {error}") from None
     return service.hooks.represent(stored, version) if version else stored
 
 

@@ -45,12 +45,17 @@ class _Undone(Exception):
     "--format", "file_format", type=click.Choice(FILE_FORMATS), help="The format of FILE, if it is not to be detected."
 )
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
+@click.option("--revision", type=int, help="The revision whose export the files are: its items are converted.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--update", is_flag=True, help="Change the items that lines with their ids have other values for.")
 @click.option("--dry-run", is_flag=True, help="Change nothing: validate the lines, and show what they would change.")
 @with_appcontext
 def import_items(
-    names_and_files: tuple[str, ...], file_format: str | None, version: str | None, **options: bool
+    names_and_files: tuple[str, ...],
+    file_format: str | None,
+    version: str | None,
+    revision: int | None,
+    **options: bool,
 ) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
@@ -76,7 +81,7 @@ def import_items(
         raise click.UsageError("-: stdin can be read once")
     chosen = Options(**options)
     service = service_of_app(creates=not chosen.dry_run)
-    shown, waiting = [items_of(service, name, version) for name, _ in pairs], _Waiting()
+    shown, waiting = [items_of(service, name, version, revision) for name, _ in pairs], _Waiting()
     with ExitStack() as stack:
         imports = [
             _Import(service, Lines(service, each, stack.enter_context(opened(file, service)), stack, chosen), waiting)

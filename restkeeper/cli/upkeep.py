@@ -1,6 +1,7 @@
 """`restkeeper backup`, `restore`, `copy` and `migrate`: what is done with a store as a whole."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
+from restkeeper.clock import rfc3339
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.interface import Record
 
 
 @click.command(cls=Command)
@@ -69,8 +72,9 @@ def copy(source: str, target: str) -> None:
 @click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
 @click.option("--accept", is_flag=True, help="Convert also what older versions of the API would show otherwise.")
 @click.option("--cancel", is_flag=True, help="Let the former version serve again, after a migration was interrupted.")
+@click.option("--forget", metavar="VERSION", help="Delete what only this version of the API showed, which is retired.")
 @with_appcontext
-def migrate(prepare: bool, accept: bool, cancel: bool) -> None:
+def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> None:
     """Convert the items of former revisions, complete those of former schemas, and delete undeclared indexes.
 
     Each collection is converted in one transaction: all of its items, or none if one of them cannot be. Meanwhile
@@ -85,32 +89,42 @@ def migrate(prepare: bool, accept: bool, cancel: bool) -> None:
         click.echo(f"{service.location.name} is ready for this version")
         return
     if cancel:
-        for name, (former, _) in store.stored().items():
+        for name, (former, _, at) in store.stored().items():
             if former < 0:
-                store.write(partial(Transaction.set_revision, collection=name, former=former, revision=-former))
+                store.write(partial(Transaction.set_revision, collection=name, former=former, revision=-former, now=at))
                 click.echo(f"{name}: revision {-former}, as before")
         return
+    if forget in [each.name for each in service.served]:
+        raise Refused(f"--forget: {forget} is served: take it out of versions.py first")
+    now = rfc3339(service.clock.time())
     for each in service.conversions(accepts=accept):
         with progress_bar(f"converting {each.name}", each.items) as bar:
-            each.run(store, bar.update)
+            each.run(store, now, bar.update)
         click.echo(f"{each.name}: all items have revision {each.revision} now")
     for items in service.representations.values():
-        stale = (record.id for record in store.scan(items.name) if not items.is_complete(record))
-        count = sum(map(sum, in_batches(store, stale, partial(_complete, items))))
+        oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.served) if forget else 0
+        renew = partial(_renewed, items, oldest)
+        stale = (record.id for record in store.scan(items.name) if renew(record) != record)
+        count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
         click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
     dropped = store.tidy()
     click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
-def _complete(items: StoredRepresentation, transaction: Transaction, id: str) -> bool:
-    """Bring an item of a former schema into the present form; False if it is deleted, or complete already."""
+def _renewed(items: StoredRepresentation, oldest: int, record: Record) -> Record:
+    """A record as this program stores it, with what served versions show: those of the `oldest` revision and later."""
+    return items.shortened(record if items.is_complete(record) else items.completed(record), oldest)
+
+
+def _renew(name: str, renew: Callable[[Record], Record], transaction: Transaction, id: str) -> bool:
+    """Store an item as it should be; False if it is deleted, or is so already."""
     try:
-        record = transaction.read(items.name, id)
+        record = transaction.read(name, id)
     except RecordNotFound:
         return False
-    if items.is_complete(record):
+    if (renewed := renew(record)) == record:
         return False
-    transaction.update(items.name, items.completed(record))
+    transaction.update(name, renewed)
     return True
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import orjson
 from marshmallow import Schema, ValidationError, fields, missing
@@ -135,7 +135,8 @@ class Convert(Step):
     is also called with the present values of the fields `after`, which are None for a new item: so it can keep what
     the older revision does not know of them. `up` may raise marshmallow's ValidationError with the reason why a value
     has no equivalent. If `down` fails, or returns what the definition of a field does not allow, callers of older
-    versions get the default of the field.
+    versions get the default of the field. ETags change with the code of both functions, but not with that of what they
+    call: give it another `version` then.
     """
 
     def __init__(
@@ -146,17 +147,18 @@ class Convert(Step):
         down: Callable[..., Any],
         *,
         current: bool = False,
+        version: int = 1,
     ) -> None:
         self.before, self.after = _names("Convert", before), _names("Convert", after)
         if not (callable(up) and callable(down)):
             raise ValueError(f"Convert({', '.join(self.before)}): up and down are functions")
         self._definitions = _require_fields("Convert", before)
         self._up, self._down, self._takes_current = up, down, current
-        self._has_failed = False
+        self._version, self._has_failed = version, False
 
     @property
     def fingerprint(self) -> str:
-        return f"{super().fingerprint} {_code_of(self._up)} {_code_of(self._down)}"
+        return f"{super().fingerprint} {_code_of(self._up)} {_code_of(self._down)} {self._version}"
 
     def definitions(self, newer: Fields) -> Fields:
         return self._definitions
@@ -369,6 +371,7 @@ _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
 _ARRAY = "array of "
 OTHERS = "+"  # behind the fingerprint of an item that has members which its writer does not know
 OPEN = "*"  # in the description of a schema whose items have other fields, too
+REFERENCES = "@"  # likewise, for what they refer to
 DEEPEST = 10  # schemas inside one another that are described
 
 # Types whose values are also values of another one.
@@ -394,10 +397,16 @@ class StoredField(NamedTuple):
     inside: Mapping[str, Sequence[Any]] | None = None
 
 
-def describe(definitions: Fields, *, is_open: bool = False) -> str:
-    """The description of these fields in a `StoredSchema`: a JSON object."""
-    described = {name: _described(field) for name, field in definitions.items()}
-    return orjson.dumps(described | ({OPEN: [_ANY, False, True]} if is_open else {})).decode()
+def describe(definitions: Fields, references: Mapping[str, str], *, is_open: bool = False) -> str:
+    """The description of a schema in a `StoredSchema`, a JSON object: its fields, and what paths refer to."""
+    described: dict[str, Any] = {name: _described(field) for name, field in definitions.items()}
+    described |= {OPEN: [_ANY, False, True]} if is_open else {}
+    return orjson.dumps(described | ({REFERENCES: dict(references)} if references else {})).decode()
+
+
+def references_of(stored: str) -> Mapping[str, str]:
+    """The collections that items of a schema refer to, by paths; the schema is given by its description."""
+    return cast(Mapping[str, str], orjson.loads(stored).get(REFERENCES, {}))
 
 
 def was_open(stored: str) -> bool:
@@ -444,6 +453,7 @@ def differences(stored: str, definitions: Fields, *, is_open: bool = False) -> l
     """What does not fit a schema with these fields in items of a `stored` one, which is given by its description."""
     before, after = orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}
     has_others = before.pop(OPEN, None) is not None
+    before.pop(REFERENCES, None)
     found = list(_compared({name: each for name, each in before.items() if name in after or not is_open}, after))
     for name, field in definitions.items():
         if name not in before and callable(field.load_default) and not field.required:

@@ -77,6 +77,8 @@ class Items:
         if config.auth == "required" and self.caching == REVALIDATED:
             self.caching = OF_CALLER
         self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
+        known = self.representation.name_of
+        self._order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
         chain = self.stored.chains.get(self.resource.oldest)
         self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
 
@@ -95,6 +97,7 @@ class Items:
             args = request.args if request.query_string else NO_ARGS
             queryable = self.representation.queryable
             list_request = parse(args, queryable, self.page_limit, self.page_limit_max, self.relations)
+            list_request = replace(list_request, order=self._order)
             query = self.representation.query(list_request.query)
             query = replace(query, filters=(*query.filters, *also))
             query = resolve(list_request, replace(query, sort=query.sort or self.resource.order), request.path, args)
@@ -169,7 +172,7 @@ class Items:
     def first_page(self, owner: str | None) -> tuple[str, str]:
         """The change token and the ETag of the list of these items, as a request without parameters gets it."""
         query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
-        page = self._list_page(ListRequest(query, self.page_limit), query)
+        page = self._list_page(ListRequest(Query(), self.page_limit, order=self._order), query)
         return page.change_token, page.tag
 
     def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:

@@ -39,11 +39,12 @@ class Conversion:
         self.name, self.revision, self.former, self.items = stored.name, stored.revision.number, former, items
         self._refused, self._listed = 0, list[str]()
 
-    def run(self, store: Store, advance: Advance = lambda done: None) -> None:
+    def run(self, store: Store, now: str, advance: Advance = lambda done: None) -> None:
         """Raises ConversionRefused, which lists the first items and what is wrong, and as `Store.convert`."""
         upgrades = self._stored.resource.upgrades
         loses = any(not isinstance(step, Add | Rename) for steps in upgrades.values() for step in steps)
-        store.convert(self._stored.name, lambda transaction: self._convert(transaction, advance), keeps=loses)
+        store.convert(self.name, lambda transaction: self._convert(transaction, advance), now, keeps=loses)
+        self._stored.changed_at = now
 
     def _convert(self, transaction: Transaction, advance: Advance) -> None:
         name, after = self._stored.name, ""

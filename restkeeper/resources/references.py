@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from flask import has_request_context
 
 from restkeeper.clock import Clock, rfc3339, time_after
-from restkeeper.errors import Conflict, NotFound, shortened
+from restkeeper.errors import Conflict, NotFound, Unavailable, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
+from restkeeper.resources.evolution import references_of
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
@@ -38,6 +39,7 @@ class References:
         self._hooks = hooks
         self._clock = clock
         self._resources = {name: stored.resource for name, stored in representations.items()}
+        self._known = representations
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
@@ -66,6 +68,7 @@ class References:
         """
         name, after = change.representation.name, change.after
         if after is None:
+            self._require_known(transaction, name)
             if name in self._to and not (unit := self._hooks.unit(transaction)).deletions:
                 unit.referrers = self._plan(transaction, unit, change)
             return
@@ -78,6 +81,16 @@ class References:
             if new and bounded and has_request_context():
                 self._hooks.unit(transaction).add_references(len(new))
             self._require(transaction, field, new, after)
+
+    def _require_known(self, transaction: Transaction, to: str) -> None:
+        """Raises Unavailable if items of another program may refer to those of this collection by an unknown field."""
+        for name, schema in transaction.schemas_with(f'"{to}"'):
+            stored = self._known.get(name)
+            if stored is None or schema.revision != stored.revision.number:
+                continue
+            for path, other in references_of(schema.fields).items():
+                if other == to and path not in stored.revision.references:
+                    raise Unavailable(f"{path} of {stored.resource.public_name} may refer to it: update this program")
 
     def _require(
         self, transaction: Transaction, field: Refers, new: Mapping[str, tuple[str | int, str]], record: Record

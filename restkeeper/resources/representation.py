@@ -56,8 +56,8 @@ class Representation(Protocol):
 
     `name` is that of the collection, `schema` that of an item. `names` are the fields of an item in order, `texts`
     those whose values are texts, or null; `queryable` says what the queries of lists can use. The `fingerprint` changes
-    with the representation of items. `changed_at` is when the representation last changed by the clock (RFC 3339);
-    empty if it does not.
+    with the representation of items. `changed_at` is when the representation last changed by the clock, or by a
+    conversion (RFC 3339); empty if it did not.
     """
 
     name: str
@@ -369,6 +369,12 @@ class StoredRepresentation(Representation):
         of_server = {name: members.pop(name) for name in READ_ONLY[1:] if name in members}
         body = exactjson.joined({**members, **unknown, **of_server})
         return present._replace(fingerprint=self.fingerprint + OTHERS, body=body)
+
+    def shortened(self, record: Record, oldest: int) -> Record:
+        """The record without the removed fields that no revision from the `oldest` one on shows."""
+        beside = dict(exactjson.cut(record.removed)) if record.removed else {}
+        kept = {name: text for name, text in beside.items() if int(name.partition(".")[0]) > oldest}
+        return record if kept == beside else record._replace(removed=exactjson.joined(kept) if kept else None)
 
     def is_complete(self, record: Record) -> bool:
         """Whether it has all that this program stores."""

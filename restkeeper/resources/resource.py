@@ -515,7 +515,15 @@ class Resource:
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
             owned=self.ownership is Ownership.ALL,
-            schema=StoredSchema(newest.fingerprint, self.revision, describe(newest.described, is_open=newest.is_open)),
+            schema=StoredSchema(
+                newest.fingerprint,
+                self.revision,
+                describe(
+                    newest.described,
+                    {path: field.to for path, field in newest.references.items()},
+                    is_open=newest.is_open,
+                ),
+            ),
             conflict=self._conflict,
         )
 

@@ -45,6 +45,7 @@ from restkeeper.storage.interface import (
     Scalar,
     StoredResponse,
     StoredSchema,
+    StoredState,
     Subscription,
 )
 from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states
@@ -87,8 +88,12 @@ ORDER BY id
 LIMIT :limit"""
 _UNPARK = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace("= :collection AND", "= :parked AND")
 
+_SCHEMAS_WITH = (
+    "SELECT collection, fingerprint, revision, fields FROM schemas WHERE replace(fields, :text, '') <> fields"
+)
+
 _SET_REVISION = """\
-UPDATE counters SET revision = :revision, changes = changes + 1
+UPDATE counters SET revision = :revision, changes = changes + 1, converted_at = :now
 WHERE collection = :collection AND revision = :former
 RETURNING revision"""
 
@@ -173,6 +178,11 @@ class Transaction(Deliveries):
         """
         return state_of(self._database, self._collections[collection])[0]
 
+    def schemas_with(self, text: str) -> list[tuple[str, StoredSchema]]:
+        """Return the registered schemas whose description has a text, each with its collection."""
+        rows = self._database.rows(_SCHEMAS_WITH, {"text": text})
+        return [(name, StoredSchema._make(row)) for name, *row in rows]
+
     def park(self, collection: str) -> None:
         """Take all items out of the collection, to be converted: see `Store.convert`."""
         self._database.change(_PARK, {"collection": collection, "parked": _parked(collection)})
@@ -187,12 +197,12 @@ class Transaction(Deliveries):
         self._change(_UNPARK, values_of(collection, record) | {"parked": _parked(collection)}, counts=False)
 
     def revision(self, collection: str) -> int:
-        """Return the revision of a collection's items, as `Store.stored`."""
-        return stored_states(self._database)[collection][0]
+        """Return the revision of a collection's items, see `StoredState`."""
+        return stored_states(self._database)[collection].revision
 
-    def set_revision(self, collection: str, former: int, revision: int) -> None:
-        """Note that items are of another revision. Raises RevisionDiffers unless it was the `former` one."""
-        wanted = {"collection": collection, "former": former, "revision": revision}
+    def set_revision(self, collection: str, former: int, revision: int, now: str) -> None:
+        """Note that items are of another revision since now. Raises RevisionDiffers unless it was the `former` one."""
+        wanted = {"collection": collection, "former": former, "revision": revision, "now": now}
         if not self._database.rows(_SET_REVISION, wanted):
             raise RevisionDiffers(collection, self._collections[collection].revision)
 
@@ -479,7 +489,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def convert(self, collection: str, work: Callable[[Transaction], T], *, keeps: bool = False) -> T:
+    def convert(self, collection: str, work: Callable[[Transaction], T], now: str, *, keeps: bool = False) -> T:
         """Run `work`, which converts the items of a collection to its revision, in one transaction of any length.
 
         It takes them out by `park`, and stores each by `unpark`. Until it has ended, others read the former items, or
@@ -487,16 +497,13 @@ class Store(ABC):
         it `keeps` them, a file has a backup beside it first. Raises StoreFull before it begins.
         """
 
-    def stored(self) -> dict[str, tuple[int, int]]:
-        """Return the revision of each collection's items, and their number.
-
-        While they are converted, the revision is the former one, negated.
-        """
+    def stored(self) -> dict[str, StoredState]:
+        """Return the state of each collection."""
         return self._read(stored_states)
 
     def differing(self) -> list[RevisionDiffers]:
         """Return why some collections of this program can not be read now."""
-        found = [(self._collections.get(name), revision) for name, (revision, _) in self.stored().items()]
+        found = [(self._collections.get(name), revision) for name, (revision, *_) in self.stored().items()]
         return [RevisionDiffers(each.name, each.revision, n) for each, n in found if each and n != each.revision]
 
     @abstractmethod

@@ -293,6 +293,17 @@ class StoredResponse(NamedTuple):
     body: bytes
 
 
+class StoredState(NamedTuple):
+    """What a store knows of a collection: the revision of its items, their number, and when they were converted last.
+
+    While they are converted, the revision is the former one, negated; the time is RFC 3339, and empty if they were not.
+    """
+
+    revision: int
+    items: int
+    converted_at: str
+
+
 # Of an item, its collection and id; of the response to a request, the id; of a change token, the collection.
 Key = tuple[str, str] | bytes | str
 Found = Record | StoredResponse | str | None

@@ -57,8 +57,9 @@ class Table(NamedTuple):
         """The rows: of the counters one for each collection."""
         if self.name != "counters":
             return self.name
-        sums = ", ".join(f"CAST(sum({each}) AS bigint) AS {each}" for each in self.columns[1:-1])
-        return f"(SELECT collection, {sums}, max(revision) AS revision FROM counters GROUP BY collection) AS counters"  # noqa: S608 - constants
+        sums = ", ".join(f"CAST(sum({each}) AS bigint) AS {each}" for each in self.columns[1:3])
+        same = ", ".join(f"max({each}) AS {each}" for each in self.columns[3:])
+        return f"(SELECT collection, {sums}, {same} FROM counters GROUP BY collection) AS counters"  # noqa: S608 - constants
 
     @property
     def query(self) -> str:
@@ -69,7 +70,7 @@ class Table(NamedTuple):
 
 # In the order of the copy: deliveries refer to events.
 TABLES = (
-    Table("counters", ("collection", "items", "changes", "revision")),
+    Table("counters", ("collection", "items", "changes", "revision", "converted_at")),
     Table("schemas", ("number", "collection", "fingerprint", "revision", "fields")),
     Table(
         "items",

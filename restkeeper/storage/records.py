@@ -5,7 +5,16 @@ from functools import lru_cache
 from typing import Any
 
 from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
-from restkeeper.storage.interface import MOST_SCHEMAS, Collection, Found, Key, Record, StoredResponse, StoredSchema
+from restkeeper.storage.interface import (
+    MOST_SCHEMAS,
+    Collection,
+    Found,
+    Key,
+    Record,
+    StoredResponse,
+    StoredSchema,
+    StoredState,
+)
 from restkeeper.storage.sql import Database, change_token, require_revision
 
 NOT_FOUND = "there is no such item"
@@ -27,7 +36,10 @@ SELECT
 FROM counters
 WHERE collection = :collection"""
 
-_STORED = "SELECT collection, max(revision), CAST(sum(items) AS bigint) FROM counters GROUP BY collection"
+_STORED = """\
+SELECT collection, max(revision), CAST(sum(items) AS bigint), max(converted_at)
+FROM counters
+GROUP BY collection"""
 
 # Each row has the number of its key, of a response the time, and the columns of a record.
 _ITEM = """\
@@ -144,9 +156,9 @@ def state_of(database: Database, collection: Collection) -> tuple[str, int]:
     return change_token(epoch, changes), items or 0
 
 
-def stored_states(database: Database) -> dict[str, tuple[int, int]]:
+def stored_states(database: Database) -> dict[str, StoredState]:
     """See `base.Store.stored`."""
-    return {name: (revision, items) for name, revision, items in database.rows(_STORED, {})}
+    return {name: StoredState._make(row) for name, *row in database.rows(_STORED, {})}
 
 
 def look_up(database: Database, keys: Sequence[Key]) -> list[Found]:

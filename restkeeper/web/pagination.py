@@ -42,7 +42,7 @@ def resolve(listing: ListRequest, query: Query, path: str, args: MultiDict[str, 
     try:
         token = urlsafe_b64decode(listing.cursor.encode("ascii") + b"=" * (-len(listing.cursor) % 4))
         checksum, payload = token[:_CHECKSUM], token[_CHECKSUM:]
-        if checksum != _checksum(payload, _bound(path, args, query)) or _token(token) != listing.cursor:
+        if checksum != _checksum(payload, _bound(path, args, listing)) or _token(token) != listing.cursor:
             raise ValueError
         backward, *after = orjson.loads(payload)
         # It may be no position in this order: a cursor has a checksum and no signature, so that a client can make one.
@@ -82,7 +82,7 @@ def links(
         if beyond and page.last:
             ends["next"] = (False, *page.last)
         ends["last"] = (True,)
-        bound = _bound(path, args, query)
+        bound = _bound(path, args, listing)
         positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in ends.items()}
     others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
     address = address_of(path)
@@ -139,9 +139,12 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
     return blake2b(bound + payload, digest_size=_CHECKSUM).digest()
 
 
-def _bound(path: str, args: MultiDict[str, str], query: Query) -> bytes:
-    """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters."""
-    sort = [list(key) for key in query.sort]  # which can be the list's own
+def _bound(path: str, args: MultiDict[str, str], listing: ListRequest) -> bytes:
+    """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters.
+
+    All names are those that callers know, so that a walk through an older version goes on when a field gets another.
+    """
+    sort = [list(key) for key in listing.query.sort or listing.order]
     bound = orjson.dumps([path, sort, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PAGING)])
     return blake2b(bound, digest_size=16).digest()
 

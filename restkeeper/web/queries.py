@@ -112,7 +112,7 @@ class Queryable:
 class ListRequest:
     """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet.
 
-    `embed` has the names of what is embedded.
+    `embed` has the names of what is embedded, `order` the sort keys of a list that is not sorted.
 
     With `is_count`, the items are counted for each value of the field that the query is sorted by.
     """
@@ -124,6 +124,7 @@ class ListRequest:
     cursor: str | None = None
     by_offset: bool = False
     is_count: bool = False
+    order: tuple[Sort, ...] = ()
 
 
 def parse(

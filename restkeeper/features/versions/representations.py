@@ -225,7 +225,7 @@ class ReducedRepresentation(Representation):
         self.name = whole.name
         self.names = tuple(name for name in whole.names if name not in self._gone)
         self.texts = whole.texts - self._gone.keys()
-        self.changed_at = rfc3339(max(seconds_of(each.sunset) for each in gone))
+        self._gone_at = rfc3339(max(seconds_of(each.sunset) for each in gone))
         self.fingerprint = "-".join([whole.fingerprint, *sorted(self._gone)])
         fields = fields_of(whole.schema())
         left = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
@@ -233,6 +233,10 @@ class ReducedRepresentation(Representation):
         before = whole.queryable
         queried = {name: field for name, field in before.fields.items() if root_of(name) not in self._gone}
         self.queryable = Queryable(queried, self.names, {**before.refused, **self._gone})
+
+    @property
+    def changed_at(self) -> str:  # type: ignore[override]
+        return max(self._gone_at, self._whole.changed_at)
 
     def query(self, query: Query) -> Query:
         return self._whole.query(query)

@@ -219,12 +219,12 @@ class PostgresStore(Store):
                     self._seen = max(self._seen, sequence(session, waits=False)[1])
         return result
 
-    def convert(self, collection: str, work: Callable[[Transaction], T], *, keeps: bool = False) -> T:
+    def convert(self, collection: str, work: Callable[[Transaction], T], now: str, *, keeps: bool = False) -> T:
         """See `base.Store`. The revision is negated before: a writer that has begun fails, who reads many is told."""
-        own, (found, _) = self._collections[collection].revision, self.stored()[collection]
+        own, (found, *_) = self._collections[collection].revision, self.stored()[collection]
         former = abs(found)
         if found > 0:
-            self.write(lambda transaction: transaction.set_revision(collection, former, -former))
+            self.write(lambda transaction: transaction.set_revision(collection, former, -former, now))
         try:
             with self._parts.session(is_unlimited=True) as session:
                 session.begin()
@@ -232,7 +232,7 @@ class PostgresStore(Store):
                     session.fetch(LIFT_LIMITS, (True,))
                     transaction = PostgresTransaction(session, self._collections, self._unique)
                     result = work(transaction)
-                    transaction.set_revision(collection, -former, own)
+                    transaction.set_revision(collection, -former, own, now)
                     transaction.finish()
                 except psycopg.Error as error:
                     raise change_error(error, self._unique) from cause_of(error)
@@ -240,7 +240,7 @@ class PostgresStore(Store):
                     session.undo()
         except BaseException:
             with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
-                self.write(lambda transaction: transaction.set_revision(collection, -former, former))
+                self.write(lambda transaction: transaction.set_revision(collection, -former, former, now))
             raise
         return result
 

@@ -255,13 +255,13 @@ class SqliteStore(Store):
             self._complete()
         return result
 
-    def convert(self, collection: str, work: Callable[[Transaction], T], *, keeps: bool = False) -> T:
+    def convert(self, collection: str, work: Callable[[Transaction], T], now: str, *, keeps: bool = False) -> T:
         own = self._collections[collection].revision
 
         def convert(transaction: Transaction) -> T:
             former = transaction.revision(collection)
             result = work(transaction)
-            transaction.set_revision(collection, former, own)
+            transaction.set_revision(collection, former, own, now)
             return result
 
         self._require_space((GROWS + keeps) * size_of(self._path))

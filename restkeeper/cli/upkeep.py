@@ -1,7 +1,7 @@
 """`restkeeper backup`, `restore`, `copy` and `migrate`: what is done with a store as a whole."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.clock import rfc3339
+from restkeeper.resources.evolution import OTHERS
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
@@ -103,7 +104,9 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         click.echo(f"{each.name}: all items have revision {each.revision} now")
     for items in service.representations.values():
         oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.served) if forget else 0
-        renew = partial(_renewed, items, oldest)
+        order = [each.fingerprint for each in store.schemas(items.name)]
+        newer = order[order.index(items.fingerprint) + 1 :] if items.fingerprint in order else []
+        renew = partial(_renewed, items, frozenset(newer), oldest)
         stale = (record.id for record in store.scan(items.name) if renew(record) != record)
         count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
         click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
@@ -111,9 +114,15 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
     click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
-def _renewed(items: StoredRepresentation, oldest: int, record: Record) -> Record:
-    """A record as this program stores it, with what served versions show: those of the `oldest` revision and later."""
-    return items.shortened(record if items.is_complete(record) else items.completed(record), oldest)
+def _renewed(items: StoredRepresentation, newer: Set[str], oldest: int, record: Record) -> Record:
+    """A record as this program stores it, unless a `newer` one has; without what only former revisions showed.
+
+    `oldest` is the first revision that is shown.
+    """
+    written_by = record.fingerprint.removesuffix(OTHERS)
+    return items.shortened(
+        record if written_by in newer or items.is_complete(record) else items.completed(record), oldest
+    )
 
 
 def _renew(name: str, renew: Callable[[Record], Record], transaction: Transaction, id: str) -> bool:

@@ -1,0 +1,167 @@
+"""Programs of one revision with other schemas on one store: what an item lacks, and what its last writer did not know."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import fields
+
+from restkeeper import Add, ItemSchema, Reference, Remove, Rename, Text, Version, Versions, Whole
+from restkeeper.clock import rfc3339
+from restkeeper.config import Config
+from restkeeper.resources.resource import Resource
+from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.interface import Index
+from tests.clock import SetClock
+from tests.shop import create_app
+from tests.test_stored import resource
+
+OLD = resource({"title": Text(1, 50, required=True)})
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Callable[..., FlaskClient]:
+    """Starts a service with declarations of collections; all have the same store."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
+    return lambda *declared, **options: create_app(config, list(declared), **options).test_client()
+
+
+def migrate(client: FlaskClient, *options: str) -> str:
+    result = client.application.test_cli_runner().invoke(args=["migrate", *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("default", [7, "red", True, 0, ""])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_filter_sees_the_default(serve: Callable[..., FlaskClient], default: Any, indexed: bool) -> None:
+    kind: dict[type, Any] = {int: Whole(load_default=default), str: Text(0, 50, load_default=default)}
+    field = kind.get(type(default)) or fields.Boolean(load_default=default)
+    old = serve(OLD)
+    old.post("/notes", json={"title": "a"})
+    indexes = (Index("new"),) if indexed else ()
+    new = serve(resource({"title": Text(1, 50, required=True), "new": field}, indexes=indexes))
+    new.post("/notes", json={"title": "b"})
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    assert [each["new"] for each in new.get("/notes").json] == [default] * 2
+    assert len(new.get(f"/notes?new={text}").json) == 2
+    assert len(new.get(f"/notes?new[ne]={text}").json) == 0
+    assert [each["title"] for each in new.get("/notes?sort=new,title").json] == ["a", "b"]
+    assert new.get("/notes?count=new").json == [{"value": default, "count": 2}]
+
+
+class Priced(ItemSchema):
+    """Also with a computed field, and one whose default no statement of a query can have."""
+
+    title = Text(1, 50, required=True)
+    long = fields.Method("length", metadata={"type": "integer"})
+    rank = Whole(load_default=3, allow_none=True)
+
+    def length(self, item: dict[str, Any]) -> int:
+        return len(item["title"])
+
+
+@pytest.mark.parametrize("query", ["rank=3", "sort=rank", "rank[is]=null", "count=rank"])
+def test_what_only_complete_items_tell_waits_for_migrate(serve: Callable[..., FlaskClient], query: str) -> None:
+    old = serve(OLD)
+    made = old.post("/notes", json={"title": "abc"})
+    new = serve(Resource("notes", "note", Priced))
+    refused = new.get(f"/notes?{query}")
+    assert (refused.status_code, refused.json["code"]) == (400, "invalid-query")
+    assert "restkeeper migrate" in refused.json["detail"]
+    assert new.get("/notes?title=abc").json[0] | {"long": 3, "rank": 3} == new.get("/notes").json[0]
+    assert "notes: 1 of 1 completed" in migrate(new)
+    assert new.get(f"/notes?{query}").status_code == 200
+    old.patch(made.headers["Location"], json={"title": "abcd"})  # its program keeps what it does not know
+    assert new.get(made.headers["Location"]).json["long"] == 4
+    assert new.get(f"/notes?{query}").status_code == 400
+    assert "notes: 0 of 1 completed" in migrate(old)
+    assert "notes: 1 of 1 completed" in migrate(new)
+    assert new.get(f"/notes?{query}").status_code == 200
+
+
+def test_a_default_that_a_function_makes_needs_a_step(serve: Callable[..., FlaskClient]) -> None:
+    serve(OLD).post("/notes", json={"title": "a"})
+    definitions = {"title": Text(1, 50, required=True), "at": Text(load_default=lambda: rfc3339(0))}
+    with pytest.raises(StoreUnavailable, match=r'"at" has a default that a function makes.*Add\("at", …\)'):
+        serve(resource(definitions))
+    new = serve(resource(definitions, upgrades={2: [Add("at", "then")]}))
+    assert new.get("/notes").json[0]["at"] == "then"
+
+
+def test_nothing_is_deleted_that_an_unknown_field_may_refer_to(serve: Callable[..., FlaskClient]) -> None:
+    class Person(ItemSchema):
+        name = Text(1, 50, required=True)
+
+    people = Resource("people", "person", Person)
+    old = serve(OLD, people)
+    where = old.post("/people", json={"name": "Ada"}).headers["Location"]
+    definitions = {"title": Text(1, 50, required=True), "by": Reference("people", allow_none=True, load_default=None)}
+    new = serve(resource(definitions), people)
+    refused = old.delete(where)
+    assert (refused.status_code, "by of notes may refer to it" in refused.json["detail"]) == (503, True)
+    assert new.delete(where).status_code == 200
+
+
+NAMED = resource({"name": Text(1, 50, required=True), "colour": Text(0, 9, load_default="")}, sort="name")
+TITLED = resource(
+    {"title": Text(1, 50, required=True)},
+    sort="title",
+    upgrades={2: [Rename("name", "title")], 3: [Remove("colour", Text(0, 9, load_default=""))]},
+)
+BOTH = Versions(Version("v1", successor="v2", revisions={"notes": 1}), Version("v2"), unversioned="v1")
+
+
+def test_a_walk_through_an_older_version_goes_on(serve: Callable[..., FlaskClient]) -> None:
+    old = serve(NAMED)
+    for name in "abc":
+        old.post("/notes", json={"name": name})
+    first = old.get("/notes?limit=1")
+    following = first.headers["Link"].split('rel="first", <')[1].split(">")[0]
+    new = serve(TITLED, versions=BOTH)
+    assert [each["name"] for each in new.get(following).json] == ["b"]
+
+
+def test_a_conversion_changes_when_items_changed(serve: Callable[..., FlaskClient]) -> None:
+    clock = SetClock()
+    made = serve(NAMED, clock=clock).post("/notes", json={"name": "a"})
+    seen = {"If-Modified-Since": made.headers["Last-Modified"]}
+    clock.now += 3600
+    serve(TITLED, clock=clock)
+    new = serve(TITLED, clock=clock)
+    clock.now += 3600
+    assert new.get(made.headers["Location"], headers=seen).status_code == 200
+    assert new.get(made.headers["Location"]).last_modified.timestamp() == clock.now - 3600
+
+
+def test_what_a_retired_version_showed_is_kept_until_it_is_forgotten(serve: Callable[..., FlaskClient]) -> None:
+    where = serve(NAMED).post("/notes", json={"name": "a", "colour": "red"}).headers["Location"]
+    both = serve(TITLED, versions=BOTH)
+    refused = both.application.test_cli_runner().invoke(args=["migrate", "--forget", "v1"])
+    assert (refused.exit_code, "v1 is served" in refused.output) == (2, True)
+    assert both.get(f"/api/v1{where}").json["colour"] == "red"
+    newest = serve(TITLED, versions=Versions(Version("v2"), unversioned="v2"))
+    migrate(newest)
+    assert both.get(f"/api/v1{where}").json["colour"] == "red"
+    assert "notes: 1 of 1 completed" in migrate(newest, "--forget", "v1")
+    assert both.get(f"/api/v1{where}").json["colour"] == ""
+    assert newest.get(where).json["version"] == 1
+
+
+def test_an_export_of_a_former_revision_is_imported(serve: Callable[..., FlaskClient], tmp_path: Path) -> None:
+    old = serve(NAMED)
+    made = old.post("/notes", json={"name": "a", "colour": "red"}).json
+    file = str(tmp_path / "notes.ndjson")
+    assert old.application.test_cli_runner().invoke(args=["export", "notes", file]).exit_code == 0
+    new = serve(TITLED)
+    new.delete(f"/notes/{made['id']}")
+    refused = new.application.test_cli_runner().invoke(args=["import", "notes", file])
+    assert (refused.exit_code, "name" in refused.output) == (1, True)
+    imported = new.application.test_cli_runner().invoke(args=["import", "notes", file, "--revision", "1"])
+    assert imported.exit_code == 0, imported.output
+    assert new.get("/notes").json == [
+        {name: made[name] for name in made if name not in ("name", "colour")} | {"title": "a"}
+    ]
+    assert serve(TITLED, versions=BOTH).get("/api/v1/notes").json == [made]

@@ -8,7 +8,7 @@ send, down for what those callers receive. Items are converted as the JSON texts
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import CodeType
 from typing import Any, NamedTuple, cast
@@ -247,14 +247,7 @@ def _code_of(value: Any) -> str:
 
 
 class Untranslatable(Exception):
-    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason.
-
-    `others` is what `Chain.up` made of the other fields, and `lost` are the fields of the newest revision without
-    a value.
-    """
-
-    others: tuple[Members, bytes | None] = {}, None
-    lost: Set[str] = frozenset()
+    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason."""
 
     def __init__(self, step: Step, reason: str = NO_EQUIVALENT) -> None:
         super().__init__(reason)
@@ -272,8 +265,7 @@ class Chain:
         """Raises ValueError for a field that is removed twice in one revision."""
         later = range(first + 1, last + 1)
         self.steps = [step for number in later for step in upgrades[number]]
-        self._revisions = [number for number in later for _ in upgrades[number]]  # that the steps lead to
-        self._prefixes = [f"{number}." for number in self._revisions]
+        self._prefixes = [f"{number}." for number in later for _ in upgrades[number]]
         pairs = zip(self._prefixes, self.steps, strict=True)
         removed = [(prefix, name) for prefix, step in pairs if not step.after for name in step.before]
         if twice := [name for prefix, name in removed if removed.count((prefix, name)) > 1]:
@@ -311,27 +303,17 @@ class Chain:
         """
         beside = dict(exactjson.cut(removed)) if removed else {}
         stages = [{}] * (len(self.steps) + 1) if current is None else [*self._descend(current, removed)][::-1]
-        item, lost, failure = dict(members), set[str](), None
+        item = dict(members)
         for number, step in enumerate(self.steps):
             texts = {name: item.pop(name) for name in step.before if name in item}
-            if not lost.isdisjoint(step.before):
-                lost = lost.difference(step.before).union(step.after)
-            elif not step.after:
+            if not step.after:
                 beside |= {self._prefixes[number] + name: text for name, text in texts.items()}
             elif stages[number] and all(exactjson.equal(text, stages[number][name]) for name, text in texts.items()):
                 item |= {name: stages[number + 1][name] for name in step.after}
             else:
                 present = stages[number + 1]
-                try:
-                    item |= step.up(texts, {name: present[name] for name in step.after if name in present})
-                except Untranslatable as error:
-                    failure = failure or error
-                    lost.update(step.after)
-        removed = exactjson.joined(beside) if beside else None
-        if failure:
-            failure.others, failure.lost = (item, removed), lost
-            raise failure
-        return item, removed
+                item |= step.up(texts, {name: present[name] for name in step.after if name in present})
+        return item, exactjson.joined(beside) if beside else None
 
     def origins(self, step: Step) -> tuple[str, ...]:
         """The fields of the older revision that those before a step come from."""
@@ -340,10 +322,6 @@ class Chain:
             before = [earlier.before if name in earlier.after else (name,) for name in names]
             names = list(dict.fromkeys(name for each in before for name in each))
         return tuple(names)
-
-    def revision_after(self, step: Step) -> int:
-        """The revision that a step leads to."""
-        return self._revisions[self.steps.index(step)]
 
     def _descend(self, members: Members, removed: bytes | None) -> Iterator[Members]:
         """An item in the later revision, and before each step, the last one first."""

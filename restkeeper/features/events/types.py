@@ -10,9 +10,9 @@ from typing import NamedTuple
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.evolution import Untranslatable
 from restkeeper.resources.resource import Resource
+from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
-from restkeeper.web import exactjson
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
@@ -53,7 +53,7 @@ class EventRepresentations:
         return ",".join([representation.fingerprint for representation in self._representations.values()])
 
     def converted(self, event: StoredEvent) -> StoredEvent:
-        """The event with its data in this form: without the fields whose values have no equivalent in it.
+        """The event with its data in this form, or if that has no equivalent of it, with the server's fields only.
 
         Raises RevisionDiffers for one of a later revision.
         """
@@ -64,11 +64,8 @@ class EventRepresentations:
         record = Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
         try:
             return event._replace(data=representation.former(record))
-        except Untranslatable as error:
-            members, _ = error.others
-            members = {**exactjson.cut(event.data), **members}  # with the server's fields
-            kept = {name: members[name] for name in representation.names if name in members and name not in error.lost}
-            return event._replace(data=exactjson.joined(kept))
+        except Untranslatable:
+            return event._replace(data=representation.show(event.data, READ_ONLY))
 
 
 class EventType(NamedTuple):

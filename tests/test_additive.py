@@ -23,9 +23,15 @@ OLD = resource({"title": Text(1, 50, required=True)})
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[..., FlaskClient]:
-    """Starts a service with declarations of collections; all have the same store."""
+    """Starts a service with declarations of collections; all have the same store, which is converted before."""
     config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-    return lambda *declared, **options: create_app(config, list(declared), **options).test_client()
+
+    def start(*declared: Resource, **options: Any) -> FlaskClient:
+        command = create_app(config, list(declared), serves=False, **options)
+        command.test_cli_runner().invoke(args=["migrate", "--prepare"])
+        return create_app(config, list(declared), **options).test_client()
+
+    return start
 
 
 def migrate(client: FlaskClient, *options: str) -> str:

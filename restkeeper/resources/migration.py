@@ -37,7 +37,7 @@ class Conversion:
     ) -> None:
         self._stored, self._shown, self._accepts = stored, dict(shown), accepts
         self.name, self.revision, self.former, self.items = stored.name, stored.revision.number, former, items
-        self._refused, self._listed = 0, list[str]()
+        self._refused, self._listed, self._would_differ = 0, list[str](), False
 
     def run(self, store: Store, now: str, advance: Advance = lambda done: None) -> None:
         """Raises ConversionRefused, which lists the first items and what is wrong, and as `Store.convert`."""
@@ -55,7 +55,9 @@ class Conversion:
             advance(len(found))
         if self._refused:
             more = self._refused - len(self._listed)
-            lines = [*self._listed, *([f"and {more} more"] if more else [])]
+            remedy = "change them with the former program, or correct the steps"
+            remedy += ", or accept what versions would show (`restkeeper migrate --accept`)" * self._would_differ
+            lines = [*self._listed, *([f"and {more} more"] if more else []), f"nothing was changed: {remedy}"]
             raise ConversionRefused("\n".join(lines))
 
     def _store(self, transaction: Transaction, records: Sequence[Record]) -> None:
@@ -85,6 +87,7 @@ class Conversion:
         for version, shown in () if self._accepts else self._shown.items():
             before, after = exactjson.cut(shown.former(record)), exactjson.cut(shown.body(converted))
             for name in (name for name in before if not exactjson.equal(before[name], after[name])):
+                self._would_differ = True
                 self._refuse(record, f"{name} {_text(before[name])} would be {_text(after[name])} in {version}")
         return converted
 

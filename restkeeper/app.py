@@ -38,13 +38,12 @@ from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.unit import LAST_IDS, run_after
+from restkeeper.resources.unit import last_ids_of, run_after
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import RevisionDiffers, StoreError
 from restkeeper.storage.interface import Collection as StoredCollection
-from restkeeper.storage.interface import Kind
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
@@ -258,10 +257,9 @@ def stored_collections(resources: Iterable[Resource]) -> list[StoredCollection]:
 
 def _collections(items: Iterable[Resource | StoredRepresentation], features: Collection[str]) -> list[StoredCollection]:
     """All that a store holds for these items, of the service and of features, and for these features."""
-    stored = [each.collection for each in items]
-    last_ids = [LAST_IDS] if any(each.fields["id"].kind is Kind.SERIAL for each in stored) else []
+    resources = [each.resource if isinstance(each, StoredRepresentation) else each for each in items]
     records = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
-    return [*stored, *last_ids, *records]
+    return [*(each.collection for each in resources), *last_ids_of(resources), *records]
 
 
 def _resources_of(features: Collection[str]) -> list[Resource]:

@@ -154,8 +154,8 @@ def content(store: Store) -> dict[str, Any]:
 
 KINDS = ("sqlite", "postgresql")
 OLDER, *DECLARED = (
-    replace(INDEXED, schema=StoredSchema("a", 1, 1, "{}")),
-    replace(INDEXED, schema=StoredSchema("b", 1, 1, "{}")),
+    replace(INDEXED, schema=StoredSchema("a", 1, "{}")),
+    replace(INDEXED, schema=StoredSchema("b", 1, "{}")),
     OTHERS,
 )
 

@@ -2,25 +2,22 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
 from flask import Blueprint
-from marshmallow import fields
 from werkzeug.exceptions import NotFound
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client, TestResponse
 
-from restkeeper import Config, Convert, Version, Versions, Whole, needs
+from restkeeper import Config, Versions, needs
 from restkeeper.web.application import Application
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.clock import SetClock
 from tests.shop import create_app as create_shop
 from tests.shop.related import VERSIONS, create_app
 from tests.test_pages import links_of
-from tests.test_stored import resource
 
 pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi", "webhooks", "idempotency", "pages")
 
@@ -138,17 +135,6 @@ def test_a_problem_leads_to_its_type(mounted: Mounted, prefix: str) -> None:
     assert mounted.follow(start).json["service"] == "restkeeper"
     trusting = Mounted(create_app(replace(CONFIG, trusted_hosts=("localhost",))), prefix)
     assert trusting.get("/people/none").json["type"] == problem["type"] == f"{prefix}/problems/not-found"
-
-
-def test_an_item_that_a_version_cannot_show_names_another(tmp_path: Path, prefix: str) -> None:
-    config, text = replace(CONFIG, database_url=f"sqlite:///{tmp_path}/store.db"), fields.String(load_default="")
-    old = Mounted(create_shop(config, [resource({"count": text})]), prefix).post("/notes", {"count": "seven"}).json
-    convert = Convert({"count": text}, ["count"], up=int, down=str)
-    declared = resource({"count": Whole(load_default=0)}, upgrades={2: [convert]})
-    versions = Versions(Version("v1", revisions={"notes": 1}), Version("v2"), unversioned="v2")
-    mounted = Mounted(create_shop(config, [declared], versions=versions), prefix)
-    refused = mounted.get(f"/notes/{old['id']}")
-    assert refused.status_code == 409 and mounted.follow(refused.json["location"]).json == old
 
 
 def test_the_index_leads_everywhere(mounted: Mounted, prefix: str) -> None:

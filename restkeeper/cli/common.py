@@ -12,6 +12,7 @@ from flask import current_app
 
 from restkeeper.errors import Problem
 from restkeeper.features.versions.representations import OlderRepresentation
+from restkeeper.resources.migration import ConversionRefused
 from restkeeper.resources.representation import Representation
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Store, Transaction
@@ -34,7 +35,7 @@ class Refused(click.ClickException):
 
 
 class Command(click.Command):
-    """A command that prints each expected error as one line."""
+    """A command that prints each expected error, in general as one line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; raises click's own exceptions."""
@@ -88,8 +89,8 @@ def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = 
 
 
 def message_of(problem: Problem | StoreError) -> str:
-    """All details of a problem, in one line."""
-    if isinstance(problem, StoreUnavailable):
+    """All details of a problem, in one line; of a refused conversion in one for each item."""
+    if isinstance(problem, StoreUnavailable | ConversionRefused):
         return str(problem)  # with the reason, which is for the operator
     problem = problem_of(problem) if isinstance(problem, StoreError) else problem
     faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]

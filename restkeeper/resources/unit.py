@@ -1,6 +1,6 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, cast
@@ -150,6 +150,11 @@ class Unit:
         if (stored := self._representations.get(collection)) is None:
             raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
         return stored
+
+
+def last_ids_of(resources: Iterable[Resource]) -> list[Collection]:
+    """What a store holds of the ids of these items, besides them."""
+    return [LAST_IDS] if any(each.ids in INTEGERS for each in resources) else []
 
 
 def last_id(resource: Resource, store: Store | Transaction) -> int:

@@ -33,7 +33,7 @@ class Held(PostgresStore):
         """A transaction that is committed at the end of the block."""
         with self.session() as session:
             session.begin()
-            transaction = PostgresTransaction(session, self._registry, self._unique)
+            transaction = PostgresTransaction(session, self._collections, self._unique)
             yield transaction
             transaction.finish()
 

@@ -10,7 +10,6 @@ import pytest
 from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.items import PostgresTransaction
-from restkeeper.storage.records import Registry
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
 from tests.postgresql.helpers import Held, Parallel
 
@@ -29,7 +28,7 @@ def write(outbox: Held, number: int) -> None:
     for _ in range(CHANGES):
         with outbox.session() as session:
             session.begin()
-            transaction = PostgresTransaction(session, Registry([]), {})
+            transaction = PostgresTransaction(session, {}, {})
             for item in sorted(chance.sample("abc"[:ITEMS], chance.randint(1, 2))):
                 ((version,),) = session.fetch(
                     "UPDATE versions SET version = version + 1 WHERE item = %s RETURNING version", (item,)

@@ -38,7 +38,7 @@ SELECT extract(epoch FROM clock_timestamp() - query_start)
 FROM pg_stat_activity
 WHERE datname = current_database() AND query LIKE %s AND wait_event_type = 'Lock'"""
 WITHOUT_INDEXES = Collection("things", FIELDS)
-SCHEMA = StoredSchema("shape", 1, 1, "{}")
+SCHEMA = StoredSchema("shape", 1, "{}")
 
 
 def open_all(url: str, collections: list[Collection], count: int = 1) -> list[Store]:

@@ -1,7 +1,7 @@
 """Indexes and schemas: created and registered at each start, and deleted only by `tidy`."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from restkeeper.storage.interface import (
     Record,
     StoredSchema,
 )
-from restkeeper.storage.sql import conditions, literal, select_other_fingerprints
+from restkeeper.storage.sql import conditions, literal
 from restkeeper.storage.sqlite.queries import SqliteColumn
 from tests.things import FIELDS, ids, insert, open_store, record
 
@@ -109,11 +109,10 @@ def test_indexes_of_owners_and_of_similar_names_stay(tmp_path: Path) -> None:
 
 
 class Schemas:
-    """Collections with one schema each, and what they hear of the others."""
+    """Collections with one schema each, and the other ones that they are compared with."""
 
     def __init__(self) -> None:
         self.compared: list[str] = []
-        self.learned: dict[str, list[list[str]]] = {}
 
     def collection(self, fingerprint: str, refuses: str = "") -> Collection:
         """A collection that refuses the schemas with these fingerprints."""
@@ -122,11 +121,8 @@ class Schemas:
             self.compared.append(schema.fingerprint)
             return f"does not fit {schema.fingerprint}" if schema.fingerprint in refuses.split() else ""
 
-        def learn(schemas: Sequence[StoredSchema]) -> None:
-            self.learned.setdefault(fingerprint, []).append([each.fingerprint for each in schemas])
-
-        schema = StoredSchema(fingerprint, 1, 1, "{}")
-        return Collection("things", FIELDS, schema=schema, conflict=conflict, on_schemas=learn)
+        schema = StoredSchema(fingerprint, 1, "{}")
+        return Collection("things", FIELDS, schema=schema, conflict=conflict)
 
 
 def registered(store: Store) -> list[str]:
@@ -154,7 +150,7 @@ def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> Non
     insert(store, written("1", "a"))
     with pytest.raises(StoreUnavailable, match="does not fit a"):
         opened(tmp_path, NEW, schemas.collection("b", refuses="a"))
-    assert registered(store) == ["a"] and suffixes(indexes(tmp_path)) == ["revision"]
+    assert registered(store) == ["a"] and not indexes(tmp_path)
 
 
 @pytest.mark.parametrize("used", ["item", "event"])
@@ -176,40 +172,6 @@ def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used:
     if used == "item":
         store.write(lambda transaction: transaction.update("things", written("1", "b")))
         opened(tmp_path, schemas.collection("d", refuses="a")).close()
-
-
-def test_a_collection_learns_of_schemas_that_come_later(tmp_path: Path) -> None:
-    """Once of each, when an item of it is read: one that is registered while the store is open, or never."""
-    schemas = Schemas()
-    store = opened(tmp_path, schemas.collection("a"))
-    learned = schemas.learned.setdefault("a", [])
-    for fingerprint, expected in (("a", ["a"]), ("b", ["a", "b"]), ("unknown", ["a", "b"])):
-        if fingerprint == "b":
-            opened(tmp_path, schemas.collection("b")).close()
-        insert(store, written(fingerprint, fingerprint))
-        learned.clear()
-        for _ in range(2):
-            store.read("things", fingerprint)
-        assert learned == [expected]
-
-
-def test_items_of_other_revisions_are_found_by_an_index(tmp_path: Path) -> None:
-    """It has one step for each fingerprint, and nothing of items in the present form; `tidy` deletes the former one."""
-    declared = partial(Collection, "things", FIELDS)
-    opened(tmp_path, declared(schema=StoredSchema("2-a", 2, 2, "{}"))).close()
-    store = opened(tmp_path, declared(schema=StoredSchema("3-a", 3, 3, "{}")))
-    insert(store, *(written(f"{n}", "3-a") for n in range(100)), *(written(f"old{n}", "2-a") for n in range(100)))
-    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        statement = select_other_fingerprints(declared(schema=StoredSchema("3-a", 3, 3, "{}")))
-        plan = [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
-        steps: list[None] = []
-        connection.set_progress_handler(lambda: steps.append(None), 1)
-        assert connection.execute(statement).fetchall() == [("2-a",)]
-    searches = [each for each in plan if "items" in each]
-    assert len(searches) == 2 and all("USING COVERING INDEX items.things.revision." in each for each in searches)
-    assert len(steps) < 150
-    assert suffixes(store.tidy()) == ["revision"]
-    assert store.write(lambda transaction: transaction.other_fingerprints("things")) == ["2-a"]
 
 
 @pytest.mark.parametrize("kind", [Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN, Kind.TEXT])
@@ -243,8 +205,8 @@ def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("first"))
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        many = [("things", str(n), 1, 1, "{}") for n in range(MOST_SCHEMAS - 1)]
-        insertion = "INSERT INTO schemas (collection, fingerprint, revision, oldest, fields) VALUES (?, ?, ?, ?, ?)"
+        many = [("things", str(n), 1, "{}") for n in range(MOST_SCHEMAS - 1)]
+        insertion = "INSERT INTO schemas (collection, fingerprint, revision, fields) VALUES (?, ?, ?, ?)"
         connection.executemany(insertion, many)
     assert len(registered(store)) == MOST_SCHEMAS
     opened(tmp_path, schemas.collection("last")).close()

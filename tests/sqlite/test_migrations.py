@@ -88,7 +88,7 @@ def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
 
 
 def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., None]) -> None:
-    fields = StoredSchema("0123abcd", 1, 1, "{}")
+    fields = StoredSchema("0123abcd", 1, "{}")
     refusing = replace(
         THINGS, schema=fields._replace(fingerprint="4567cdef"), conflict=lambda stored: "does not fit the schema"
     )

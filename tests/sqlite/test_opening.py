@@ -39,7 +39,7 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
     """A file that needs no migration and has the schema is opened, and read, without waiting for the write lock."""
     monkeypatch.setattr("restkeeper.storage.sqlite.connection.BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path}/store.db"
-    things = replace(THINGS, schema=StoredSchema("a", 1, 1, "{}"))
+    things = replace(THINGS, schema=StoredSchema("a", 1, "{}"))
     first = open_store(url, [things])
     insert(first, *SAMPLE)
     with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as holder:

@@ -1,10 +1,8 @@
 """Related records: found by the values of fields, of several collections at once."""
 
-from collections.abc import Callable
-
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import Collection, Related, StoredSchema
-from tests.things import FIELDS, OTHERS, SAMPLE, insert, record
+from restkeeper.storage.interface import Related
+from tests.things import SAMPLE, insert, record
 
 
 def found(store: Store, *wanted: Related, max_bytes: int = 10_000) -> list[tuple[int, str | int, str]]:
@@ -43,21 +41,6 @@ def test_records_are_complete_and_of_one_owner(store: Store) -> None:
     insert(store, mine, other)
     everybody, own = (Related("things", "id", ["me", "other"], 1, owner) for owner in (None, "me"))
     assert store.related([everybody, own], 10_000) == [(0, "me", mine), (0, "other", other), (1, "me", mine)]
-
-
-def test_other_revisions_are_found_with_them(open_one: Callable[..., Store]) -> None:
-    schema = StoredSchema("2-bb", 2, 2, "{}")
-    store = open_one(*(Collection(name, FIELDS, schema=schema) for name in "ab"), OTHERS)
-    for collection in ("a", "b", "others"):
-        for id, fingerprint in (("x", "aa"), ("y", "2-bb"), ("z", "3-cc"), ("zz", "3-cc")):
-            insert(store, record(id)._replace(fingerprint=fingerprint), collection=collection)
-    wanted = [Related("others", "id", ["x"], 1), Related("a", "id", ["x"], 1), Related("b", "name", [""], 2, "me")]
-    for order, first in ((wanted, [(0, "x"), (1, "x")]), (wanted[::-1], [(1, "x"), (2, "x")])):
-        related = store.related([*order, Related("a", "stock", [0], 1)], 10_000)
-        assert [(number, each.id) for number, _, each in related if each.version] == [*first, (3, "zz")]
-        others = [(number, each.fingerprint) for number, _, each in related if not each.version]
-        number = wanted.index(order[2])
-        assert others == [(number, "3-cc"), (number, "aa"), (3, "3-cc"), (3, "aa")]
 
 
 def test_records_are_limited_in_bytes(store: Store) -> None:

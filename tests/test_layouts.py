@@ -1,5 +1,7 @@
 """A store of each layout that ever landed is opened, migrated and used by this program."""
 
+import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import pytest
 
 from restkeeper.config import Config
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.postgresql.migrations import USES
 from restkeeper.storage.sql import MIGRATIONS
-from tests.layouts.sample import BOOK, FOLDER, REPEATED, Kept, load, recorded
+from restkeeper.storage.sqlite.file import LockFile
+from tests.layouts.sample import ADMIN, BOOK, FOLDER, REPEATED, Kept, load, recorded, restore
 from tests.things import THINGS, close_all, open_store
 
 pytestmark = [pytest.mark.sqlite, pytest.mark.needs("keys", "events", "webhooks", "idempotency", "ownership")]
@@ -73,6 +77,39 @@ def test_the_store_goes_on(kept: Kept, answers: dict[str, Any]) -> None:
     kept.clock.now += RETRIES[0]
     failed, last = answers["/api/v1/events"][3], answers["/api/v1/events"][-1]
     assert set(kept.deliver()) == {event["id"] for event in (failed, last, found[0], *found[2:])}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_former_program_is_shut_out(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not know the revision of items: while it runs, this one does not start; then it cannot."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.file.SHARE_SECONDS", 0.1)
+    path = tmp_path / "store.db"
+    url = f"sqlite:///{path}" if kind == "sqlite" else request.getfixturevalue("url")
+    restore(2, url)
+    with ExitStack() as former:
+        if kind == "sqlite":
+            former.enter_context(closing(LockFile(str(path)))).share()
+        else:
+            connection = former.enter_context(psycopg.connect(url))
+            connection.execute("SELECT pg_advisory_lock_shared(%s)", (USES.key,))
+        with pytest.raises(StoreUnavailable, match="must be migrated: stop all that uses it with a former program"):
+            Kept(url, ADMIN)
+    kept = Kept(url, recorded(2, kind)["key"])
+    assert kept.store.stored()["books"] == (1, 5)
+    kept.store.close()
+    assert oldest_of(url) >= 3
+
+
+def oldest_of(url: str) -> int:
+    """The oldest program that can use a store."""
+    statement = "SELECT oldest FROM store"
+    if not url.startswith("sqlite:"):
+        with psycopg.connect(url) as database:
+            return int(database.execute(statement.encode()).fetchall()[0][0])
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+        return int(file.execute(statement).fetchone()[0])
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,8 @@ def fill(kept: Kept) -> None:
     kept.call("POST", "/api/v1/books", {"title": "Last", "author": "bob"})  # which is not delivered
 
 
-def load(number: int, url: str) -> Kept:
-    """The present service on the store that was kept in a layout, at an empty place."""
+def restore(number: int, url: str) -> str:
+    """Put the store that was kept in a layout to an empty place. Returns the kind of store."""
     kind = "sqlite" if url.startswith("sqlite:") else "postgresql"
     script = (FOLDER / f"{number:04}.{kind}.sql").read_text(encoding="utf-8")
     if kind == "sqlite":
@@ -170,7 +170,12 @@ def load(number: int, url: str) -> Kept:
     else:
         with psycopg.connect(url) as database:
             database.execute(script.encode())
-    return Kept(url, recorded(number, kind)["key"])
+    return kind
+
+
+def load(number: int, url: str) -> Kept:
+    """The present service on such a store."""
+    return Kept(url, recorded(number, restore(number, url))["key"])
 
 
 def recorded(number: int, kind: str) -> dict[str, Any]:

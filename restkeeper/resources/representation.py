@@ -11,7 +11,7 @@ from marshmallow import ValidationError
 
 from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition, ValidationFailed
-from restkeeper.resources.evolution import OTHERS, Chain, Members, Untranslatable, revision_of
+from restkeeper.resources.evolution import OTHERS, Chain, Members, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
@@ -337,11 +337,7 @@ class StoredRepresentation(Representation):
         members, removed = stored, record.removed
         if number in self.chains:
             before = self.resource.revisions[number].completed(stored)
-            try:
-                members, removed = self.chains[number].up(before, removed, None)
-            except Untranslatable as error:
-                error.others = self.revision.completed({**stored, **error.others})
-                raise
+            members, removed = self.chains[number].up(before, removed, None)
         own = {name: text for name, text in stored.items() if name in self.revision.of_server}
         computed = self.revision.computed if anew else self.revision.computed - members.keys()
         return self._completed(record._replace(removed=removed), {**members, **own}, computed)

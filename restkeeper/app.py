@@ -39,7 +39,16 @@ from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import last_ids_of, run_after
-from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
+from restkeeper.service import (
+    EXTENSION,
+    NAME,
+    START_SECONDS,
+    Service,
+    make_service,
+    mount,
+    serve_blueprints,
+    started_stores,
+)
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import RevisionDiffers, StoreError
@@ -172,8 +181,11 @@ def create_app(
 
 
 def _convert(service: Service) -> None:
-    """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use."""
-    for each in service.conversions():
+    """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use.
+
+    A worker does not: the start has, and the store can be away now.
+    """
+    for each in service.conversions() if service.location.name not in started_stores else ():
         if service.location.shared:
             raise RevisionDiffers(each.name, each.revision, each.former)
         each.run(service.store, rfc3339(service.clock.time()))

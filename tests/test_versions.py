@@ -442,6 +442,7 @@ class TestEvents:
         first = Resource("products", "product", PRODUCTS.revisions[1].schema)
         old = create_app(config, (first,)).test_client()
         made = old.post("/products", json=LAMP).json
+        assert make(config, serves=False).test_cli_runner().invoke(args=["migrate"]).exit_code == 0
         new = make(config).test_client()
         for version, seen in SEEN.items():
             (event,) = new.get(f"/api/{version}/events").json

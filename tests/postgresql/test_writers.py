@@ -14,7 +14,14 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import RecordChanged, RecordNotFound, ResponseStored, StoreContended, StoreUnavailable
+from restkeeper.storage.errors import (
+    RecordChanged,
+    RecordNotFound,
+    ResponseStored,
+    RevisionDiffers,
+    StoreContended,
+    StoreUnavailable,
+)
 from restkeeper.storage.interface import StoredResponse
 from restkeeper.storage.postgresql.items import MOST_LOCKED_NAMES
 from restkeeper.web.application import Application
@@ -238,11 +245,14 @@ def test_the_names_that_are_locked_are_limited(url: str) -> None:
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
-    """As after a restore of an older dump beside running programs: a change is no failure, and is counted."""
+    """By the next start, as after a restore of an older dump beside running programs; until then nothing changes."""
     store = open_store(url, [THINGS])
     insert(store, record("a"))
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("DELETE FROM counters")
+    with pytest.raises(RevisionDiffers):
+        insert(store, record("b"))
+    store = open_store(url, [THINGS])
     store.write(lambda transaction: transaction.update("things", record("a", 2)))
     insert(store, record("b"))
     assert store.count("things") == 1, "what was counted before is lost"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from restkeeper.resources.evolution import Add, Rename, Untranslatable, revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, StoreError
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 
@@ -16,7 +16,7 @@ MOST_SHOWN = 80  # characters of a value
 Advance = Callable[[int], object]  # is told how many more items are done
 
 
-class ConversionRefused(StoreError):
+class ConversionRefused(StoreUnavailable):
     """Some items cannot be converted, or would be seen otherwise; nothing was changed."""
 
 

@@ -1,0 +1,304 @@
+"""What a conversion does with each kind of collection and item, and what it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from flask.testing import FlaskClient
+from marshmallow import ValidationError
+
+from restkeeper.config import Config
+from restkeeper.resources.evolution import Convert, Remove, Rename, Step
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.schemas.fields import ListOf, Text, Whole
+from restkeeper.schemas.item import ItemSchema
+from restkeeper.storage.interface import Index
+from restkeeper.versions import Version, Versions
+from tests import stores
+from tests.shop import create_app
+
+NAME = Text(1, 50, required=True)
+TAGS = ListOf(Text(), load_default=list)
+VERSIONS = Versions(Version("v1", revisions={"notes": 1}), Version("v2"), unversioned="v2")
+
+
+def declared(definitions: dict[str, Any], *steps: Step, **options: Any) -> Resource:
+    options |= {"upgrades": {2: list(steps)}} if steps else {}
+    return Resource("notes", "note", ItemSchema.from_dict(definitions, name="Notes"), **options)  # type: ignore[arg-type]
+
+
+class Programs:
+    """Programs that follow each other on the store of a folder."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.url = f"sqlite:///{folder}/store.db"
+        self.config = Config(database_url=self.url, idempotency="optional", **settings)
+
+    def serve(self, resource: Resource, **options: Any) -> FlaskClient:
+        options |= {"versions": VERSIONS} if resource.upgrades else {}
+        return create_app(self.config, [resource], **options).test_client()
+
+    def run(self, resource: Resource, *arguments: str) -> Result:
+        app = self.serve(resource, serves=False).application
+        done = app.test_cli_runner().invoke(args=arguments)
+        app.extensions["restkeeper"].store.close()
+        return done
+
+    def migrate(self, resource: Resource, *options: str) -> FlaskClient:
+        done = self.run(resource, "migrate", *options)
+        assert done.exit_code == 0, (done.output, done.exception)
+        return self.serve(resource)
+
+    def refusal(self, resource: Resource) -> str:
+        done = self.run(resource, "migrate")
+        assert done.exit_code == 1, (done.output, done.exception)
+        return done.stderr
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+def shown(client: FlaskClient, path: str) -> Any:
+    answered = client.get(path)
+    assert answered.status_code == 200, answered.json
+    return answered.json
+
+
+def upper(text: str) -> str:
+    if text == "bad":
+        raise ValidationError("is bad")
+    return text.upper()
+
+
+RENAMED = declared({"title": NAME, "labels": TAGS}, Rename("name", "title"), Rename("tags", "labels"))
+UPPER = declared({"name": NAME, "tags": TAGS}, Convert({"name": NAME}, ["name"], up=upper, down=str.lower))
+
+
+@pytest.mark.parametrize("indexes", [(), (Index("tags"),)], ids=["new", "old and new"])
+def test_an_index_of_several_values(programs: Programs, indexes: tuple[Index, ...]) -> None:
+    """It finds the items by the values after a conversion, which the former program's index had under another name."""
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}, indexes=indexes))
+    for name in "abc":
+        assert old.post("/notes", json={"name": name, "tags": [name, "all", "all"]}).status_code == 200
+    new = programs.migrate(
+        declared({"name": NAME, "labels": TAGS}, Rename("tags", "labels"), indexes=(Index("labels"), Index("name")))
+    )
+    for path, expected in (("labels=a", "a"), ("labels=all", "abc"), ("labels=none", ""), ("labels[in]=a,c", "ac")):
+        assert "".join(sorted(each["name"] for each in shown(new, f"/notes?{path}"))) == expected, path
+    (a,) = (each["id"] for each in shown(new, "/notes?labels=a"))
+    assert new.patch(f"/notes/{a}", json={"labels": ["other"]}).status_code == 200
+    assert shown(new, "/notes?labels=a") == [] and len(shown(new, "/notes?labels=other")) == 1
+    assert new.delete(f"/notes/{a}").status_code in (200, 204)
+    assert shown(new, "/notes?labels=other") == []
+
+
+def test_the_same_index_of_several_values_of_converted_items(programs: Programs) -> None:
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}, indexes=(Index("tags"),)))
+    old.post("/notes", json={"name": "a", "tags": ["x", "y"]})
+    up, down = (lambda tags: [each.upper() for each in tags]), (lambda tags: [each.lower() for each in tags])
+    convert = Convert({"tags": TAGS}, ["tags"], up=up, down=down)
+    new = programs.migrate(declared({"name": NAME, "tags": TAGS}, convert, indexes=(Index("tags"),)))
+    assert [len(shown(new, f"/notes?tags={each}")) for each in ("x", "y", "X", "Y")] == [0, 0, 1, 1]
+
+
+def test_integer_ids_and_positions(programs: Programs) -> None:
+    """The order of creation stays, and so does the next id."""
+    options: dict[str, Any] = {"ids": "integer", "sort": "_position"}
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}, **options))
+    for name in "cab" * 4:
+        old.post("/notes", json={"name": name})
+    old.delete("/notes/12")
+    new = programs.migrate(declared({"title": NAME, "tags": TAGS}, Rename("name", "title"), **options))
+    assert [(each["id"], each["title"]) for each in shown(new, "/notes?limit=20")] == [
+        (n + 1, name) for n, name in enumerate("cab" * 4)
+    ][:11]
+    assert new.post("/notes", json={"title": "d"}).json["id"] == 13
+    assert [each["id"] for each in shown(new, "/notes?sort=-id&limit=2")] == [13, 11]
+
+
+def test_a_singleton(programs: Programs) -> None:
+    old = programs.serve(declared({"name": Text(load_default="x")}, singleton=True))
+    assert old.patch("/notes", json={"name": "y"}).status_code == 200
+    new = programs.migrate(declared({"title": Text(load_default="x")}, Rename("name", "title"), singleton=True))
+    assert (shown(new, "/notes"), shown(new, "/api/v1/notes")) == ({"title": "y"}, {"name": "y"})
+    assert new.patch("/notes", json={"title": "z"}).status_code == 200
+    assert shown(new, "/api/v1/notes") == {"name": "z"}
+
+
+def test_a_refusal_names_the_items_and_changes_nothing(programs: Programs) -> None:
+    """The first twenty, how many there are, and what is wrong with each; the former program serves on."""
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}, indexes=(Index("tags"),)))
+    for name in ["good", *["bad"] * 23, "Lossy"]:
+        old.post("/notes", json={"name": name, "tags": [name]})
+    before = shown(old, "/notes?limit=100")
+    refused = programs.refusal(UPPER)
+    assert refused.count("bad: is bad") + refused.count('"bad": is bad') == 20, refused
+    assert "and 4 more" in refused
+    assert shown(old, "/notes?limit=100") == before
+    assert len(shown(old, "/notes?tags=bad&limit=100")) == 23
+    assert old.post("/notes", json={"name": "more"}).status_code == 200
+    for each in shown(old, "/notes?name=bad&limit=100"):
+        old.delete(f"/notes/{each['id']}")
+    assert '"Lossy" would be "lossy" in v1' in programs.refusal(UPPER)
+    new = programs.migrate(UPPER, "--accept")
+    assert [each["name"] for each in shown(new, "/notes")] == ["GOOD", "LOSSY", "MORE"]
+
+
+def test_two_values_that_become_one(programs: Programs) -> None:
+    unique = {"indexes": (Index("name", unique=True),)}
+    old = programs.serve(declared({"name": NAME}, **unique))
+    for name in ("a", "A", "b"):
+        old.post("/notes", json={"name": name})
+    before = shown(old, "/notes")
+    new = declared({"name": NAME}, Convert({"name": NAME}, ["name"], up=upper, down=str), **unique)
+    done = programs.run(new, "migrate", "--accept")
+    assert done.exit_code == 1 and '"A": another item has it, too' in done.stderr
+    assert shown(old, "/notes") == before
+
+
+def test_values_that_change_places(programs: Programs) -> None:
+    """A unique value can be that of another item before: nothing is compared until all are converted."""
+    unique = {"indexes": (Index("number", unique=True),)}
+    number = Whole(required=True)
+    old = programs.serve(declared({"number": number}, **unique))
+    for value in range(5):
+        old.post("/notes", json={"number": value})
+    convert = Convert({"number": number}, ["number"], up=lambda n: n + 1, down=lambda n: n - 1)
+    new = programs.migrate(declared({"number": number}, convert, **unique))
+    assert [each["number"] for each in shown(new, "/notes")] == [1, 2, 3, 4, 5]
+    assert [each["number"] for each in shown(new, "/api/v1/notes")] == [0, 1, 2, 3, 4]
+    assert new.post("/notes", json={"number": 5}).status_code == 409
+
+
+def test_what_programs_side_by_side_have_stored_is_converted(programs: Programs) -> None:
+    """Also an item that was written by a program without a field, after one that knows it."""
+    fields = {"name": NAME, "tags": TAGS}
+    old, more = programs.serve(declared(fields)), programs.serve(declared({**fields, "size": Whole(load_default=3)}))
+    (a, b) = (each.post("/notes", json={"name": "a"}).json["id"] for each in (old, more))
+    assert more.patch(f"/notes/{b}", json={"size": 5}).status_code == 200
+    assert old.patch(f"/notes/{b}", json={"name": "b"}).status_code == 200
+    new = programs.migrate(
+        declared({"title": NAME, "tags": TAGS, "size": Whole(load_default=3)}, Rename("name", "title"))
+    )
+    assert {each["id"]: (each["title"], each["size"]) for each in shown(new, "/notes")} == {a: ("a", 3), b: ("b", 5)}
+
+
+def test_a_field_that_the_next_program_does_not_know_is_not_dropped(programs: Programs) -> None:
+    """It needs a step: a program that renames, and was written without that field, does not start."""
+    programs.serve(declared({"name": NAME})).post("/notes", json={"name": "a"})
+    more = programs.serve(declared({"name": NAME, "size": Whole(load_default=3)}))
+    more.post("/notes", json={"name": "b", "size": 5})
+    refused = programs.refusal(declared({"title": NAME}, Rename("name", "title")))
+    assert "size" in refused
+
+
+def test_a_removed_value_stays_for_the_version_that_shows_it(programs: Programs) -> None:
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}))
+    old.post("/notes", json={"name": "a", "tags": ["x"]})
+    new = programs.migrate(declared({"name": NAME}, Remove("tags", TAGS)))
+    (item,) = shown(new, "/api/v1/notes")
+    assert item["tags"] == ["x"] and "tags" not in shown(new, "/notes")[0]
+
+
+def test_an_item_that_becomes_larger_than_one_can_be(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, max_item=2000)
+    old = programs.serve(declared({"name": Text(required=True)}))
+    assert old.post("/notes", json={"name": "a" * 1500}).status_code == 200
+    twice = Convert(
+        {"name": Text(required=True)}, ["name"], up=lambda text: text * 2, down=lambda text: text[: len(text) // 2]
+    )
+    new = programs.migrate(declared({"name": Text(required=True)}, twice))
+    (item,) = shown(new, "/notes")
+    assert len(item["name"]) == 3000 and len(shown(new, "/api/v1/notes")[0]["name"]) == 1500
+
+
+def test_huge_items(tmp_path: Path) -> None:
+    """The memory of a conversion is bounded in items; they are read together."""
+    programs = Programs(tmp_path, max_item=3_000_000, max_body=4_000_000)
+    big = Text(0, 2_000_000, required=True)
+    old = programs.serve(declared({"name": big}))
+    for letter in "abc":
+        assert old.post("/notes", json={"name": letter * 2_000_000}).status_code == 200
+    new = programs.migrate(declared({"title": big}, Rename("name", "title")))
+    for letter in "abc":  # a page has less
+        (item,) = shown(new, f"/notes?title[starts]={letter}")
+        assert item["title"] == letter * 2_000_000
+
+
+def test_owners_stay(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, auth="required", admin_key="an-admin-key-of-enough-characters")
+    admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
+
+    def key(client: FlaskClient, owner: str) -> dict[str, str]:
+        sent = {"name": owner, "owner": owner, "scopes": ["notes:read", "notes:write"]}
+        return {"X-API-Key": client.post("/api/v1/keys", json=sent, headers=admin).json["secret"]}
+
+    old = programs.serve(declared({"name": NAME}, ownership=Ownership.ALL))
+    keys = {owner: key(old, owner) for owner in ("one", "two")}
+    for owner, header in keys.items():
+        assert old.post("/notes", json={"name": owner}, headers=header).status_code == 200
+    new = programs.migrate(declared({"title": NAME}, Rename("name", "title"), ownership=Ownership.ALL))
+    for owner, header in keys.items():
+        assert [each["title"] for each in new.get("/notes", headers=header).json] == [owner]
+
+
+def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: Programs) -> None:
+    """Of two that find items to convert, the second one waits, and changes nothing."""
+    programs.serve(declared({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
+    late = programs.serve(UPPER, serves=False).application.extensions["restkeeper"]
+    (conversion,) = late.conversions()
+    before = programs.migrate(UPPER).get("/notes")
+    conversion.run(late.store)
+    after = programs.serve(UPPER).get("/notes")
+    assert (after.json, after.headers["ETag"]) == (before.json, before.headers["ETag"])
+    assert after.json[0]["name"] == "A"
+    late.store.close()
+
+
+@pytest.mark.sqlite
+def test_a_backup_of_a_former_revision_is_converted_at_the_next_start(programs: Programs, tmp_path: Path) -> None:
+    old_resource = declared({"name": NAME, "tags": TAGS})
+    old = programs.serve(old_resource)
+    old.post("/notes", json={"name": "a"})
+    assert programs.run(old_resource, "backup", f"{tmp_path}/backup.db").exit_code == 0
+    old.post("/notes", json={"name": "b"})
+    old.application.extensions["restkeeper"].store.close()
+    new = programs.migrate(RENAMED)
+    new.application.extensions["restkeeper"].store.close()
+    restored = programs.run(RENAMED, "restore", f"{tmp_path}/backup.db")
+    assert restored.exit_code == 0, (restored.output, restored.exception)
+    assert [each["title"] for each in shown(programs.serve(RENAMED), "/notes")] == ["a"]
+
+
+@pytest.mark.sqlite
+def test_a_backup_beside_the_store_before_what_loses(programs: Programs, tmp_path: Path) -> None:
+    """It is of the moment before the conversion; one that comes later does not replace it."""
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}))
+    old.post("/notes", json={"name": "a"})
+    new = programs.migrate(UPPER)
+    backup = f"sqlite:///{tmp_path}/store.db.notes-1"
+    assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]
+    service = new.application.extensions["restkeeper"]
+    service.store.convert("notes", lambda transaction: pytest.fail("it is converted"), keeps=True)
+    assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]
+    assert shown(new, "/notes")[0]["name"] == "A"
+
+
+@pytest.mark.sqlite
+def test_a_disk_that_is_too_small_is_refused_before_it_begins(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = programs.serve(declared({"name": NAME, "tags": TAGS}))
+    old.post("/notes", json={"name": "a"})
+    app = programs.serve(UPPER, serves=False).application
+    store = app.extensions["restkeeper"].store
+    store.open()
+    monkeypatch.setattr(store, "_free_space", lambda: store._min_free_space + 1000)
+    refused = app.test_cli_runner().invoke(args=["migrate"])
+    assert refused.exit_code == 1 and "1000 free bytes" in refused.stderr.replace(
+        str(store._min_free_space + 1000), "1000"
+    )
+    assert shown(old, "/notes")[0]["name"] == "a"

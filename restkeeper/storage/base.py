@@ -185,16 +185,16 @@ class Transaction(Deliveries):
 
     def park(self, collection: str) -> None:
         """Take all items out of the collection, to be converted: see `Store.convert`."""
-        self._database.change(_PARK, {"collection": collection, "parked": _parked(collection)})
+        self._database.change(_PARK, {"collection": collection, "parked": parked_name(collection)})
 
     def parked(self, collection: str, after: str, limit: int) -> list[Record]:
         """Return at most so many of the items that were taken out, in order of id, after one."""
-        wanted = {"parked": _parked(collection), "after": after, "limit": limit}
+        wanted = {"parked": parked_name(collection), "after": after, "limit": limit}
         return list(map(Record._make, self._database.rows(_PARKED, wanted)))
 
     def unpark(self, collection: str, record: Record) -> None:
         """Store an item that was taken out, as it is now. Raises DuplicateValue."""
-        self._change(_UNPARK, values_of(collection, record) | {"parked": _parked(collection)}, counts=False)
+        self._change(_UNPARK, values_of(collection, record) | {"parked": parked_name(collection)}, counts=False)
 
     def revision(self, collection: str) -> int:
         """Return the revision of a collection's items, see `StoredState`."""
@@ -489,8 +489,10 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def convert(self, collection: str, work: Callable[[Transaction], T], now: str, *, keeps: bool = False) -> T:
+    def convert(self, collection: str, work: Callable[[Transaction], object], now: str, *, keeps: bool = False) -> None:
         """Run `work`, which converts the items of a collection to its revision, in one transaction of any length.
+
+        If another program has done it meanwhile, nothing is done.
 
         It takes them out by `park`, and stores each by `unpark`. Until it has ended, others read the former items, or
         get RevisionDiffers, and their writes are refused. An exception, or the end of the process, changes nothing. If
@@ -551,8 +553,9 @@ class MemoryStore(Store):
         """Hold what was `saved`, of a store of the same collections, and nothing else. All change tokens are new."""
 
 
-def _parked(collection: str) -> str:
-    return f"{collection}!"  # which is the name of none
+def parked_name(collection: str) -> str:
+    """The collection that items are in while they are converted: no program has one of this name."""
+    return f"{collection}!"
 
 
 def values_of(collection: str, record: Record) -> dict[str, Any]:

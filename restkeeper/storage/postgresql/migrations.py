@@ -103,6 +103,7 @@ class Lock(NamedTuple):
 
 MIGRATES = Lock(0x7265737463, "migrates this store")
 BUILDS = Lock(0x7265737462, "builds indexes")
+CONVERTS = Lock(0x7265737476, "converts items")
 USES = Lock(0x7265737475, "uses this store")  # shared, by each connection; a copy has it alone
 
 

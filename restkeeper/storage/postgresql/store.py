@@ -26,6 +26,7 @@ from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line
 from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all, sequence_inside
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
+    CONVERTS,
     MIGRATES,
     TABLES,
     drop_undeclared,
@@ -219,30 +220,37 @@ class PostgresStore(Store):
                     self._seen = max(self._seen, sequence(session, waits=False)[1])
         return result
 
-    def convert(self, collection: str, work: Callable[[Transaction], T], now: str, *, keeps: bool = False) -> T:
+    def convert(self, collection: str, work: Callable[[Transaction], object], now: str, *, keeps: bool = False) -> None:
         """See `base.Store`. The revision is negated before: a writer that has begun fails, who reads many is told."""
-        own, (found, *_) = self._collections[collection].revision, self.stored()[collection]
-        former = abs(found)
-        if found > 0:
-            self.write(lambda transaction: transaction.set_revision(collection, former, -former, now))
+        with _connected(self._url, is_unlimited=True) as session, holding(session, CONVERTS, self._clock):
+            share(session)
+            own, (found, *_) = self._collections[collection].revision, self.stored()[collection]
+            former = abs(found)
+            if found >= own:
+                return  # another program was first
+            if found > 0:
+                self.write(lambda transaction: transaction.set_revision(collection, former, -former, now))
+            try:
+                self._convert(session, collection, work, former, now)
+            except BaseException:
+                with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
+                    self.write(lambda transaction: transaction.set_revision(collection, -former, former, now))
+                raise
+
+    def _convert(
+        self, session: Session, collection: str, work: Callable[[Transaction], object], former: int, now: str
+    ) -> None:
+        session.begin()
         try:
-            with self._parts.session(is_unlimited=True) as session:
-                session.begin()
-                try:
-                    session.fetch(LIFT_LIMITS, (True,))
-                    transaction = PostgresTransaction(session, self._collections, self._unique)
-                    result = work(transaction)
-                    transaction.set_revision(collection, -former, own, now)
-                    transaction.finish()
-                except psycopg.Error as error:
-                    raise change_error(error, self._unique) from cause_of(error)
-                finally:
-                    session.undo()
-        except BaseException:
-            with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
-                self.write(lambda transaction: transaction.set_revision(collection, -former, former, now))
-            raise
-        return result
+            session.fetch(LIFT_LIMITS, (True,))
+            transaction = PostgresTransaction(session, self._collections, self._unique)
+            work(transaction)
+            transaction.set_revision(collection, -former, self._collections[collection].revision, now)
+            transaction.finish()
+        except psycopg.Error as error:
+            raise change_error(error, self._unique) from cause_of(error)
+        finally:
+            session.undo()
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._parts.session(is_unlimited=True) as session:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import INSERT, Transaction, row_of, values_of
+from restkeeper.storage.base import INSERT, Transaction, parked_name, row_of, values_of
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -37,6 +37,13 @@ from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, 
 from restkeeper.storage.sqlite.migrations import field_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
+
+# A statement has a copy of each page that it changes, in memory, until it ends.
+_PARK = """\
+UPDATE items SET collection = :parked
+WHERE collection = :collection
+    AND id IN (SELECT id FROM items WHERE collection = :collection ORDER BY id LIMIT :most)"""
+PARKED_TOGETHER = 1000  # items
 
 _ABSENT = """\
 SELECT value
@@ -176,6 +183,11 @@ class SqliteTransaction(Transaction):
             raise self._failed(RecordNotFound(NOT_FOUND))
         if counts:
             self._touch(item["collection"], adds)
+
+    def park(self, collection: str) -> None:
+        wanted = {"collection": collection, "parked": parked_name(collection), "most": PARKED_TOGETHER}
+        while self._database.execute(_PARK, wanted).rowcount:
+            pass
 
     def _touch(self, collection: str, adds: int) -> None:
         own = self._collections[collection].revision

@@ -55,6 +55,7 @@ P = ParamSpec("P")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 GROWS = 3  # times the size of a file that a conversion of all items needs: the log, and what the file becomes
+CACHE, CONVERSION_CACHE = 2000, 128 * 1024  # KiB of pages in memory: SQLite's default, and while items are converted
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
 KILLED_SECONDS = 0.2  # for which it looks whether it is the last one: a process that was killed needs some time to end
 
@@ -255,19 +256,24 @@ class SqliteStore(Store):
             self._complete()
         return result
 
-    def convert(self, collection: str, work: Callable[[Transaction], T], now: str, *, keeps: bool = False) -> T:
-        own = self._collections[collection].revision
+    def convert(self, collection: str, work: Callable[[Transaction], object], now: str, *, keeps: bool = False) -> None:
+        own, connection = self._collections[collection].revision, self._writer.connection
 
-        def convert(transaction: Transaction) -> T:
-            former = transaction.revision(collection)
-            result = work(transaction)
+        def convert(transaction: Transaction) -> None:
+            if (former := transaction.revision(collection)) >= own:
+                return  # another program was first
+            if keeps and not self._in_memory:  # what nobody changes before the conversion
+                self.backup(Path(f"{self._path}.{collection}-{former}"), replace=True)
+            work(transaction)
             transaction.set_revision(collection, former, own, now)
-            return result
 
         self._require_space((GROWS + keeps) * size_of(self._path))
-        if keeps and not self._in_memory:
-            self.backup(Path(f"{self._path}.{collection}-{own - 1}"), replace=True)
-        return self._writer.write(convert, deadline=inf)
+        connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own
+        try:
+            self._writer.write(convert, deadline=inf)
+        finally:
+            connection.execute(f"PRAGMA cache_size = -{CACHE}")
+            connection.execute("PRAGMA shrink_memory")
 
     def _require_space(self, size: int) -> None:
         """Raises StoreFull if the disk has not so many free bytes, besides the reserved ones."""

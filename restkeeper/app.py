@@ -39,16 +39,7 @@ from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import last_ids_of, run_after
-from restkeeper.service import (
-    EXTENSION,
-    NAME,
-    START_SECONDS,
-    Service,
-    make_service,
-    mount,
-    serve_blueprints,
-    started_stores,
-)
+from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import RevisionDiffers, StoreError
@@ -155,13 +146,13 @@ def create_app(
                 clock=clock,
                 serves=serves,
             )
-            if serves:  # a command opens it when it needs it
-                service.store.first = first[0] if first else None
-                service.open_store(wait_seconds)
-                if config.harness and not first:
-                    first.append(cast(MemoryStore, service.store).saved())  # so that those of spaces are quick to make
-            app = _application(service, blueprints)
             if serves:
+                service.store.first = first[0] if first else None
+            is_open = serves and service.open_store(wait_seconds)  # a command opens it when it needs it
+            if is_open and config.harness and not first:
+                first.append(cast(MemoryStore, service.store).saved())  # so that those of spaces are quick to make
+            app = _application(service, blueprints)
+            if is_open:
                 _convert(service)
             begin(app, service)
             return app
@@ -181,11 +172,8 @@ def create_app(
 
 
 def _convert(service: Service) -> None:
-    """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use.
-
-    A worker does not: the start has, and the store can be away now.
-    """
-    for each in service.conversions() if service.location.name not in started_stores else ():
+    """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use."""
+    for each in service.conversions():
         if service.location.shared:
             raise RevisionDiffers(each.name, each.revision, each.former)
         each.run(service.store, rfc3339(service.clock.time()))

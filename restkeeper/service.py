@@ -100,18 +100,19 @@ class Service:
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
                 yield Conversion(stored, older, former, items, accepts=accepts)
 
-    def open_store(self, wait_seconds: float = 0.0) -> None:
+    def open_store(self, wait_seconds: float = 0.0) -> bool:
         """Open the store now, so that a start without it fails. Raises StoreError.
 
         While a server is away or another program has the store locked, it tries again, for `wait_seconds`. A worker
-        opens the store later: its own end would be that of the whole server.
+        opens the store later, and this returns False: its own end would be that of the whole server.
         """
         if self.location.name in started_stores:
-            return
+            return False
         end, waits = self.clock.monotonic() + wait_seconds, False
         while True:
             try:
-                return self.store.open()
+                self.store.open()
+                return True
             except StoreUnavailable as error:
                 problem = f"DATABASE_URL={self.location.name!r}: {error}"
                 can_heal = isinstance(error, StoreBusy | StoreContended | StoreUnreachable)

@@ -1,7 +1,7 @@
 """Upgrades of stored items: the steps that lead to each revision of a collection's items from the one before.
 
-They run when an item is read, and in `restkeeper migrate`; the versions of the API use them too. A new field with a
-default needs no step. A field with another name does:
+`restkeeper migrate` makes them once, for all items of a collection; the versions of the API use them too. A new field
+with a default needs no step. A field with another name does:
 
     PRODUCTS = {2: [Rename("title", "name")]}
 """

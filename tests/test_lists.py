@@ -14,6 +14,7 @@ from restkeeper.resources.items import PAGES_BYTES
 from restkeeper.storage.interface import Query, Sort
 from restkeeper.web import pagination
 from restkeeper.web.pagination import Cache
+from restkeeper.web.queries import ListRequest
 from tests.test_pages import links_of
 
 
@@ -117,15 +118,9 @@ def test_a_cursor_without_a_position_in_the_list_is_refused(client: FlaskClient)
     keys = [2**63, 2**64 - 1, True, [], {}]
     for query, position in (*(({}, each) for each in wrong), *(({"sort": "stock"}, [False, key, "x"]) for key in keys)):
         payload = orjson.dumps(position)
-        token = pagination._token(
-            pagination._checksum(
-                payload,
-                pagination._bound(
-                    "/products", MultiDict(query), Query(sort=tuple(Sort(name) for name in query.values()))
-                ),
-            )
-            + payload
-        )
+        asked = Query(sort=tuple(Sort(name) for name in query.values()))
+        bound = pagination._bound(ListRequest(asked, 20), asked, "/products", MultiDict(query))
+        token = pagination._token(pagination._checksum(payload, bound) + payload)
         response = client.get("/products", query_string={**query, "cursor": token})
         assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "cursor"), position
 

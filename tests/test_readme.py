@@ -129,8 +129,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items() if not re.search(r"cache|\.venv|\.db", name)}
 
 
+@pytest.mark.sqlite
 @pytest.mark.matrix
 def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
+    """On SQLite, where the start of a service converts."""
     run_steps("versions.md", tmp_path)
 
 

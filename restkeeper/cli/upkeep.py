@@ -70,21 +70,28 @@ def copy(source: str, target: str) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--prepare", is_flag=True, help="Only what the new version needs to serve; for a release.")
-@click.option("--accept", is_flag=True, help="Convert also what older versions of the API would show otherwise.")
+@click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
+@click.option("--accept", is_flag=True, help="Older versions of the API may show other values of some items.")
 @click.option("--cancel", is_flag=True, help="Let the former version serve again, after a migration was interrupted.")
 @click.option("--forget", metavar="VERSION", help="Delete what only this version of the API showed, which is retired.")
 @with_appcontext
 def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> None:
     """Convert the items of former revisions, complete those of former schemas, and delete undeclared indexes.
 
-    Each collection is converted in one transaction: all of its items, or none if one of them cannot be. Meanwhile
-    its lists and changes are answered 503. The versions of items do not change. Older processes that still run become
-    slower without their indexes. With --prepare tables and indexes are created, and items of former revisions
-    converted, and nothing else: older processes can run on if no step converts their items.
+    Each collection is converted in one transaction: all of its items, or none. It is refused, and names the first 20
+    items, if a step refuses a value, two items would have the same unique value, or an older version of the API would
+    show another value. Afterwards older processes answer 503 for the collection, on PostgreSQL also meanwhile. The
+    versions of items do not change.
+
+    Older processes that still run become slower without their indexes. With --prepare only the tables and indexes of
+    this version are created, as at its start; older processes can run on.
     """
     service = service_of_app(creates=True)
     store = service.store
+    if prepare:
+        store.open()
+        click.echo(f"{service.location.name} is ready for this version")
+        return
     if cancel:
         for name, (former, _, at) in store.stored().items():
             if former < 0:
@@ -98,9 +105,6 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         with progress_bar(f"converting {each.name}", each.items) as bar:
             each.run(store, now, bar.update)
         click.echo(f"{each.name}: all items have revision {each.revision} now")
-    if prepare:
-        click.echo(f"{service.location.name} is ready for this version")
-        return
     for items in service.representations.values():
         oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.served) if forget else 0
         order = [each.fingerprint for each in store.schemas(items.name)]

@@ -205,10 +205,14 @@ class TestConverted:
         (tmp_path / "store.db.notes-2").rename(tmp_path / "backup" / "store.db")
         former = Deployment(tmp_path / "backup").serve(resource(renamed, upgrades=upgrades), NEWEST)
         assert former.get("/notes").json[0]["count"] == "7"
+        again = Deployment(tmp_path / "backup").serve(whole, NEWEST)  # a start converts what is of a former revision
+        assert again.get("/notes").json[0]["count"] == 7
 
-    def test_an_empty_collection_follows_the_program(self, deployment: Deployment) -> None:
-        """A start needs no `migrate`, and the former program is out; if it starts again, too."""
+    def test_an_empty_collection_follows_the_program(self, deployment: Deployment, tmp_path: Path) -> None:
+        """Nothing needs `migrate`, and the former program is out; if it starts again, too."""
         old = deployment.serve(OLD)
+        (tmp_path / "notes.ndjson").write_text('{"title":"b"}')
+        assert deployment.run(NEW, "import", "notes", f"{tmp_path}/notes.ndjson").exit_code == 0
         new = deployment.serve(NEW)
         for client in (old, deployment.serve(OLD)):
             assert client.post("/notes", json={"name": "a"}).status_code == 503
@@ -308,7 +312,7 @@ class TestFormerProgram:
 
     @pytest.mark.needs("webhooks")
     def test_its_webhook_worker_sends_nothing(self, deployment: Deployment) -> None:
-        """Of a later revision; when its lease has expired, the new one does."""
+        """Of a later revision: it leases no more after the first, which the new one sends when that has expired."""
         clock, sent = SetClock(), list[Any]()
 
         def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
@@ -323,6 +327,7 @@ class TestFormerProgram:
         new.post("/api/v2/notes", json={"title": "e"})
         assert [workers[0].deliver_once() for _ in "abc"][1:] == [0, 0] and sent == []
         clock.now += 1000.0
+        assert workers[0].deliver_once() == 0
         while workers[1].deliver_once():
             pass
         assert sorted(each["name"] for each in sent) == ["d", "e"]

@@ -251,7 +251,7 @@ def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: 
     late = programs.serve(UPPER, serves=False).application.extensions["restkeeper"]
     (conversion,) = late.conversions()
     before = programs.migrate(UPPER).get("/notes")
-    conversion.run(late.store)
+    conversion.run(late.store, "")
     after = programs.serve(UPPER).get("/notes")
     assert (after.json, after.headers["ETag"]) == (before.json, before.headers["ETag"])
     assert after.json[0]["name"] == "A"
@@ -282,7 +282,7 @@ def test_a_backup_beside_the_store_before_what_loses(programs: Programs, tmp_pat
     backup = f"sqlite:///{tmp_path}/store.db.notes-1"
     assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]
     service = new.application.extensions["restkeeper"]
-    service.store.convert("notes", lambda transaction: pytest.fail("it is converted"), keeps=True)
+    service.store.convert("notes", lambda transaction: pytest.fail("it is converted"), "", keeps=True)
     assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]
     assert shown(new, "/notes")[0]["name"] == "A"
 

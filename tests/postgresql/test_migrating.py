@@ -60,7 +60,7 @@ def test_a_former_program_waits_meanwhile(url: str, old: FlaskClient, value: str
     done = serve(url, newer(up), serves=False).application.test_cli_runner().invoke(args=["migrate"])
     assert done.exit_code == (value == "one") and seen == [[503, 503, 200, 200]] * 2
     assert old.get("/notes").status_code == old.get(where).status_code == (200 if done.exit_code else 503)
-    assert service_of(old.application).store.stored()["notes"] == (2 - done.exit_code, 2)
+    assert service_of(old.application).store.stored()["notes"][:2] == (2 - done.exit_code, 2)
 
 
 def test_a_writer_that_has_begun_cannot_commit(url: str) -> None:
@@ -70,10 +70,10 @@ def test_a_writer_that_has_begun_cannot_commit(url: str) -> None:
     def work(transaction: Transaction) -> None:
         transaction.insert("things", record("a"))
         transaction.find("things", Query(), 1)  # so that the item is sent to the server
-        other.write(partial(Transaction.set_revision, collection="things", former=1, revision=-1))
+        other.write(partial(Transaction.set_revision, collection="things", former=1, revision=-1, now=""))
 
     with pytest.raises(RevisionDiffers):
         store.write(work)
     assert list(store.scan("things")) == []
-    store.write(partial(Transaction.set_revision, collection="things", former=-1, revision=1))
+    store.write(partial(Transaction.set_revision, collection="things", former=-1, revision=1, now=""))
     insert(store, record("a"))

@@ -73,18 +73,18 @@ def copy(source: str, target: str) -> None:
 @click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
 @click.option("--accept", is_flag=True, help="Older versions of the API may show other values of some items.")
 @click.option("--cancel", is_flag=True, help="Let the former version serve again, after a migration was interrupted.")
+@click.option("--tidy", is_flag=True, help="Delete indexes of former versions, when no process of one runs any more.")
 @click.option("--forget", metavar="VERSION", help="Delete what only this version of the API showed, which is retired.")
 @with_appcontext
-def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> None:
-    """Convert the items of former revisions, complete those of former schemas, and delete undeclared indexes.
+def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str | None) -> None:
+    """Convert the items of former revisions, and complete those of former schemas.
 
     Each collection is converted in one transaction: all of its items, or none. It is refused, and names the first 20
     items, if a step refuses a value, two items would have the same unique value, or an older version of the API would
     show another value. Afterwards older processes answer 503 for the collection, on PostgreSQL also meanwhile. The
     versions of items do not change.
 
-    Older processes that still run become slower without their indexes. With --prepare only the tables and indexes of
-    this version are created, as at its start; older processes can run on.
+    With --prepare only the tables and indexes of this version are created, as at its start; older processes can run on.
     """
     service = service_of_app(creates=True)
     store = service.store
@@ -113,8 +113,9 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         stale = (record.id for record in store.scan(items.name) if renew(record) != record)
         count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
         click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
-    dropped = store.tidy()
-    click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
+    if tidy:
+        dropped = store.tidy()
+        click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
 def _renewed(items: StoredRepresentation, newer: Set[str], oldest: int, record: Record) -> Record:

@@ -1,5 +1,6 @@
 """What a conversion does with each kind of collection and item, and what it refuses."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import ListOf, Text, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.interface import Index
+from restkeeper.storage.postgresql import limits
 from restkeeper.versions import Version, Versions
 from tests import stores
 from tests.shop import create_app
@@ -226,6 +228,22 @@ def test_huge_items(tmp_path: Path) -> None:
     for letter in "abc":  # a page has less
         (item,) = shown(new, f"/notes?title[starts]={letter}")
         assert item["title"] == letter * 2_000_000
+
+
+def test_a_step_that_takes_longer_than_a_transaction_of_a_request_may_be_idle(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "IDLE_SECONDS", 0.2)
+    programs.serve(declared({"name": NAME})).post("/notes", json={"name": "a"})
+
+    def slow(name: str) -> str:
+        time.sleep(0.5)
+        return name.upper()
+
+    slowly = declared({"name": NAME}, Convert({"name": NAME}, ["name"], up=slow, down=str.lower))
+    assert programs.run(slowly, "migrate").exit_code == 0
+    monkeypatch.undo()
+    assert shown(programs.serve(slowly), "/notes")[0]["name"] == "A"
 
 
 def test_owners_stay(tmp_path: Path) -> None:

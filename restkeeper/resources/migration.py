@@ -9,7 +9,7 @@ from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 
-TOGETHER = 200  # items that are read and stored at a time
+TOGETHER = 50  # items that are read and stored at a time
 MOST_LISTED = 20  # of the items that are not converted
 MOST_SHOWN = 80  # characters of a value
 

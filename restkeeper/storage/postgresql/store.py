@@ -224,6 +224,7 @@ class PostgresStore(Store):
         """See `base.Store`. The revision is negated before: a writer that has begun fails, who reads many is told."""
         with _connected(self._url, is_unlimited=True) as session, holding(session, CONVERTS, self._clock):
             share(session)
+            session.apply("SET idle_in_transaction_session_timeout = 0")  # some steps take long
             own, (found, *_) = self._collections[collection].revision, self.stored()[collection]
             former = abs(found)
             if found >= own:
@@ -242,7 +243,6 @@ class PostgresStore(Store):
     ) -> None:
         session.begin()
         try:
-            session.fetch(LIFT_LIMITS, (True,))
             transaction = PostgresTransaction(session, self._collections, self._unique)
             work(transaction)
             transaction.set_revision(collection, -former, self._collections[collection].revision, now)

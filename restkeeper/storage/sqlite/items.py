@@ -43,7 +43,7 @@ _PARK = """\
 UPDATE items SET collection = :parked
 WHERE collection = :collection
     AND id IN (SELECT id FROM items WHERE collection = :collection ORDER BY id LIMIT :most)"""
-PARKED_TOGETHER = 1000  # items
+PARKED_TOGETHER = 100  # items
 
 _ABSENT = """\
 SELECT value

@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # The tests of the service that `make test` runs on PostgreSQL too, and how many tests have to pass there, at least.
-PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions))
+PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions converting conversions))
 STORE_TESTS := 88
-PART_TESTS := 81
+PART_TESTS := 100
 SERVICE_TESTS := 708
 
 .DEFAULT_GOAL := help
@@ -65,8 +65,8 @@ bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 bench-large: $(VENV)/.bench ## what 10,000,000 items cost on PostgreSQL (20 GB of disk, half an hour)
 	$(BIN)/python -m bench.large $(ARGUMENTS)
 
-soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exactly once, linearizable and delivered under faults; attacks
-	@for store in sqlite postgresql; do for proof in soak attacks; do \
+soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exactly once, linearizable and delivered under faults; attacks; conversions
+	@for store in sqlite postgresql; do for proof in soak attacks additions conversions; do \
 	  $(BIN)/python -m tests.$$proof --store $$store || exit 1; done; done
 	@SCHEMATHESIS_SEED=$$(date +%s) $(BIN)/pytest -m "matrix or not matrix" tests/test_schemathesis.py
 

@@ -366,7 +366,8 @@ class Kills:
                 while self.kills < times and not is_converted:
                     before = sum(each.answered for each in writers)
                     until(lambda: sum(each.answered for each in writers) > before + WRITERS)  # noqa: B023
-                    self._migrate(f"{self._chance.randrange(1, KILLED_ITEMS * 12 // 10)} {self._chance.randrange(40)}")
+                    item = self._chance.randrange(1, KILLED_ITEMS * 13 // 10)
+                    self._migrate(f"{item} {self._chance.randrange(300)}")
                     self.kills += 1
                     is_converted = self._is_converted(former)
                     if not is_converted and self._shared:

@@ -434,7 +434,8 @@ def differences(stored: str, definitions: Fields, *, is_open: bool = False) -> l
     before.pop(REFERENCES, None)
     found = list(_compared({name: each for name, each in before.items() if name in after or not is_open}, after))
     for name, field in definitions.items():
-        if name not in before and callable(field.load_default) and not field.required:
+        makes = callable(field.load_default) and field.load_default not in (list, dict)
+        if name not in before and makes and not field.required:
             found.append(Difference(f'"{name}" has a default that a function makes', (f'Add("{name}", …)',)))
     for name, (type, required, *_) in after.items() if has_others else ():
         if name not in before and type != _ANY:

@@ -47,10 +47,11 @@ class Conversion:
         self._stored.changed_at = now
 
     def _convert(self, transaction: Transaction, advance: Advance) -> None:
-        name, after = self._stored.name, ""
-        transaction.park(name)
-        while found := transaction.parked(name, after, TOGETHER):
-            self._store(transaction, [self._converted(each) for each in found])
+        resource, after = self._stored.resource, ""
+        changed = {name for steps in resource.upgrades.values() for step in steps for name in step.after}
+        source = self.name if resource.unique.isdisjoint(changed) else transaction.park(self.name)
+        while found := transaction.unconverted(source, after, TOGETHER):
+            self._store(transaction, source, [self._converted(each) for each in found])
             after = found[-1].id
             advance(len(found))
         if self._refused:
@@ -60,15 +61,15 @@ class Conversion:
             lines = [*self._listed, *([f"and {more} more"] if more else []), f"nothing was changed: {remedy}"]
             raise ConversionRefused("\n".join(lines))
 
-    def _store(self, transaction: Transaction, records: Sequence[Record]) -> None:
+    def _store(self, transaction: Transaction, source: str, records: Sequence[Record]) -> None:
         try:
             with transaction.savepoint():
                 for each in records:
-                    transaction.unpark(self._stored.name, each)
+                    transaction.put(self.name, source, each)
         except DuplicateValue as error:
             if len(records) > 1:
                 for each in records:
-                    self._store(transaction, [each])
+                    self._store(transaction, source, [each])
                 return
             members = exactjson.cut(records[0].body)
             values = ", ".join(f"{field} {_text(members[field])}" for field in error.fields)

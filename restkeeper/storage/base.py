@@ -79,14 +79,14 @@ FROM counters WHERE collection = {collection} AND revision <> {revision}"""
 
 # The items of a collection that are still to be converted are in one of no program, so that no unique value is twice.
 _PARK = "UPDATE items SET collection = :parked WHERE collection = :collection"
-_PARKED = """\
+_UNCONVERTED = """\
 SELECT
     {item}
 FROM items
-WHERE collection = :parked AND id > :after
+WHERE collection = :source AND id > :after
 ORDER BY id
 LIMIT :limit"""
-_UNPARK = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace("= :collection AND", "= :parked AND")
+_PUT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace("= :collection AND", "= :source AND")
 
 _SCHEMAS_WITH = (
     "SELECT collection, fingerprint, revision, fields FROM schemas WHERE replace(fields, :text, '') <> fields"
@@ -183,18 +183,23 @@ class Transaction(Deliveries):
         rows = self._database.rows(_SCHEMAS_WITH, {"text": text})
         return [(name, StoredSchema._make(row)) for name, *row in rows]
 
-    def park(self, collection: str) -> None:
-        """Take all items out of the collection, to be converted: see `Store.convert`."""
-        self._database.change(_PARK, {"collection": collection, "parked": parked_name(collection)})
+    def park(self, collection: str) -> str:
+        """Take all items out of a collection that is converted, and return the name of where they are then.
 
-    def parked(self, collection: str, after: str, limit: int) -> list[Record]:
-        """Return at most so many of the items that were taken out, in order of id, after one."""
-        wanted = {"parked": parked_name(collection), "after": after, "limit": limit}
-        return list(map(Record._make, self._database.rows(_PARKED, wanted)))
+        So none of them has a unique value that is that of another one afterwards.
+        """
+        parked = f"{collection}!"  # which is the name of none
+        self._database.change(_PARK, {"collection": collection, "parked": parked})
+        return parked
 
-    def unpark(self, collection: str, record: Record) -> None:
-        """Store an item that was taken out, as it is now. Raises DuplicateValue."""
-        self._change(_UNPARK, values_of(collection, record) | {"parked": parked_name(collection)}, counts=False)
+    def unconverted(self, source: str, after: str, limit: int) -> list[Record]:
+        """Return at most so many of the items that are there, of the collection or parked, in order of id after one."""
+        wanted = {"source": source, "after": after, "limit": limit}
+        return list(map(Record._make, self._database.rows(_UNCONVERTED, wanted)))
+
+    def put(self, collection: str, source: str, record: Record) -> None:
+        """Store a converted item, which was read from that source. Raises DuplicateValue."""
+        self._change(_PUT, values_of(collection, record) | {"source": source}, counts=False)
 
     def revision(self, collection: str) -> int:
         """Return the revision of a collection's items, see `StoredState`."""
@@ -494,8 +499,8 @@ class Store(ABC):
 
         If another program has done it meanwhile, nothing is done.
 
-        It takes them out by `park`, and stores each by `unpark`. Until it has ended, others read the former items, or
-        get RevisionDiffers, and their writes are refused. An exception, or the end of the process, changes nothing. If
+        It stores each by `put`. Until it has ended, others read the former items, or get RevisionDiffers, and their
+        writes are refused. An exception, or the end of the process, changes nothing. If
         it `keeps` them, a file has a backup beside it first. Raises StoreFull before it begins.
         """
 
@@ -551,11 +556,6 @@ class MemoryStore(Store):
     @abstractmethod
     def load(self, saved: Any) -> None:
         """Hold what was `saved`, of a store of the same collections, and nothing else. All change tokens are new."""
-
-
-def parked_name(collection: str) -> str:
-    """The collection that items are in while they are converted: no program has one of this name."""
-    return f"{collection}!"
 
 
 def values_of(collection: str, record: Record) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import INSERT, Transaction, parked_name, row_of, values_of
+from restkeeper.storage.base import INSERT, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -184,10 +184,11 @@ class SqliteTransaction(Transaction):
         if counts:
             self._touch(item["collection"], adds)
 
-    def park(self, collection: str) -> None:
-        wanted = {"collection": collection, "parked": parked_name(collection), "most": PARKED_TOGETHER}
+    def park(self, collection: str) -> str:
+        wanted = {"collection": collection, "parked": f"{collection}!", "most": PARKED_TOGETHER}
         while self._database.execute(_PARK, wanted).rowcount:
             pass
+        return str(wanted["parked"])
 
     def _touch(self, collection: str, adds: int) -> None:
         own = self._collections[collection].revision

@@ -54,7 +54,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
-GROWS = 3  # times the size of a file that a conversion of all items needs: the log, and what the file becomes
+GROWS = 2  # times the size of a file that a conversion of all items needs: the log, and what the file becomes
 CACHE, CONVERSION_CACHE = 2000, 128 * 1024  # KiB of pages in memory: SQLite's default, and while items are converted
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
 KILLED_SECONDS = 0.2  # for which it looks whether it is the last one: a process that was killed needs some time to end

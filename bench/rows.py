@@ -108,6 +108,5 @@ def _split(part: str, mark: str, value: str) -> list[str]:
 def cursor(place: tuple[object, ...], **order: str) -> str:
     """The cursor of a place in the list of products, in an order (`sort=…`)."""
     args: MultiDict[str, str] = MultiDict(order)
-    query = parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100).query
-    query = replace(query, sort=query.sort or RESOURCE.order)
-    return pagination._cursor(place, pagination._bound("/products", args, query))
+    listing = replace(parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100), order=RESOURCE.order)
+    return pagination._cursor(place, pagination._bound("/products", args, listing))

@@ -119,7 +119,7 @@ def test_a_cursor_without_a_position_in_the_list_is_refused(client: FlaskClient)
     for query, position in (*(({}, each) for each in wrong), *(({"sort": "stock"}, [False, key, "x"]) for key in keys)):
         payload = orjson.dumps(position)
         asked = Query(sort=tuple(Sort(name) for name in query.values()))
-        bound = pagination._bound(ListRequest(asked, 20), asked, "/products", MultiDict(query))
+        bound = pagination._bound("/products", MultiDict(query), ListRequest(asked, 20))
         token = pagination._token(pagination._checksum(payload, bound) + payload)
         response = client.get("/products", query_string={**query, "cursor": token})
         assert (response.status_code, response.json["errors"][0]["parameter"]) == (400, "cursor"), position

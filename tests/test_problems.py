@@ -24,6 +24,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
     StoreUnreachable,
 )
+from restkeeper.storage.interface import StoredState
 from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
@@ -137,8 +138,8 @@ class _Broken:
     def close(self) -> None:
         pass
 
-    def stored(self) -> dict[str, tuple[int, int]]:
-        return defaultdict(lambda: (1, 0))  # the start converts nothing
+    def stored(self) -> dict[str, StoredState]:
+        return defaultdict(lambda: StoredState(1, 0, ""))  # the start converts nothing
 
     def __getattr__(self, name: str) -> object:
         if isinstance(getattr(Store, name), property):

@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from marshmallow import Schema, fields
 
-from restkeeper import Config, Resource, returns
+from restkeeper import (
+    Config,
+    ItemSchema,
+    Rename,
+    Resource,
+    Text,
+    Unit,
+    ValidationFailed,
+    Version,
+    Versions,
+    Whole,
+    returns,
+)
 from tests.callers import ADMIN, ADMIN_KEY, events, key
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
@@ -86,16 +99,37 @@ def test_an_action_that_cannot_be_stored(client: FlaskClient) -> None:
     """Nothing of it is stored, and the response says why, unless it is a mistake of the code."""
     client.application.testing = False
     for note, status, detail in (
-        ("invalid", 409, "orders: product must have 1 to 64 characters"),
-        *(("other", 409, "products: name must have 1 to 200 characters"), ("many", 409, f"more than {MOST}")),
-        *(("caught", 409, "this cannot be logged"), ("collection", 500, None), ("loop", 500, None)),
-        *(("twice", 500, None), ("", 500, None)),
+        *(("many", 409, f"more than {MOST}"), ("caught", 409, "this cannot be logged")),
+        *((note, 500, None) for note in ("invalid", "in place", "set", "other", "changed")),
+        *(("collection", 500, None), ("loop", 500, None), ("twice", 500, None), ("", 500, None)),
     ):
         order, _ = new_order(client, note=note)
         stored, before = client.get(order).data, (events(client), logs(client))
         response = client.post(f"{order}/break")
         assert (response.status_code, response.json.get("detail") if detail else None) == (status, detail), note
         assert (client.get(order).data, (events(client), logs(client))) == (stored, before)
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ("invalid", ["break_order: sets what orders cannot store: product must have 1 to 64 characters (it is '')"]),
+        ("in place", ["break_order: sets what orders cannot store: product must have 1 to 64 characters (it is '')"]),
+        ("set", ["break_order: sets what orders cannot store: paid_with must be a string (it is {1})"]),
+        ("other", ["sets what products cannot store: name must have 1 to 200 characters (it is '')", "in break_order"]),
+        ("changed", ["break_order.<locals>.<lambda>: sets what products cannot store: stock must be", "(it is -1)"]),
+        ("", ["tests.shop.orders.break_order: returned 'no item' instead of an item (a dictionary)"]),
+    ],
+)
+def test_the_log_says_what_a_function_did_wrong(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture, note: str, words: list[str]
+) -> None:
+    """The function, the field and the value; the caller learns nothing of it."""
+    client.application.testing = False
+    order, _ = new_order(client, note=note)
+    response = client.post(f"{order}/break")
+    assert (response.status_code, response.json["code"], response.json.get("detail")) == (500, "internal-error", None)
+    assert [each for each in words if each not in caplog.text] == []
 
 
 def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
@@ -261,3 +295,212 @@ def test_several_items_are_created_or_none(client: FlaskClient) -> None:
     assert len(client.get("/products").json) == 1
     refused = client.post("/orders", json=[{"product": "x"}, {"product": "x", "note": "unlogged"}])
     assert refused.status_code == 409 and client.get("/orders").json == client.get("/logs").json == []
+
+
+class PartSchema(Schema):
+    """A part of a thing."""
+
+    name = Text(1, 10, required=True)
+    notes = fields.List(fields.Raw(), load_default=list)
+
+
+class ThingSchema(ItemSchema):
+    """A thing, with parts."""
+
+    mode = Text(0, 30, load_default="")
+    total = Whole(load_default=0, dump_only=True)
+    parts = fields.List(fields.Nested(PartSchema), load_default=list)
+
+
+class ChosenSchema(Schema):
+    """What an action does."""
+
+    mode = Text(0, 30, required=True)
+
+
+Item = dict[str, Any]
+
+
+def do(thing: Item, mode: str) -> Any:
+    """What a function does with a thing."""
+    match mode:
+        case "nested":
+            thing["parts"][0]["notes"].append({"by": "function"})
+            thing["total"] += 1
+        case "other":
+            thing["mode"] = "lost"
+            return {**thing, "mode": "returned"}
+        case "same":
+            thing["parts"] = [*thing["parts"]]
+        case "server":
+            thing |= {"id": "x", "version": 7, "created_at": "never", "updated_at": None}
+        case "wrong":
+            thing["parts"].append({"name": "", "notes": []})
+        case "set":
+            thing["parts"][0]["notes"] = [{1}]
+        case "clear":
+            thing.clear()
+        case "text":
+            return "no item"
+        case "refuse":
+            raise ValidationFailed("it has no name", errors=[{"pointer": "#/parts/0/name", "detail": "is unknown"}])
+        case "refuse all":
+            raise ValidationFailed("not today")
+    return None
+
+
+def thing_client() -> FlaskClient:
+    things = Resource("things", "thing", ThingSchema)
+
+    @things.before("create", "update")
+    def prepare(thing: Item, before: Item | None) -> Any:
+        return do(thing, thing["mode"])
+
+    @things.action("do", body=ChosenSchema)
+    def act(thing: Item, chosen: Item, store: Unit) -> Any:
+        return do(thing, chosen["mode"])
+
+    @things.action("change", body=ChosenSchema)
+    def change(thing: Item, chosen: Item, store: Unit) -> None:
+        store.change("others", store.create("others", {"parts": PARTS})["id"], lambda other: do(other, chosen["mode"]))
+
+    others = replace(things, name="others", singular="other")
+    return create_shop(Config(), [*RESOURCES, things, others]).test_client()
+
+
+PARTS = [{"name": "a", "notes": [1]}]
+CHANGED = [{"name": "a", "notes": [1, {"by": "function"}]}]
+
+
+@pytest.mark.needs("batch")
+def test_a_function_changes_its_dictionary_in_place() -> None:
+    """Also inside of its values, and without a result: before each write, in an action, and in `change`."""
+    client = thing_client()
+    sent = {"mode": "nested", "parts": PARTS}
+    batch = {"operations": [{"method": "POST", "path": "/things", "body": sent}]}
+    (several,) = client.post("/things", json=[sent]).json
+    (result,) = client.post("/api/v1/batch", json=batch).json["results"]
+    for made in (client.post("/things", json=sent).json, several, result["body"]):
+        path = f"/things/{made['id']}"
+        assert (made["parts"], made["total"], made["version"]) == (CHANGED, 1, 1) and client.get(path).json == made
+    for method, body, total in (("PATCH", {"parts": PARTS}, 2), ("PUT", sent, 3)):
+        changed = client.open(path, method=method, json=body).json
+        assert (changed["parts"], changed["total"]) == (CHANGED, total) and client.get(path).json == changed
+    plain = client.post("/things", json={"parts": PARTS}).json
+    path = f"/things/{plain['id']}"
+    acted = client.post(f"{path}/do", json={"mode": "nested"}).json
+    assert (acted["parts"], acted["total"], acted["version"]) == (CHANGED, 1, 2) and client.get(path).json == acted
+    assert client.post(f"{path}/change", json={"mode": "nested"}).json == acted
+    assert [(each["parts"], each["total"]) for each in client.get("/others").json] == [(CHANGED, 1)]
+
+
+def test_what_a_function_returns_counts() -> None:
+    """Rather than what it has changed in place; the fields of the server do not, and nothing new is no new version."""
+    client = thing_client()
+    assert client.post("/things", json={"mode": "other"}).json["mode"] == "returned"
+    for mode in ("same", "server"):
+        made = client.post("/things", json={"mode": mode, "parts": PARTS}).json
+        assert made["version"] == 1 and client.get(f"/things/{made['id']}").json == made
+        count = len(events(client))
+        for chosen in ("same", "server"):
+            assert client.post(f"/things/{made['id']}/do", json={"mode": chosen}).json == made
+        assert client.patch(f"/things/{made['id']}", json={"mode": mode}).json == made and len(events(client)) == count
+    thing = client.post("/things", json={"mode": "x", "parts": PARTS}).json
+    cleared = client.post(f"/things/{thing['id']}/do", json={"mode": "clear"}).json
+    assert (cleared["id"], cleared["mode"], cleared["parts"], cleared["version"]) == (thing["id"], "", [], 2)
+
+
+@pytest.mark.needs("batch")
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("wrong", "sets what {} cannot store: parts/1/name must have 1 to 10 characters (it is '')"),
+        ("set", "sets what {} cannot store: parts has no JSON form (it is [{{'name': 'a', 'notes': [{{1}}]}}])"),
+        ("text", "returned 'no item' instead of an item (a dictionary)"),
+    ],
+)
+def test_what_a_function_sets_is_no_fault_of_the_caller(
+    caplog: pytest.LogCaptureFixture, mode: str, words: str
+) -> None:
+    """It gets a 500, and the log says which function, field and value; nothing is stored."""
+    client = thing_client()
+    client.application.testing = False
+    path = f"/things/{client.post('/things', json={'parts': PARTS}).json['id']}"
+    sent, chosen = {"mode": mode, "parts": PARTS}, {"mode": mode}
+    batch = {"operations": [{"method": "POST", "path": "/things", "body": sent}]}
+    before = client.get("/things").data, len(events(client))
+    for to, method, body, function, name in (
+        ("/things", "POST", sent, "prepare", "things"),
+        ("/things", "POST", [sent], "prepare", "things"),
+        ("/api/v1/batch", "POST", batch, "prepare", "things"),
+        (path, "PATCH", chosen, "prepare", "things"),
+        (path, "PUT", sent, "prepare", "things"),
+        (f"{path}/do", "POST", chosen, "act", "things"),
+        (f"{path}/change", "POST", chosen, "change.<locals>.<lambda>", "others"),
+    ):
+        caplog.clear()
+        response = client.open(to, method=method, json=body)
+        assert (response.status_code, response.json["title"]) == (500, "Internal error"), (to, method, response.json)
+        assert f"test_actions.thing_client.<locals>.{function}: {words.format(name)}" in caplog.text, (to, method)
+    assert (client.get("/things").data, len(events(client))) == before and client.get("/others").json == []
+
+
+@pytest.mark.needs("batch", "versions")
+def test_what_a_function_raises_is_for_the_caller() -> None:
+    """In its names, where the body has the item; an array says which one. Of another item it is a conflict."""
+    upgrades = {2: [Rename("pieces", "parts")]}
+    versions = Versions(Version("v1", revisions={"things": 1}), Version("v2"), unversioned="v2")
+    things = Resource("things", "thing", ThingSchema, upgrades=upgrades)
+    things.before("create", "update")(lambda thing, before: do(thing, thing["mode"]))
+    things.action("do", body=ChosenSchema)(lambda thing, chosen, store: do(thing, chosen["mode"]))
+    things.action("become", body=ChosenSchema)(lambda thing, chosen, store: thing.update(chosen))
+    things.action("add", body=ChosenSchema)(lambda thing, chosen, store: store.create("things", chosen) and None)
+    client = create_shop(Config(), [*RESOURCES, things], versions=versions).test_client()
+    path = f"/things/{client.post('/things', json={}).json['id']}"
+    for mode, pointer, detail in (("refuse", "/parts/0/name", "is unknown"), ("refuse all", "", "not today")):
+        older = pointer.replace("parts", "pieces")
+        batch = {"operations": [{"method": "POST", "path": "/things", "body": {"mode": mode}}]}
+        for to, method, body, shown in (
+            ("/things", "POST", {"mode": mode}, f"#{pointer}"),
+            ("/api/v1/things", "POST", {"mode": mode}, f"#{older}"),
+            ("/things", "POST", [{}, {"mode": mode}], f"#/1{pointer}"),
+            ("/api/v1/things", "POST", [{}, {"mode": mode}], f"#/1{older}"),
+            ("/api/v1/batch", "POST", batch, f"#/operations/0/body{older}"),
+            (path, "PATCH", {"mode": mode}, f"#{pointer}"),
+            (f"/api/v1{path}", "PATCH", {"mode": mode}, f"#{older}"),
+        ):
+            response = client.open(to, method=method, json=body)
+            assert (response.status_code, response.json["errors"]) == (422, [{"pointer": shown, "detail": detail}])
+    acted = client.post(f"/api/v1{path}/do", json={"mode": "refuse"})
+    assert (acted.status_code, acted.json["errors"][0]["pointer"]) == (422, "#/parts/0/name")  # of its own body
+    for action in ("add", "become"):
+        refused = client.post(f"{path}/{action}", json={"mode": "refuse"})
+        assert (refused.status_code, refused.json["detail"]) == (409, "things: it has no name")
+    assert len(client.get("/things").json) == 1
+
+
+def test_a_stored_value_that_fits_no_more_is_no_fault_of_a_function(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An action that leaves it is a conflict, as before; the log has what the function sets itself."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
+
+    def client_of(most: int) -> FlaskClient:
+        schema = ItemSchema.from_dict({"name": Text(0, most, required=True), "size": Text(0, 3, load_default="")})
+        things = Resource("things", "thing", schema)  # type: ignore[arg-type]
+
+        @things.action("resize", body=ChosenSchema)
+        def resize(thing: Item, chosen: Item, store: Unit) -> None:
+            thing["size"] = chosen["mode"]
+
+        return create_shop(config, [things]).test_client()
+
+    path = client_of(10).post("/things", json={"name": "long name"}).headers["Location"]
+    client = client_of(5)
+    client.application.testing = False
+    refused = client.post(f"{path}/resize", json={"mode": "big"})
+    assert (refused.status_code, refused.json["detail"]) == (409, "things: name must have at most 5 characters")
+    assert client.post(f"{path}/resize", json={"mode": "bigger"}).status_code == 500
+    assert "resize: sets what things cannot store: size must have at most 3 characters (it is 'bigger')" in caplog.text
+    assert client.patch(path, json={"name": "name"}).status_code == 200
+    assert client.post(f"{path}/resize", json={"mode": "big"}).json["size"] == "big"

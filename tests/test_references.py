@@ -23,6 +23,7 @@ from restkeeper import (
     Resource,
     Text,
     Unit,
+    ValidationFailed,
     Version,
     Versions,
 )
@@ -77,13 +78,14 @@ def test_a_fault_has_the_name_of_its_version() -> None:
     things = Resource("things", "thing", ThingSchema, upgrades={2: [Rename("holder", "owner")]})
 
     @things.before("create", "update")
-    def lose(thing: dict[str, Any], before: object) -> dict[str, Any]:
-        return {**thing, "owner": ""} if thing["owner"] == "lost" else thing
+    def refuse(thing: dict[str, Any], before: object) -> None:
+        if thing["owner"] == "lost":
+            raise ValidationFailed("owner is lost", errors=[{"pointer": "#/owner", "detail": "is lost"}])
 
     versions = Versions(Version("v1", revisions={"things": 1}), Version("v2"), unversioned="v2")
     client = create_shop(Config(), [OWNERS, things], versions=versions).test_client()
     thing = new(client, "/api/v1/things", holder=new(client, "/owners"))
-    for holder, detail in (("none", "there is no item 'none' in owners"), ("lost", "must have 1 to 64 characters")):
+    for holder, detail in (("none", "there is no item 'none' in owners"), ("lost", "is lost")):
         operation = {"method": "POST", "path": "/things", "body": {"holder": holder}}
         for response, pointer in (
             (client.post("/api/v1/things", json={"holder": holder}), "#/holder"),
@@ -209,6 +211,27 @@ def test_functions_before_a_write_see_what_follows_a_deletion() -> None:
     for path in (f"/owners/{seer}", f"/things/{whole}"):
         assert (client.delete(path).status_code, client.get(path).status_code) == (409, 200)
     assert len(events(client)) == count
+
+
+def test_what_a_function_does_wrong_after_a_deletion() -> None:
+    """It is a fault of the service, also in an item that the caller does not name; what it raises is a conflict."""
+    things = Resource("things", "thing", ThingSchema)
+
+    @things.before("update")
+    def leave(thing: dict[str, Any], before: object) -> None:
+        if not thing["seen_by"] and thing["part_of"]:
+            raise ValidationFailed("a part is seen", errors=[{"pointer": "#/seen_by", "detail": "is missing"}])
+        thing["owner"] = ""
+
+    client = create_shop(Config(), [OWNERS, things]).test_client()
+    client.application.testing = False
+    owner, seer, other = new(client, "/owners"), new(client, "/owners"), new(client, "/owners")
+    whole = new(client, "/things", owner=owner, seen_by=seer)
+    new(client, "/things", owner=owner, part_of=whole, seen_by=other)
+    for seen_by, status, detail in ((seer, 500, None), (other, 409, "things: a part is seen")):
+        refused = client.delete(f"/owners/{seen_by}")
+        assert (refused.status_code, refused.json.get("detail")) == (status, detail)
+        assert client.get(f"/owners/{seen_by}").status_code == 200
 
 
 def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:

@@ -257,10 +257,12 @@ class Resource:
         """Declare an action: `POST /orders/ID/pay`, or of="collection": `POST /orders/close-day`.
 
         The function gets the item as a dictionary, then what the `body` has, loaded by that schema, if there is one,
-        and last a `Unit` to read and change other items. It returns the changed item, or None if it changes nothing.
-        One of a collection gets no item, and returns the response's JSON value. Everything is one transaction, in which
-        the item is locked. What it raises undoes all. It is called again if the store had to end a transaction because
-        of others (a deadlock): it must have no other effects. Its docstring is in the API document.
+        and last a `Unit` to read and change other items. It returns the changed item, or None, and then what it has
+        changed in its dictionary counts. What the schema refuses of it is a 500, and the log says which function, field
+        and value. One of a collection gets no item, and returns the response's JSON value. Everything is one
+        transaction, in which the item is locked. What it raises undoes all. It is called again if the store had to end
+        a transaction because of others (a deadlock): it must have no other effects. Its docstring is in the API
+        document.
 
         Raises ValueError for a name that cannot be part of a path, or is taken, and for a function that takes others.
         """
@@ -292,9 +294,10 @@ class Resource:
     def before(self, *writes: str) -> Callable[[Function], Function]:
         """Declare a function that is called before each of these writes: "create", "update" or "delete".
 
-        It gets the item as it will be and as it is, each a dictionary, or None if there is none. It may return another
-        one, which is validated, or raise a problem. It may be called again for one request: it must have no other
-        effects. Raises ValueError for another word.
+        It gets the item as it will be and as it is, each a dictionary, or None if there is none. It may change the
+        first one in place, or return another one, which are validated as an action's, or raise a problem; pointers of a
+        ValidationFailed are into the item. It may be called again for one request: it must have no other effects.
+        Raises ValueError for another word.
         """
         return self._declared("before", writes)
 

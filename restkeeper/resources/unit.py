@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from typing import Any, cast
+from urllib.parse import unquote
 from weakref import ref
 
 from flask import has_request_context
@@ -24,6 +26,7 @@ LAST_IDS = Collection("_ids", {})  # of the collections with integers: the versi
 MOST_CHANGES = 1000
 MOST_REFERENCES = 500  # that are new: for each, a store changes a page of an index, which all other writers wait for
 MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
+MOST_LOGGED = 10  # of the values that a function of the service sets and the schema refuses
 
 _WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 
@@ -38,9 +41,9 @@ class Unit:
     """Items of all collections in one transaction: each change with its event, all of them or none.
 
     Items are dictionaries as they are stored; whose they are and who calls make no difference. An item that is read is
-    locked until the end. Every method raises Conflict if the item does not exist, or would not be valid, and other
-    problems; if they are not caught, they are the response. A change that has failed in its middle undoes all, also if
-    that is caught.
+    locked until the end. Every method raises Conflict if the item does not exist, and other problems; if they are not
+    caught, they are the response. It raises ValueError for what the schema refuses: a fault of the service. A change
+    that has failed in its middle undoes all, also if that is caught.
     """
 
     def __init__(
@@ -83,22 +86,26 @@ class Unit:
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         name = stored.schema.id_name
         given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
-        with as_conflict(collection):
-            (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
-            record = stored.restore(without_server_fields(stored, item) | given, id=id, now=now, limits=self._limits)
+        (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
+        write = partial(stored.restore, id=id, now=now, limits=self._limits)
+        record = accepted(self.create, stored, write, without_server_fields(stored, item) | given)
         if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
             record = record._replace(owner=owner)
         use_ids(stored.resource, id, record.id, self._transaction)
-        return item_of(stored, self.apply(stored, None, record, now, self._limits))
+        with as_conflict(collection):
+            return item_of(stored, self.apply(stored, None, record, now, self._limits))
 
-    def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
-        """Change an item by a function, which gets it and returns the changed one; return it as it is stored."""
+    def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject | None]) -> JsonObject:
+        """Change an item by a function, which gets it; return it as it is stored.
+
+        The function returns the changed item, or changes its dictionary in place and returns None.
+        """
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
-        changed = without_server_fields(stored, change(item_of(stored, before)))
+        changed = changed_item(change, stored, before)
         with as_conflict(collection):
-            after = stored.revise(before, changed, now=now, limits=self._limits)
-        return item_of(stored, self.apply(stored, before, after, now, self._limits))
+            after = revised(change, stored, before, changed, now=now, limits=self._limits)
+            return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
     def delete(self, collection: str, id: str | int) -> JsonObject:
         """Delete an item; return it as it last was. A singleton has its defaults then."""
@@ -107,7 +114,8 @@ class Unit:
         if not before.version:  # it has its defaults
             return item_of(stored, before)
         now = time_after(before.updated_at, rfc3339(self._clock.time()))
-        return item_of(stored, self.apply(stored, before, None, now, self._limits))
+        with as_conflict(collection):
+            return item_of(stored, self.apply(stored, before, None, now, self._limits))
 
     def apply(
         self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str, limits: ItemLimits
@@ -202,7 +210,8 @@ def as_conflict(collection: str) -> Iterator[None]:
     try:
         yield
     except ValidationFailed as error:
-        raise Conflict(f"{collection}: {error.detail}") from None
+        detail = error.detail or exactjson.summary(error.members.get("errors", ())) or error.title
+        raise Conflict(f"{collection}: {detail}") from None
 
 
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
@@ -214,7 +223,7 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
         function(after and item_of(stored, after), before and item_of(stored, before), unit)
         unit.require_success()
         if unit.written.get(key) is not written:
-            raise ValueError(f"{function.__qualname__}: changes the item itself: do that before the write")
+            raise ValueError(f"{name_of(function)}: changes the item itself: do that before the write")
 
 
 def run_before(
@@ -225,19 +234,112 @@ def run_before(
         return after
     kind = "create" if before is None else "update" if after else "delete"
     for function in stored.resource.functions.get(f"before {kind}", ()):
-        result = function(after and item_of(stored, after), before and item_of(stored, before))
-        if after is None or result is None:
-            continue
-        if before is None:
-            made = stored.restore(without_server_fields(stored, result), id=after.id, now=now, limits=limits)
-            after = made._replace(owner=after.owner, removed=after.removed)
-        elif (
-            made := stored.revise(before, without_server_fields(stored, result), now=now, limits=limits)
-        ) is not before:
-            after = made._replace(removed=after.removed)
-        else:
-            after = before
+        present = before and item_of(stored, before)
+        if after is None:
+            function(None, present)
+        elif (item := changed_item(function, stored, after, present)) is not None:
+            write = partial(stored.restore, id=after.id) if before is None else partial(stored.revise, before)
+            made = accepted(function, stored, partial(write, now=now, limits=limits), item)
+            after = made if made is before else made._replace(owner=after.owner, removed=after.removed)
     return after
+
+
+def changed_item(
+    function: Callable[..., Any], stored: StoredRepresentation, record: Record, *more: Any
+) -> JsonObject | None:
+    """What a function of the service makes of an item, which it gets with `more`; None if it changes nothing.
+
+    That is what it returns, else its dictionary if it has changed that in place. The fields that the server sets are
+    left out. Raises ValueError for what is no item, and NotConvertible.
+    """
+    body = stored.body(record)
+    item = exactjson.stored(body)
+    result = function(item, *more)
+    if result is None:
+        with suppress(exactjson.EncodeError):  # a value that has no JSON form is a change
+            if exactjson.dumps(item) == body:
+                return None
+        result = item
+    if not isinstance(result, dict):
+        shown = shortened(repr(result))
+        raise ValueError(f"{name_of(function)}: returned {shown} instead of an item (a dictionary)")
+    return without_server_fields(stored, result)
+
+
+def revised(
+    function: Callable[..., Any],
+    stored: StoredRepresentation,
+    before: Record,
+    item: JsonObject | None,
+    *,
+    now: str,
+    limits: ItemLimits,
+) -> Record:
+    """A stored item as a function has changed it, if it has. Raises as `accepted`."""
+    if item is None:
+        return before
+    write = partial(stored.revise, before, now=now, limits=limits)
+    return accepted(function, stored, write, item, before)
+
+
+def accepted(
+    function: Callable[..., Any],
+    stored: StoredRepresentation,
+    write: Callable[[JsonObject], Record],
+    item: JsonObject,
+    former: Record | None = None,
+) -> Record:
+    """What `write` makes of an item that a function of the service has set.
+
+    Raises ValueError with the function, fields and values if the schema refuses them: it is no fault of the caller.
+    Raises ValidationFailed if it refuses only what the `former` item has, too, which was stored by another schema.
+    """
+    try:
+        return write(item)
+    except (ValidationFailed, exactjson.EncodeError) as error:
+        wrong, failure = _refused(error, item), error
+    if former is not None:
+        try:
+            write(had := without_server_fields(stored, item_of(stored, former)))
+        except ValidationFailed as error:
+            known = _refused(error, had)
+            wrong = [each for each in wrong if each not in known]
+    if not wrong:
+        raise failure
+    shown = "; ".join(wrong[:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
+    raise ValueError(f"{name_of(function)}: sets what {stored.name} cannot store: {shown}")
+
+
+def _refused(error: Exception, item: JsonObject) -> list[str]:
+    """What is wrong in an item, each with the field and its value."""
+    if isinstance(error, ValidationFailed):
+        faults = error.members.get("errors", ())
+    else:
+        faults = [exactjson.fault([name], "has no JSON form") for name in item if not _is_json({name: item[name]})]
+    shown = []
+    for each in faults:
+        value: Any = item
+        steps = each["pointer"].split("/")[1:]
+        with suppress(LookupError, TypeError, ValueError):  # what is missing, and steps that only marshmallow has
+            for step in steps:
+                name = unquote(step).replace("~1", "/").replace("~0", "~")
+                value = value[int(name) if isinstance(value, list) else name]
+        known = f" (it is {shortened(repr(value))})" if value is not item or not steps else ""
+        shown.append(f"{'/'.join(steps) or 'the item'} {each['detail']}{known}")
+    return shown
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        exactjson.dumps(value)
+    except exactjson.EncodeError:
+        return False
+    return True
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The module and the name of a function of the service."""
+    return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
 def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
@@ -246,7 +348,5 @@ def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
 
 
 def without_server_fields(stored: StoredRepresentation, item: Any) -> JsonObject:
-    """What a function returns, without the fields that the server sets. Raises ValueError if it is no item."""
-    if not isinstance(item, dict):
-        raise ValueError(f"{item!r} was returned instead of an item (a dictionary)")
+    """What a function sets, without the fields that the server sets."""
     return {name: value for name, value in item.items() if name not in stored.revision.of_server}

@@ -19,12 +19,12 @@ from restkeeper.resources.representation import ItemLimits, JsonObject, Represen
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import (
     as_conflict,
-    item_of,
+    changed_item,
     next_ids,
     require_few_references,
+    revised,
     run_before,
     use_ids,
-    without_server_fields,
 )
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.schemas.item import INTEGERS
@@ -205,18 +205,17 @@ class Writes(Items):
         """See `act`. What its function does with other items is done."""
         before = None if id is None else self._find_to_change(id, transaction)
         unit = self.hooks.unit(transaction)
-        given = [] if before is None else [item_of(self.stored, before)]
-        result = action.function(*given, *([loaded] if action.body else []), unit)
-        unit.require_success()
+        more = (*([loaded] if action.body else []), unit)
         if before is None:
+            result = action.function(*more)
+            unit.require_success()
             return Prepared(Reply(exactjson.dumps(result), content_type=JSON))
+        item = changed_item(action.function, self.stored, before, *more)
+        unit.require_success()
         if (self.name, before.id) in unit.written:
             raise ValueError(f"{action.name}: changes its item by the Unit: return the changed item instead")
-        after = before
         with as_conflict(self.name):
-            if result is not None:
-                own = without_server_fields(self.stored, result)
-                after = self.stored.revise(before, own, now=self._now(), limits=self._limits)
+            after = revised(action.function, self.stored, before, item, now=self._now(), limits=self._limits)
             return self._prepare_update(before, after)
 
     def _alone(self, deadline: float, size: int = 0) -> AbstractContextManager[None]:
@@ -311,7 +310,7 @@ class Writes(Items):
         try:
             return run_before(self.stored, before, after, now=self._now(), limits=self._limits)
         except ValidationFailed as error:
-            found = error.members.get("errors", ())
+            found = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
             error.members["errors"] = [self.representation.known_fault(each) for each in found]
             raise
 

@@ -6,7 +6,7 @@ Numbers with a fraction or an exponent are read as `Decimal` and written back as
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import islice
 from math import inf, isfinite
@@ -311,12 +311,17 @@ def require_none(faults: list[Fault]) -> None:
     """Raises ValidationFailed if there are faults: a summary of the first, and a list with pointers."""
     if not faults:
         return
-    summary = [f"{each['pointer'].removeprefix('#/') or 'the body'} {each['detail']}" for each in faults[:3]]
+    raise ValidationFailed(summary(faults), errors=faults[:MOST_FAULTS])
+
+
+def summary(faults: Sequence[Fault]) -> str:
+    """The first faults in one line, and how many more there are."""
+    shown = [f"{each['pointer'].removeprefix('#/') or 'the body'} {each['detail']}" for each in faults[:3]]
     if len(faults) > MOST_FAULTS:
-        summary.append(f"and more than {MOST_FAULTS - 3} more")
+        shown.append(f"and more than {MOST_FAULTS - 3} more")
     elif len(faults) > 3:
-        summary.append(f"and {len(faults) - 3} more")
-    raise ValidationFailed("; ".join(summary), errors=faults[:MOST_FAULTS])
+        shown.append(f"and {len(faults) - 3} more")
+    return "; ".join(shown)
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -67,7 +67,10 @@ def pay(order: Item, payment: Item, store: Unit) -> Item:
     """Pay an open order."""
     if order["status"] == "paid":
         raise OrderIsPaid("the order is paid already")
-    store.change("products", order["product"], lambda product: {**product, "stock": product["stock"] - 1})
+    product = store.read("products", order["product"])
+    if not product["stock"]:
+        raise Conflict("the product is out of stock")
+    store.change("products", product["id"], lambda product: {**product, "stock": product["stock"] - 1})
     return {**order, "status": "paid", "paid_with": payment["method"]}
 
 
@@ -84,8 +87,15 @@ def break_order(order: Item, store: Unit) -> Item:
     match order["note"]:
         case "invalid":
             return {**order, "product": ""}
+        case "in place":
+            order["product"] = ""
+            return None  # type: ignore[return-value]
+        case "set":
+            return {**order, "paid_with": {1}}
         case "other":
             store.create("products", {"name": ""})
+        case "changed":
+            store.change("products", order["product"], lambda product: product.update(stock=-1))
         case "collection":
             store.read("colours", "red")
         case "nothing":

@@ -40,7 +40,7 @@ class OrderSchema(ItemSchema):
 class PaymentSchema(Schema):
     """How an order is paid."""
 
-    method = fields.String(required=True)
+    method = Text(1, 20, required=True)
 
 
 class FollowSchema(Schema):

@@ -75,8 +75,8 @@ def double(rate: Item, store: Unit) -> Item:
 
 @SETTINGS.action("visit")
 def visit(settings: Item, store: Unit) -> Item:
-    """Count a visit."""
-    return {**settings, "visits": settings["visits"] + 1}
+    """Count a visit; after the greatest number comes 0."""
+    return {**settings, "visits": (settings["visits"] + 1) % 2**53}
 
 
 @SETTINGS.action("reset")

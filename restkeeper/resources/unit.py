@@ -250,7 +250,7 @@ def changed_item(
     """What a function of the service makes of an item, which it gets with `more`; None if it changes nothing.
 
     That is what it returns, else its dictionary if it has changed that in place. The fields that the server sets are
-    left out. Raises ValueError for what is no item, and NotConvertible.
+    left out. Raises ValueError for what is no item.
     """
     body = stored.body(record)
     item = exactjson.stored(body)

@@ -70,9 +70,11 @@ class References:
         if after is None:
             self._require_known(transaction, name)
             if name in self._to and not (unit := self._hooks.unit(transaction)).deletions:
+                transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after the plan
                 unit.referrers = self._plan(transaction, unit, change)
             return
         before = change.before.body if change.before and change.before.version else b"{}"
+        wanted = list[tuple[Refers, dict[str, tuple[str | int, str]]]]()
         for field, pointers in added(change.representation, before, after.body):
             if isinstance(field, WeakReference):
                 continue
@@ -80,6 +82,9 @@ class References:
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
             if new and bounded and has_request_context():
                 self._hooks.unit(transaction).add_references(len(new))
+            wanted.append((field, new))
+        transaction.lock_present({(field.to, id) for field, new in wanted for id in new})
+        for field, new in wanted:
             self._require(transaction, field, new, after)
 
     def _require_known(self, transaction: Transaction, to: str) -> None:
@@ -105,7 +110,7 @@ class References:
         for id in new:  # one by one: the first is refused that the caller must not know of
             transaction.require_present(field.to, [id], refusal)
             try:
-                access.require_sight(transaction.read(field.to, id))
+                access.require_sight(transaction.read(field.to, id, lock=False))
             except (NotFound, RecordNotFound):
                 raise refusal(id) from None
 

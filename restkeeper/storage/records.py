@@ -24,7 +24,7 @@ SELECT
     {item}
 FROM items
 WHERE collection = :collection AND id = :id"""
-_READ_LOCKED = _READ + " {for_update}"
+_READ_LOCKED = _READ + " {for_change}"
 _READ_LOCKED_NOW = _READ_LOCKED + " NOWAIT"
 
 _STATE = """\

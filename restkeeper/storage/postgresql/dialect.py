@@ -39,6 +39,7 @@ DIALECT = Dialect(
     migration="migration",
     newest="(SELECT newest FROM feed)",
     for_update="FOR UPDATE",
+    for_change="FOR NO KEY UPDATE",
     for_update_of_free="FOR UPDATE SKIP LOCKED",
     for_key_share="FOR KEY SHARE",
     by_event="",

@@ -1,6 +1,6 @@
 """Items, responses, counters and new events in PostgreSQL."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -40,15 +40,18 @@ FROM items
 WHERE collection = %(collection)s AND id = %(id)s AND version = %(version)s AND updated_at = %(updated_at)s
     AND fingerprint = %(fingerprint)s AND body = %(body)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND removed IS NOT DISTINCT FROM %(removed)s
-FOR UPDATE"""
+FOR NO KEY UPDATE"""
 
+# A change keeps the id, so that it and what refers to the item do not wait for each other; a deletion and that do.
 _PRESENT = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR KEY SHARE"
+_LOCK_TO_DELETE = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR UPDATE"
 
 _LOCK = """\
 SELECT 1 FROM items
 WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
-FOR UPDATE"""
+FOR """
+_LOCK_TO_CHANGE, _LOCK_PRESENT = f"{_LOCK}NO KEY UPDATE", f"{_LOCK}KEY SHARE"
 
 # A record that does not exist has no row to lock: its name is locked instead.
 _LOCK_NAMES = """\
@@ -155,11 +158,18 @@ class PostgresTransaction(Transaction):
             if (collection, id) not in self._locked:
                 self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
 
+    def lock_present(self, items: Set[tuple[str, str]]) -> None:
+        if len(items) > 1:  # one alone is locked when it is required
+            self._database.queue(_LOCK_PRESENT, [[*map(clean, each)] for each in zip(*items, strict=True)])
+
+    def lock_to_delete(self, collection: str, id: str) -> None:
+        self._database.queue(_LOCK_TO_DELETE, (collection, clean(id)))
+
     def lock(self, items: set[tuple[str, str]]) -> None:
         if names := [id for collection, id in items if not collection]:
             self._database.queue(_LOCK_NAMES, (names,))
         if items:
-            self._database.queue(_LOCK, [*map(list, zip(*items, strict=True))])
+            self._database.queue(_LOCK_TO_CHANGE, [*map(list, zip(*items, strict=True))])
         self._order, self._last = items, max(items, default=("", ""))
 
     def change_token(self, collection: str) -> str:

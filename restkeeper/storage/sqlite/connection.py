@@ -72,6 +72,7 @@ DIALECT = Dialect(
     migration="(SELECT user_version FROM pragma_user_version)",
     newest="(SELECT coalesce(max(position), 0) FROM events)",
     for_update="",
+    for_change="",
     for_update_of_free="",
     for_key_share="",
     by_event="INDEXED BY deliveries_event",

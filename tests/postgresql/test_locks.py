@@ -1,0 +1,107 @@
+"""What refers to items beside what changes or deletes these: who waits for whom, and that none waits for each other."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import psycopg
+import pytest
+
+from restkeeper.config import Config
+from restkeeper.service import service_of
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.errors import ReferenceMissing
+from restkeeper.storage.postgresql.items import PostgresTransaction
+from tests.postgresql.helpers import BLOCKED, Parallel
+from tests.shop.references import create_app
+from tests.things import THINGS, insert, kept, open_store, record
+from tests.waiting import SECONDS, until
+
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+
+def count_of(url: str, statement: str) -> int:
+    with psycopg.connect(url, autocommit=True) as session:
+        ((found,),) = session.execute(statement).fetchall()
+    return int(found)
+
+
+def refer(transaction: Transaction, ids: Sequence[str]) -> None:
+    """What a write does that refers to these things."""
+    transaction.lock_present({("things", id) for id in ids})
+    transaction.require_present("things", ids, lambda id: ReferenceMissing("#/thing", f"there is no {id}", "list"))
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    made: Store = open_store(url, [THINGS])
+    insert(made, record("a"), record("b"))
+    return made
+
+
+def test_references_and_changes_of_the_same_items_do_not_wait_for_each_other(store: Store, url: str) -> None:
+    """In whatever order each has them: after both have the half, each gets the other half."""
+    half, parallel = threading.Barrier(2, timeout=SECONDS), Parallel()
+
+    def create(transaction: Transaction) -> None:
+        for id in "ab":
+            refer(transaction, [id])
+            transaction._database.flush()  # type: ignore[attr-defined]
+            half.wait()
+
+    def act(transaction: Transaction) -> None:
+        for id in "ba":
+            transaction.update("things", transaction.read("things", id)._replace(version=2))
+            transaction._database.flush()  # type: ignore[attr-defined]
+            half.wait()
+
+    for work in (create, act):
+        parallel.start(store.write, work)
+    parallel.join()
+    assert count_of(url, DEADLOCKS) == 0
+    assert [store.read("things", id).version for id in "ab"] == [2, 2]
+
+
+def test_references_are_locked_in_one_order(store: Store, url: str) -> None:
+    """Beside a deletion of the same items: who refers to them in another order waits for all, and holds none."""
+    parallel = Parallel()
+    referring: list[Future[Any]] = []
+
+    def delete(transaction: Transaction) -> None:
+        for id in "ab":
+            transaction.lock_to_delete("things", id)
+            transaction.delete("things", id)
+            transaction._database.flush()  # type: ignore[attr-defined]
+            if not referring:
+                referring.append(parallel.start(store.write, lambda transaction: refer(transaction, ["b", "a"])))
+                until(lambda: count_of(url, BLOCKED) == 1)
+
+    store.write(delete)
+    with pytest.raises(ReferenceMissing, match="there is no b"):
+        referring[0].result(SECONDS)
+    assert count_of(url, DEADLOCKS) == 0
+
+
+def test_nothing_comes_to_refer_to_what_is_being_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the moment on when it is looked for what refers to it."""
+    apps = [create_app(Config(database_url=url)) for _ in range(2)]
+    for app in apps:
+        kept(service_of(app).store)
+    clients = [app.test_client() for app in apps]
+    path, parallel = clients[0].post("/owners", json={}).headers["Location"], Parallel()
+    referring: list[Future[Any]] = []
+    find: Callable[..., list[str]] = PostgresTransaction.find
+
+    def find_and_wait(transaction: PostgresTransaction, *given: Any) -> list[str]:
+        found = find(transaction, *given)
+        if not referring:
+            sent = {"owner": path.rpartition("/")[2]}
+            referring.append(parallel.start(lambda: clients[1].post("/things", json=sent)))
+            until(lambda: referring[0].done() or count_of(url, BLOCKED) == 1)
+        return found
+
+    monkeypatch.setattr(PostgresTransaction, "find", find_and_wait)
+    assert clients[0].delete(path).status_code == 200
+    parallel.join()
+    assert referring[0].result().status_code == 422

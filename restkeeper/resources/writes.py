@@ -28,7 +28,7 @@ from restkeeper.resources.unit import (
 )
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.schemas.item import INTEGERS
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -344,12 +344,12 @@ class Writes(Items):
         Whatever takes long is prepared before the transaction, and again if others have changed the same since: under
         the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
         """
-        return self._locks.change(lock, partial(self._attempt, once, prepare, set()))
+        return self._locks.change(lock, partial(self._attempt, once, prepare, Locked()))
 
     def _attempt(
-        self, once: IdempotencyRecord, prepare: Callable[[], Prepared], items: set[tuple[str, str]], deadline: float
+        self, once: IdempotencyRecord, prepare: Callable[[], Prepared], locked: Locked, deadline: float
     ) -> Reply:
-        """See `write_once`; for `items` see `Transaction.lock`."""
+        """See `write_once`; for what is `locked` see `Transaction.lock`."""
         if (stored := once.find(self.store)) is not None:
             return stored
         prepared = prepare()
@@ -358,7 +358,7 @@ class Writes(Items):
 
         def work(transaction: Transaction) -> Reply:
             once.save(transaction, prepared.reply)
-            transaction.lock(items)
+            transaction.lock(locked)
             if prepared.before is not None and prepared.before.version:
                 transaction.require(self.name, prepared.before)
             return done(prepared, transaction)
@@ -435,11 +435,11 @@ def write_together(
 
     It is computed again if the store had to end the transaction because of others.
     """
-    items = set[tuple[str, str]]()
+    locked = Locked()
 
     def claim_and_work(transaction: Transaction) -> Reply:
         once.claim(transaction)
-        transaction.lock(items)
+        transaction.lock(locked)
         reply = work(transaction)
         once.save(transaction, reply)
         return reply

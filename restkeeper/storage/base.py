@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -107,6 +108,14 @@ ORDER BY id"""
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 
+@dataclass
+class Locked:
+    """What the attempts of one write have locked: items, and ids that had none, each with its collection."""
+
+    items: set[tuple[str, str]] = field(default_factory=set)
+    absent: set[tuple[str, str]] = field(default_factory=set)
+
+
 class Transaction(Deliveries):
     """The operations inside `Store.write`: all are committed, or none. Changes of items raise RevisionDiffers.
 
@@ -172,11 +181,11 @@ class Transaction(Deliveries):
         """Lock a record that is to be deleted: `require_present` of another transaction waits until this one ends."""
 
     @abstractmethod
-    def lock(self, items: set[tuple[str, str]]) -> None:
-        """Lock records, each a collection and an id, in one order; those that are locked later are added to the set.
+    def lock(self, locked: Locked) -> None:
+        """Lock what earlier attempts have locked, in one order; what is locked later is added to it.
 
         After this, `read` raises StoreContended where it would wait for a record out of that order, or where another
-        transaction, which has read it too, may create it. The set then has this record, so that the next transaction
+        transaction, which has read it too, may create it. Then `locked` has this record, so that the next transaction
         locks it in the order: no two transactions wait for each other.
         """
 

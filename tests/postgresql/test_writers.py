@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.service import service_of
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     RecordChanged,
     RecordNotFound,
@@ -191,11 +191,11 @@ def test_a_change_that_waits_for_several_locks_says_so(url: str) -> None:
 
 def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
     """A transaction ends at once instead, and the next one locks all items of the former first."""
-    store, items = open_store(url, [THINGS]), set[tuple[str, str]]()
+    store, locked = open_store(url, [THINGS]), Locked()
     insert(store, record("a"), record("b"))
 
     def work(transaction: Transaction) -> None:
-        transaction.lock(items)
+        transaction.lock(locked)
         for id in "ba":
             transaction.read("things", id)
 
@@ -203,36 +203,36 @@ def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
         other.execute("SELECT 1 FROM items WHERE id = 'a' FOR UPDATE")
         with pytest.raises(StoreContended):
             store.write(work)
-    assert items == {("things", "a"), ("things", "b")}
+    assert locked == Locked({("things", "a"), ("things", "b")})
     store.write(work)
 
 
 def test_an_item_that_others_may_create_is_not_waited_for(url: str) -> None:
     """As one that exists: two that create the same ones, in different orders, would wait for each other."""
-    store, other, items = open_store(url, [THINGS]), open_store(url, [THINGS]), set[tuple[str, str]]()
+    store, other, locked = open_store(url, [THINGS]), open_store(url, [THINGS]), Locked()
 
-    def work(items: set[tuple[str, str]], transaction: Transaction) -> None:
-        transaction.lock(items)
+    def work(locked: Locked, transaction: Transaction) -> None:
+        transaction.lock(locked)
         with suppress(RecordNotFound):
             transaction.read("things", "a")
 
     def create(transaction: Transaction) -> None:
-        work(set(), transaction)
+        work(Locked(), transaction)
         transaction.insert("things", record("a"))
         with pytest.raises(StoreContended):
-            other.write(partial(work, items))
+            other.write(partial(work, locked))
 
     store.write(create)
-    assert items == {("things", "a"), ("", "things a")}
-    other.write(partial(work, items))
+    assert locked == Locked({("things", "a")}, {("things", "a")})
+    other.write(partial(work, locked))
 
 
-def test_the_names_that_are_locked_are_limited(url: str) -> None:
+def test_the_absent_ids_that_are_locked_are_limited(url: str) -> None:
     """To a part of what the server can lock for all transactions; this one goes on without the others."""
-    store, items = open_store(url, [THINGS]), set[tuple[str, str]]()
+    store, locked = open_store(url, [THINGS]), Locked()
 
     def work(transaction: Transaction, count: int) -> int:
-        transaction.lock(items)
+        transaction.lock(locked)
         for n in range(count):
             with suppress(RecordNotFound):
                 transaction.read("things", f"{n}")
@@ -241,7 +241,7 @@ def test_the_names_that_are_locked_are_limited(url: str) -> None:
 
     none, few, most, again = (store.write(partial(work, count=count)) for count in (0, 3, MOST_LOCKED_NAMES + 5, 0))
     assert (few - none, most - none, again - none) == (3, MOST_LOCKED_NAMES, MOST_LOCKED_NAMES)
-    assert len([name for collection, name in items if not collection]) == MOST_LOCKED_NAMES
+    assert len(locked.absent) == MOST_LOCKED_NAMES
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:

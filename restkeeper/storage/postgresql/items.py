@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.base import Transaction, row_of, values_of
+from restkeeper.storage.base import Locked, Transaction, row_of, values_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -53,7 +53,7 @@ ORDER BY collection, id
 FOR """
 _LOCK_TO_CHANGE, _LOCK_PRESENT = f"{_LOCK}NO KEY UPDATE", f"{_LOCK}KEY SHARE"
 
-# A record that does not exist has no row to lock: its name is locked instead.
+# A record that does not exist has no row to lock: its collection and id are locked as a name instead.
 _LOCK_NAMES = """\
 SELECT pg_advisory_xact_lock(hashtext('restkeeper'), hashtext(name))
 FROM unnest(%s::text[]) AS name
@@ -113,8 +113,8 @@ class PostgresTransaction(Transaction):
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
-        self._order: set[tuple[str, str]] | None = None  # see `lock`
-        self._last = "", ""  # of these
+        self._order: Locked | None = None  # see `lock`
+        self._last = "", ""  # of its items
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         waits = not lock or self._keeps_order(collection, id)
@@ -125,25 +125,26 @@ class PostgresTransaction(Transaction):
                 raise
             raise StoreContended(OTHERS) from None
         except RecordNotFound:
-            # Its name is locked, as an id of "" (see `lock`): two that create the same ones in different orders would
-            # wait for each other.
-            name, order = f"{collection} {clean(id)}", self._order
-            if lock and order is not None and ("", name) not in order:
-                if sum(not each for each, _ in order) < MOST_LOCKED_NAMES:
-                    order.add(("", name))
-                    if self._database.fetch(_TRY_NAME, (name,)) != [(True,)]:
-                        raise StoreContended(OTHERS) from None
+            if lock and self._order is not None:
+                self._lock_absent(self._order.absent, (collection, clean(id)))
             raise
         if lock:
             self._locked.add((collection, id))
         return record
 
+    def _lock_absent(self, absent: set[tuple[str, str]], item: tuple[str, str]) -> None:
+        """Lock the id of no item: two that create the same ones in different orders would wait for each other."""
+        if item not in absent and len(absent) < MOST_LOCKED_NAMES:
+            absent.add(item)
+            if self._database.fetch(_TRY_NAME, (" ".join(item),)) != [(True,)]:
+                raise StoreContended(OTHERS) from None
+
     def _keeps_order(self, collection: str, id: str) -> bool:
         """Note that an item is locked next. Whether that is in the order."""
         item = collection, clean(id)
-        if self._order is None or item in self._order:
+        if self._order is None or item in self._order.items:
             return True
-        self._order.add(item)
+        self._order.items.add(item)
         before, self._last = self._last, max(self._last, item)
         return item > before
 
@@ -165,12 +166,12 @@ class PostgresTransaction(Transaction):
     def lock_to_delete(self, collection: str, id: str) -> None:
         self._database.queue(_LOCK_TO_DELETE, (collection, clean(id)))
 
-    def lock(self, items: set[tuple[str, str]]) -> None:
-        if names := [id for collection, id in items if not collection]:
-            self._database.queue(_LOCK_NAMES, (names,))
-        if items:
-            self._database.queue(_LOCK_TO_CHANGE, [*map(list, zip(*items, strict=True))])
-        self._order, self._last = items, max(items, default=("", ""))
+    def lock(self, locked: Locked) -> None:
+        if locked.absent:
+            self._database.queue(_LOCK_NAMES, ([*map(" ".join, locked.absent)],))
+        if locked.items:
+            self._database.queue(_LOCK_TO_CHANGE, [*map(list, zip(*locked.items, strict=True))])
+        self._order, self._last = locked, max(locked.items, default=("", ""))
 
     def change_token(self, collection: str) -> str:
         self._database.queue(LOCK_COUNTERS, (collection,))

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import INSERT, Transaction, row_of, values_of
+from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -133,7 +133,7 @@ class SqliteTransaction(Transaction):
         for (absent,) in self._database.execute(_ABSENT, (orjson.dumps(ids).decode(), collection)).fetchall():
             raise self._failed(missing(absent))
 
-    def lock(self, items: set[tuple[str, str]]) -> None:
+    def lock(self, locked: Locked) -> None:
         """Nothing waits for a record."""
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:

@@ -163,7 +163,7 @@ def test_references_inside_lists(client: FlaskClient) -> None:
     things = [new(client, "/things", owner=owner) for _ in range(3)]
     lines = [{"thing": thing} for thing in things[:2]]
     listed = client.post("/lists", json={"lines": lines, "owners": [other]}).json
-    wrong = client.post("/lists", json={"lines": [*lines, {"thing": "none"}, {"thing": "a"}]})
+    wrong = client.post("/lists", json={"lines": [*lines, {"thing": "none"}, {"thing": "other"}]})
     assert (wrong.status_code, wrong.json["errors"][0]["pointer"]) == (422, "#/lines/2/thing")
     assert client.delete(f"/things/{things[0]}").json["detail"] == "lines.thing of lists refers to it"
     assert client.delete(f"/things/{things[2]}").status_code == 200

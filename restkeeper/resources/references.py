@@ -74,7 +74,7 @@ class References:
                 unit.referrers = self._plan(transaction, unit, change)
             return
         before = change.before.body if change.before and change.before.version else b"{}"
-        wanted = list[tuple[Refers, dict[str, tuple[str | int, str]]]]()
+        wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
         for field, pointers in added(change.representation, before, after.body):
             if isinstance(field, WeakReference):
                 continue
@@ -82,10 +82,9 @@ class References:
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
             if new and bounded and has_request_context():
                 self._hooks.unit(transaction).add_references(len(new))
-            wanted.append((field, new))
-        transaction.lock_present({(field.to, id) for field, new in wanted for id in new})
-        for field, new in wanted:
-            self._require(transaction, field, new, after)
+            wanted[field.to] = new | wanted.get(field.to, {})
+        for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
+            self._require(transaction, to, dict(sorted(ids.items())), after)
 
     def _require_known(self, transaction: Transaction, to: str) -> None:
         """Raises Unavailable if items of another program may refer to those of this collection by an unknown field."""
@@ -98,19 +97,19 @@ class References:
                     raise Unavailable(f"{path} of {stored.resource.public_name} may refer to it: update this program")
 
     def _require(
-        self, transaction: Transaction, field: Refers, new: Mapping[str, tuple[str | int, str]], record: Record
+        self, transaction: Transaction, to: str, new: Mapping[str, tuple[str | int, str]], record: Record
     ) -> None:
-        """Require what a record newly refers to by a field: by the ids in the store, each as it is sent, and where."""
+        """Require what a record newly refers to in a collection: by id in the store, each as it is sent, and where."""
 
         def refusal(id: str) -> ReferenceMissing:
-            return missing(self._resources[field.to], *new[id], record)
+            return missing(self._resources[to], *new[id], record)
 
-        if (access := self._private[field.to]) is None or not has_request_context():
-            return transaction.require_present(field.to, [*new], refusal)
+        if (access := self._private[to]) is None or not has_request_context():
+            return transaction.require_present(to, [*new], refusal)
         for id in new:  # one by one: the first is refused that the caller must not know of
-            transaction.require_present(field.to, [id], refusal)
+            transaction.require_present(to, [id], refusal)
             try:
-                access.require_sight(transaction.read(field.to, id, lock=False))
+                access.require_sight(transaction.read(to, id, lock=False))
             except (NotFound, RecordNotFound):
                 raise refusal(id) from None
 

@@ -5,7 +5,7 @@ They know records and queries, and no requests. `storage.errors` has their excep
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -166,19 +166,16 @@ class Transaction(Deliveries):
 
     @abstractmethod
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
-        """Lock records against deletion, but not against changes, until this transaction ends.
+        """Lock records in this order against deletion, but not against changes, until this transaction ends.
 
         Raises what `missing` returns for the id of the first one that does not exist.
         """
 
-    def lock_present(self, items: Set[tuple[str, str]]) -> None:
-        """Lock those records that exist, each a collection and an id, as `require_present`, but all in one order.
-
-        Where there can be several writers at a time, a store overrides this and `lock_to_delete`: these lock nothing.
-        """
-
     def lock_to_delete(self, collection: str, id: str) -> None:
-        """Lock a record that is to be deleted: `require_present` of another transaction waits until this one ends."""
+        """Lock a record that is to be deleted: `require_present` of another transaction waits until this one ends.
+
+        Where there can be several writers at a time, a store overrides this: it locks nothing.
+        """
 
     @abstractmethod
     def lock(self, locked: Locked) -> None:

@@ -1,6 +1,6 @@
 """Items, responses, counters and new events in PostgreSQL."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Any
@@ -50,8 +50,7 @@ _LOCK = """\
 SELECT 1 FROM items
 WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
-FOR """
-_LOCK_TO_CHANGE, _LOCK_PRESENT = f"{_LOCK}NO KEY UPDATE", f"{_LOCK}KEY SHARE"
+FOR NO KEY UPDATE"""
 
 # A record that does not exist has no row to lock: its collection and id are locked as a name instead.
 _LOCK_NAMES = """\
@@ -159,10 +158,6 @@ class PostgresTransaction(Transaction):
             if (collection, id) not in self._locked:
                 self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
 
-    def lock_present(self, items: Set[tuple[str, str]]) -> None:
-        if len(items) > 1:  # one alone is locked when it is required
-            self._database.queue(_LOCK_PRESENT, [[*map(clean, each)] for each in zip(*items, strict=True)])
-
     def lock_to_delete(self, collection: str, id: str) -> None:
         self._database.queue(_LOCK_TO_DELETE, (collection, clean(id)))
 
@@ -170,7 +165,7 @@ class PostgresTransaction(Transaction):
         if locked.absent:
             self._database.queue(_LOCK_NAMES, ([*map(" ".join, locked.absent)],))
         if locked.items:
-            self._database.queue(_LOCK_TO_CHANGE, [*map(list, zip(*locked.items, strict=True))])
+            self._database.queue(_LOCK, [*map(list, zip(*locked.items, strict=True))])
         self._order, self._last = locked, max(locked.items, default=("", ""))
 
     def change_token(self, collection: str) -> str:

@@ -35,6 +35,7 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources import RESERVED
 from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.handlers import CollectionHandlers
+from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
@@ -173,10 +174,13 @@ def create_app(
 
 def _convert(service: Service) -> None:
     """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use."""
-    for each in service.conversions():
-        if service.location.shared:
-            raise RevisionDiffers(each.name, each.revision, each.former)
-        each.run(service.store, rfc3339(service.clock.time()))
+    if not (conversions := service.conversions()):
+        return
+    if service.location.shared:
+        first = conversions[0]
+        raise RevisionDiffers(first.name, first.revision, first.former)
+    convert(service.store, conversions, rfc3339(service.clock.time()))
+    for each in conversions:
         print(f"restkeeper: the items of {each.name} have revision {each.revision} now", file=sys.stderr)
 
 

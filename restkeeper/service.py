@@ -87,18 +87,19 @@ class Service:
         """The items of a collection, as requests read and write them."""
         return Writes(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
 
-    def conversions(self, *, accepts: bool = False) -> Iterator[Conversion]:
+    def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
 
         The representations know then when the others were converted.
         """
-        found = self.store.stored()
+        found, conversions = self.store.stored(), list[Conversion]()
         for stored in (*self.representations.values(), *self.of_features.values()):
             former, items, stored.changed_at = found[stored.name]
             if former < stored.revision.number:
                 shown = {each.name: self.hooks.represent(stored, each.name) for each in self.served}
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
-                yield Conversion(stored, older, former, items, accepts=accepts)
+                conversions.append(Conversion(stored, older, former, items, accepts=accepts))
+        return conversions
 
     def open_store(self, wait_seconds: float = 0.0) -> bool:
         """Open the store now, so that a start without it fails. Raises StoreError.

@@ -11,6 +11,7 @@ from marshmallow import ValidationError
 
 from restkeeper.config import Config
 from restkeeper.resources.evolution import Convert, Remove, Rename, Step
+from restkeeper.resources.migration import convert
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import ListOf, Text, Whole
 from restkeeper.schemas.item import ItemSchema
@@ -267,9 +268,9 @@ def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: 
     """Of two that find items to convert, the second one waits, and changes nothing."""
     programs.serve(declared({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
     late = programs.serve(UPPER, serves=False).application.extensions["restkeeper"]
-    (conversion,) = late.conversions()
+    found = late.conversions()
     before = programs.migrate(UPPER).get("/notes")
-    conversion.run(late.store, "")
+    convert(late.store, found, "")
     after = programs.serve(UPPER).get("/notes")
     assert (after.json, after.headers["ETag"]) == (before.json, before.headers["ETag"])
     assert after.json[0]["name"] == "A"
@@ -300,7 +301,7 @@ def test_a_backup_beside_the_store_before_what_loses(programs: Programs, tmp_pat
     backup = f"sqlite:///{tmp_path}/store.db.notes-1"
     assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]
     service = new.application.extensions["restkeeper"]
-    service.store.convert("notes", lambda transaction: pytest.fail("it is converted"), "", keeps=True)
+    service.store.convert(["notes"], lambda transaction: pytest.fail("it is converted"), "", keeps=True)
     assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]
     assert shown(new, "/notes")[0]["name"] == "A"
 

@@ -11,6 +11,7 @@ from flask.cli import with_appcontext
 from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.resources.evolution import OTHERS
+from restkeeper.resources.migration import convert
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
@@ -98,24 +99,27 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
                 store.write(partial(Transaction.set_revision, collection=name, former=former, revision=-former, now=at))
                 click.echo(f"{name}: revision {-former}, as before")
         return
-    if forget in [each.name for each in service.served]:
-        raise Refused(f"--forget: {forget} is served: take it out of versions.py first")
-    now = rfc3339(service.clock.time())
-    for each in service.conversions(accepts=accept):
-        with progress_bar(f"converting {each.name}", each.items) as bar:
-            each.run(store, now, bar.update)
+    if forget in [each.name for each in service.versions]:
+        raise Refused(f"--forget: {forget} is in versions.py: take it out first")
+    if tidy:
+        dropped = store.tidy()
+        click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
+    if conversions := service.conversions(accepts=accept):
+        names = ", ".join(each.name for each in conversions)
+        with progress_bar(f"converting {names}", sum(each.items for each in conversions)) as bar:
+            convert(store, conversions, rfc3339(service.clock.time()), bar.update)
+    for each in conversions:
         click.echo(f"{each.name}: all items have revision {each.revision} now")
     for items in service.representations.values():
-        oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.served) if forget else 0
+        oldest = (
+            min(each.revisions.get(items.name, items.revision.number) for each in service.versions) if forget else 0
+        )
         order = [each.fingerprint for each in store.schemas(items.name)]
         newer = order[order.index(items.fingerprint) + 1 :] if items.fingerprint in order else []
         renew = partial(_renewed, items, frozenset(newer), oldest)
         stale = (record.id for record in store.scan(items.name) if renew(record) != record)
         count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
         click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
-    if tidy:
-        dropped = store.tidy()
-        click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
 
 
 def _renewed(items: StoredRepresentation, newer: Set[str], oldest: int, record: Record) -> Record:

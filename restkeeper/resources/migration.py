@@ -21,7 +21,7 @@ class ConversionRefused(StoreUnavailable):
 
 
 class Conversion:
-    """Converts the items of a collection from a `former` revision. `shown` has what served versions show, by name.
+    """The conversion of a collection's items from a `former` revision. `shown` has what versions show, by name.
 
     What one of these shows must stay, unless it `accepts` that.
     """
@@ -37,29 +37,28 @@ class Conversion:
     ) -> None:
         self._stored, self._shown, self._accepts = stored, dict(shown), accepts
         self.name, self.revision, self.former, self.items = stored.name, stored.revision.number, former, items
-        self._refused, self._listed, self._would_differ = 0, list[str](), False
+        self.refused, self.listed, self.would_differ = 0, list[str](), False
+        upgrades = stored.resource.upgrades
+        self._steps = [step for number in upgrades if number > abs(former) for step in upgrades[number]]
 
-    def run(self, store: Store, now: str, advance: Advance = lambda done: None) -> None:
-        """Raises ConversionRefused, which lists the first items and what is wrong, and as `Store.convert`."""
-        upgrades = self._stored.resource.upgrades
-        loses = any(not isinstance(step, Add | Rename) for steps in upgrades.values() for step in steps)
-        store.convert(self.name, lambda transaction: self._convert(transaction, advance), now, keeps=loses)
-        self._stored.changed_at = now
+    @property
+    def loses(self) -> bool:
+        """Whether the former items cannot be made again from the new ones."""
+        return any(not isinstance(step, Add | Rename) for step in self._steps)
 
-    def _convert(self, transaction: Transaction, advance: Advance) -> None:
+    def convert(self, transaction: Transaction, advance: Advance) -> None:
+        """Convert each item; those that cannot be are noted."""
         resource, after = self._stored.resource, ""
-        changed = {name for steps in resource.upgrades.values() for step in steps for name in step.after}
+        changed = {name for step in self._steps for name in step.after}
         source = self.name if resource.unique.isdisjoint(changed) else transaction.park(self.name)
         while found := transaction.unconverted(source, after, TOGETHER):
             self._store(transaction, source, [self._converted(each) for each in found])
             after = found[-1].id
             advance(len(found))
-        if self._refused:
-            more = self._refused - len(self._listed)
-            remedy = "change them with the former program, or correct the steps"
-            remedy += ", or accept what versions would show (`restkeeper migrate --accept`)" * self._would_differ
-            lines = [*self._listed, *([f"and {more} more"] if more else []), f"nothing was changed: {remedy}"]
-            raise ConversionRefused("\n".join(lines))
+
+    def end(self, now: str) -> None:
+        """Know that it was done."""
+        self._stored.changed_at = now
 
     def _store(self, transaction: Transaction, source: str, records: Sequence[Record]) -> None:
         try:
@@ -71,9 +70,10 @@ class Conversion:
                 for each in records:
                     self._store(transaction, source, [each])
                 return
-            members = exactjson.cut(records[0].body)
-            values = ", ".join(f"{field} {_text(members[field])}" for field in error.fields)
-            self._refuse(records[0], f"{values}: another item has it, too")
+            members, former = exactjson.cut(records[0].body), not self._stored.resource.unique.issuperset(error.fields)
+            values = ", ".join(f"{field} {_text(members.get(field, b'null'))}" for field in error.fields)
+            why = "an index of a former version allows it once: add --tidy" if former else "another item has it, too"
+            self._refuse(records[0], f"{values}: {why}")
 
     def _converted(self, record: Record) -> Record:
         """The record as it will be. What is wrong with it is noted."""
@@ -88,14 +88,35 @@ class Conversion:
         for version, shown in () if self._accepts else self._shown.items():
             before, after = exactjson.cut(shown.former(record)), exactjson.cut(shown.body(converted))
             for name in (name for name in before if not exactjson.equal(before[name], after[name])):
-                self._would_differ = True
+                self.would_differ = True
                 self._refuse(record, f"{name} {_text(before[name])} would be {_text(after[name])} in {version}")
         return converted
 
     def _refuse(self, record: Record, reason: str) -> None:
-        self._refused += 1
-        if len(self._listed) < MOST_LISTED:
-            self._listed.append(f"{self._stored.name}: the item {self._stored.resource.shown(record.id)}: {reason}")
+        self.refused += 1
+        if len(self.listed) < MOST_LISTED:
+            self.listed.append(f"{self._stored.name}: the item {self._stored.resource.shown(record.id)}: {reason}")
+
+
+def convert(store: Store, conversions: Sequence[Conversion], now: str, advance: Advance = lambda done: None) -> None:
+    """Convert collections in one transaction. Raises ConversionRefused, which lists the first items, and what is wrong
+    with each, and as `Store.convert`.
+    """
+
+    def work(transaction: Transaction) -> None:
+        for each in conversions:
+            each.convert(transaction, advance)
+        if refused := sum(each.refused for each in conversions):
+            lines = [line for each in conversions for line in each.listed][:MOST_LISTED]
+            remedy = "change them with the former program, or correct the steps"
+            if any(each.would_differ for each in conversions):
+                remedy += ", or accept what versions would show (`restkeeper migrate --accept`)"
+            more = [f"and {refused - len(lines)} more"] if refused > len(lines) else []
+            raise ConversionRefused("\n".join([*lines, *more, f"nothing was changed: {remedy}"]))
+
+    store.convert([each.name for each in conversions], work, now, keeps=any(each.loses for each in conversions))
+    for each in conversions:
+        each.end(now)
 
 
 def _text(text: exactjson.Buffer) -> str:

@@ -357,7 +357,9 @@ class StoredRepresentation(Representation):
             except Exception:  # the functions are of the service: one item must not end a whole list
                 text = b""
             found = exactjson.cut(text) if text else {}
-            kept = self.revision.completed({**kept, **{name: found.get(name, b"null") for name in computed}})
+            kept = self.revision.completed(
+                {**kept, **{name: found.get(name, members.get(name, b"null")) for name in computed}}
+            )
         return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept))
 
     def completed(self, record: Record) -> Record:

@@ -509,14 +509,16 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def convert(self, collection: str, work: Callable[[Transaction], object], now: str, *, keeps: bool = False) -> None:
-        """Run `work`, which converts the items of a collection to its revision, in one transaction of any length.
+    def convert(
+        self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
+    ) -> None:
+        """Run `work`, which converts the items of collections to their revisions, in one transaction of any length.
 
         If another program has done it meanwhile, nothing is done.
 
-        It stores each by `put`. Until it has ended, others read the former items, or get RevisionDiffers, and their
-        writes are refused. An exception, or the end of the process, changes nothing. If
-        it `keeps` them, a file has a backup beside it first. Raises StoreFull before it begins.
+        It stores each item by `put`. Until it has ended, others read the former items, or get RevisionDiffers, and
+        their writes are refused. An exception, or the end of the process, changes nothing. If it `keeps` the items, a
+        file has a backup beside it first. Raises StoreFull before it begins.
         """
 
     def stored(self) -> dict[str, StoredState]:

@@ -428,6 +428,7 @@ def require_complete(database: Database, collection: Collection, query: Query) -
     searched = collection.search if query.search else ()
     for name in {*map(root_of, names), *searched} & collection.sparse:
         where = incomplete(database.columns, collection, name)
+        where += f" AND fingerprint <> '{collection.schema.fingerprint}+'" if collection.schema else ""
         if database.fetch(f"SELECT 1 FROM items WHERE {where} LIMIT 1", {}):  # noqa: S608 - declared names only
             raise ItemsIncomplete(name)
 

@@ -81,7 +81,7 @@ def converted(transaction: Transaction, **skus: str) -> None:
 
 def test_all_items_are_converted_at_once(store: Store) -> None:
     """Each gets the unique value that the other one had. Their number stays."""
-    store.convert("things", partial(converted, a="2", b="1"), "")
+    store.convert(["things"], partial(converted, a="2", b="1"), "")
     assert [each.fingerprint for each in store.scan("things")] == ["2-a"] * 2
     assert store.stored()["things"][:2] == (2, 2) and not store.differing()
     assert store.count("things", Query((Filter("sku", Op.EQ, "1"),))) == 1 and store.count("things") == 2
@@ -101,9 +101,9 @@ def test_a_conversion_that_fails_changes_nothing(store: Store, fault: type[Excep
             raise fault
 
     with pytest.raises(fault):
-        store.convert("things", fail, "")
+        store.convert(["things"], fail, "")
     assert list(store.scan("things")) == former and store.stored()["things"][:2] == (1, 2)
-    store.convert("things", partial(converted, a="1", b="2"), "")
+    store.convert(["things"], partial(converted, a="1", b="2"), "")
 
 
 def test_the_others_are_named(store: Store) -> None:

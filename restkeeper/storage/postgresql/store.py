@@ -221,37 +221,43 @@ class PostgresStore(Store):
                     self._seen = max(self._seen, sequence(session, waits=False)[1])
         return result
 
-    def convert(self, collection: str, work: Callable[[Transaction], object], now: str, *, keeps: bool = False) -> None:
-        """See `base.Store`. The revision is negated before: a writer that has begun fails, who reads many is told."""
+    def convert(
+        self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
+    ) -> None:
+        """See `base.Store`. Revisions are negated before: a writer that has begun fails, who reads many is told."""
+        own = {each: self._collections[each].revision for each in collections}
         with _connected(self._url, is_unlimited=True) as session, holding(session, CONVERTS, self._clock):
             share(session)
             session.apply("SET idle_in_transaction_session_timeout = 0")  # some steps take long
-            own, (found, *_) = self._collections[collection].revision, self.stored()[collection]
-            former = abs(found)
-            if found >= own:
+            found = {each: state.revision for each, state in self.stored().items()}
+            left = {each: abs(found[each]) for each in collections if found[each] < own[each]}
+            if not left:
                 return  # another program was first
-            if found > 0:
-                self.write(lambda transaction: transaction.set_revision(collection, former, -former, now))
-            try:
-                self._convert(session, collection, work, former, now)
-            except BaseException:
-                with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
-                    self.write(lambda transaction: transaction.set_revision(collection, -former, former, now))
-                raise
 
-    def _convert(
-        self, session: Session, collection: str, work: Callable[[Transaction], object], former: int, now: str
-    ) -> None:
-        session.begin()
-        try:
-            transaction = PostgresTransaction(session, self._collections, self._unique)
-            work(transaction)
-            transaction.set_revision(collection, -former, self._collections[collection].revision, now)
-            transaction.finish()
-        except psycopg.Error as error:
-            raise change_error(error, self._unique) from cause_of(error)
-        finally:
-            session.undo()
+            def negate(transaction: Transaction) -> None:
+                for each, former in left.items():
+                    if found[each] > 0:
+                        transaction.set_revision(each, former, -former, now)
+
+            def restore(transaction: Transaction) -> None:
+                for each, former in left.items():
+                    transaction.set_revision(each, -former, former, now)
+
+            self.write(negate)
+            session.begin()
+            try:
+                transaction = PostgresTransaction(session, self._collections, self._unique)
+                work(transaction)
+                for each, former in left.items():
+                    transaction.set_revision(each, -former, own[each], now)
+                transaction.finish()
+            except BaseException as error:
+                session.undo()
+                with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
+                    self.write(restore)
+                if isinstance(error, psycopg.Error):
+                    raise change_error(error, self._unique) from cause_of(error)
+                raise
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._parts.session(is_unlimited=True) as session:

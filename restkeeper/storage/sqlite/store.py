@@ -256,16 +256,22 @@ class SqliteStore(Store):
             self._complete()
         return result
 
-    def convert(self, collection: str, work: Callable[[Transaction], object], now: str, *, keeps: bool = False) -> None:
-        own, connection = self._collections[collection].revision, self._writer.connection
+    def convert(
+        self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
+    ) -> None:
+        own = {each: self._collections[each].revision for each in collections}
+        connection = self._writer.connection
 
         def convert(transaction: Transaction) -> None:
-            if (former := transaction.revision(collection)) >= own:
+            left = {each: former for each in collections if (former := transaction.revision(each)) < own[each]}
+            if not left:
                 return  # another program was first
             if keeps and not self._in_memory:  # what nobody changes before the conversion
-                self.backup(Path(f"{self._path}.{collection}-{former}"), replace=True)
+                name, former = next(iter(left.items()))
+                self.backup(Path(f"{self._path}.{name}-{former}"), replace=True)
             work(transaction)
-            transaction.set_revision(collection, former, own, now)
+            for each, former in left.items():
+                transaction.set_revision(each, former, own[each], now)
 
         self._require_space((GROWS + keeps) * size_of(self._path))
         connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own

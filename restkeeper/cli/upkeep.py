@@ -80,10 +80,10 @@ def copy(source: str, target: str) -> None:
 def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str | None) -> None:
     """Convert the items of former revisions, and complete those of former schemas.
 
-    Each collection is converted in one transaction: all of its items, or none. It is refused, and names the first 20
-    items, if a step refuses a value, two items would have the same unique value, or an older version of the API would
-    show another value. Afterwards older processes answer 503 for the collection, on PostgreSQL also meanwhile. The
-    versions of items do not change.
+    Items are converted in one transaction: all, or none. It is refused, and names the first 20 items, if a step refuses
+    a value, two items would have the same unique value, or an older version of the API would show another value.
+    Afterwards older processes answer 503 for such a collection, on PostgreSQL also meanwhile. The versions of items do
+    not change.
 
     With --prepare only the tables and indexes of this version are created, as at its start; older processes can run on.
     """

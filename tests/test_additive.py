@@ -1,6 +1,7 @@
 """Programs of one revision with other schemas on one store, and what stays of a former revision."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
 
-from restkeeper import Add, Convert, ItemSchema, Reference, Remove, Rename, Text, Version, Versions, Whole
+from restkeeper import Add, Convert, ItemSchema, Money, Reference, Remove, Rename, Text, Version, Versions, Whole
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
@@ -97,6 +98,89 @@ def test_a_default_that_a_function_makes_needs_a_step(serve: Callable[..., Flask
         serve(resource(definitions))
     new = serve(resource(definitions, upgrades={2: [Add("at", "then")]}))
     assert new.get("/notes").json[0]["at"] == "then"
+
+
+TITLE = Text(1, 50, required=True)
+EXTRA = {"title": TITLE, "extra": Text(0, 50, allow_none=True, load_default=None)}
+
+
+@pytest.mark.parametrize(
+    ("definitions", "upgrades", "reason"),
+    [
+        ({"name": TITLE}, {2: [Rename("title", "name")]}, r'have "extra" \(string\), and the schema does not'),
+        ({"title": TITLE, "extra": Whole(load_default=0)}, {}, '"extra" is of type integer'),
+    ],
+)
+def test_what_an_old_program_keeps_counts(
+    serve: Callable[..., FlaskClient], definitions: Any, upgrades: Any, reason: str
+) -> None:
+    """Although no item, and no event, has the fingerprint of the program that knows it."""
+    old, new = serve(replace(OLD, events=False)), serve(resource(EXTRA, events=False))
+    where = new.post("/notes", json={"title": "a", "extra": "precious"}).headers["Location"]
+    assert old.patch(where, json={"title": "b"}).status_code == 200
+    with pytest.raises(StoreUnavailable, match=reason):
+        serve(resource(definitions, upgrades=upgrades, events=False))
+    again = serve(resource({**EXTRA, "more": Whole(load_default=0)}, events=False))
+    assert again.get("/notes").json[0]["extra"] == "precious"
+
+
+def test_what_a_program_can_store_counts(serve: Callable[..., FlaskClient]) -> None:
+    """Beside items of former ones. A field that it has not stored can be left out again."""
+    serve(OLD).post("/notes", json={"title": "a"})
+    running = serve(resource({"title": TITLE, "x": Text(load_default="")}))
+    with pytest.raises(StoreUnavailable, match='"x" is of type integer, and in stored items of type string'):
+        serve(resource({"title": TITLE, "x": Whole(load_default=0)}))
+    serve(resource({"title": TITLE, "y": Whole(load_default=0)}))
+    assert running.post("/notes", json={"title": "b", "x": "abc"}).status_code == 200
+
+
+def test_a_wider_type_that_was_taken_back_can_stay_so(serve: Callable[..., FlaskClient]) -> None:
+    """Where no item has it, nor an object with more inside."""
+    before = {"n": Whole(load_default=0), "at": fields.Nested({"x": Whole()}, allow_none=True, load_default=None)}
+    serve(resource(before)).post("/notes", json={"n": 1})
+    wider = fields.Nested({"x": Whole(), "y": Whole()}, allow_none=True, load_default=None)
+    serve(resource({"n": Money(load_default=0), "at": wider}))
+    serve(resource({**before, "y": Whole(load_default=0)}))
+
+
+def test_of_two_programs_of_an_empty_collection_one_can_start_again(serve: Callable[..., FlaskClient]) -> None:
+    one, two = (resource({"title": TITLE, "x": x}) for x in (Text(load_default=""), Whole(load_default=0)))
+    serve(one)
+    serve(two).post("/notes", json={"title": "a"})
+    with pytest.raises(StoreUnavailable, match='"x" is of type string, and in stored items of type integer'):
+        serve(one)
+    assert serve(two).get("/notes").json[0]["x"] == 0
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("items", [1, 2])
+def test_a_new_unique_field_with_a_default_needs_a_step(
+    serve: Callable[..., FlaskClient], nullable: bool, items: int
+) -> None:
+    """All older items would have it, and an old program could store one of them."""
+    old = serve(OLD)
+    for _ in range(items):
+        old.post("/notes", json={"title": "a"})
+    indexes = (Index("code", unique=True),)
+    new = {"title": TITLE, "code": Text(0, 9, load_default="x", allow_none=nullable)}
+    with pytest.raises(StoreUnavailable, match=r'"code" is unique, and its default is not null.*Add\("code", …\)'):
+        serve(resource(new, indexes=indexes))
+    assert old.post("/notes", json={"title": "b"}).status_code == 200
+    if nullable:
+        started = serve(resource(new, indexes=indexes, upgrades={2: [Add("code", None)]}))
+        assert {each["code"] for each in started.get("/notes").json} == {None}
+
+
+def test_a_field_with_a_default_that_becomes_unique_is_named(serve: Callable[..., FlaskClient]) -> None:
+    """Older items do not have it."""
+    old = serve(OLD)
+    for _ in range(2):
+        old.post("/notes", json={"title": "a"})
+    new = {"title": TITLE, "code": Text(0, 9, load_default="x")}
+    serve(resource(new))
+    with pytest.raises(StoreUnavailable, match="some items of notes have the same code") as refused:
+        serve(resource(new, indexes=(Index("code", unique=True),)))
+    assert "null: " in refused.value.detail
 
 
 def test_nothing_is_deleted_that_an_unknown_field_may_refer_to(serve: Callable[..., FlaskClient]) -> None:

@@ -8,7 +8,7 @@ send, down for what those callers receive. Items are converted as the JSON texts
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from hashlib import blake2b
 from types import CodeType
 from typing import Any, NamedTuple, cast
@@ -421,14 +421,23 @@ def _type_of(field: fields.Field[Any]) -> str:
 
 
 class Difference(NamedTuple):
-    """Why items of a schema do not fit another one, and the steps that may be missing, in Python, by preference."""
+    """Why items of a schema do not fit another one, and the steps that may be missing, in Python, by preference.
+
+    It is `common` if it is of a field that both have, and no value of it can be of both types.
+    """
 
     reason: str
     steps: tuple[str, ...]
+    common: bool = False
 
 
-def differences(stored: str, definitions: Fields, *, is_open: bool = False) -> list[Difference]:
-    """What does not fit a schema with these fields in items of a `stored` one, which is given by its description."""
+def differences(
+    stored: str, definitions: Fields, *, is_open: bool = False, distinct: Set[str] = frozenset()
+) -> list[Difference]:
+    """What does not fit a schema with these fields in items of a `stored` one, which is given by its description.
+
+    Those that are `distinct` are unique, and have a default that is not null.
+    """
     before, after = orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}
     has_others = before.pop(OPEN, None) is not None
     before.pop(REFERENCES, None)
@@ -437,6 +446,8 @@ def differences(stored: str, definitions: Fields, *, is_open: bool = False) -> l
         makes = callable(field.load_default) and field.load_default not in (list, dict)
         if name not in before and makes and not field.required:
             found.append(Difference(f'"{name}" has a default that a function makes', (f'Add("{name}", …)',)))
+        elif name not in before and name in distinct:
+            found.append(Difference(f'"{name}" is unique, and its default is not null', (f'Add("{name}", …)',)))
     for name, (type, required, *_) in after.items() if has_others else ():
         if name not in before and type != _ANY:
             found.append(Difference(f'stored items can have any value as "{name}"', ()))
@@ -481,9 +492,10 @@ def _added(name: str, *rename: str) -> Difference:
 def _changed(name: str, before: StoredField, after: StoredField) -> Iterator[Difference]:
     steps = (f'Convert({{"{name}": …}}, ["{name}"], up=…, down=…)',)
     if before.type != after.type and (before.type, after.type) not in _WIDER and after.type != _ANY:
-        yield Difference(f'"{name}" is of type {after.type}, and in stored items of type {before.type}', steps)
+        common = (after.type, before.type) not in _WIDER and before.type != _ANY
+        yield Difference(f'"{name}" is of type {after.type}, and in stored items of type {before.type}', steps, common)
     elif before.nullable and not after.nullable:
         yield Difference(f'"{name}" must not be null, and in stored items it can be', steps)
     elif before.inside is not None and after.inside is not None:
         for each in _compared(before.inside, after.inside):
-            yield Difference(f'in "{name}", {each.reason}', steps)
+            yield Difference(f'in "{name}", {each.reason}', steps, each.common)

@@ -530,7 +530,7 @@ class Resource:
             conflict=self._conflict,
         )
 
-    def _conflict(self, schema: StoredSchema) -> str:
+    def _conflict(self, schema: StoredSchema, common: bool) -> str:
         """See `interface.Collection.conflict`."""
         name, revision = self.name, schema.revision
         if revision > self.revision:
@@ -540,8 +540,11 @@ class Resource:
         if schema.fields.startswith('{"id":') is (self.ids not in INTEGERS):
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
         own = self.revisions[revision]
-        found = differences(schema.fields, own.described, is_open=own.is_open)
-        absent = sorted(absent_in(schema.fingerprint).intersection(own.of_server))
+        distinct = {each for each in self.unique if own.defaults.get(each, b"null") != b"null"}
+        found = differences(schema.fields, own.described, is_open=own.is_open, distinct=distinct)
+        if common:
+            found = [each for each in found if each.common]
+        absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(own.of_server))
         reasons = "; ".join(
             [*(each.reason for each in found), *(f"stored items are without {each}" for each in absent)]
         )

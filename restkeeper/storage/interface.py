@@ -127,7 +127,8 @@ class Collection:
     If it is `owned`, there is an index on the owner.
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
-    items of a registered schema, of which there are some, do not fit the new one, or an empty text.
+    items of a registered schema do not fit the new one, or an empty text; if the second argument is true, only as
+    to fields of which no value can be of both.
 
     The items are all of one revision. While that is not the one of the schema, all that reads or writes several of them
     raises RevisionDiffers; one that is read alone shows it by its fingerprint.
@@ -139,7 +140,7 @@ class Collection:
     search: tuple[str, ...] = ()
     owned: bool = False
     schema: StoredSchema | None = None
-    conflict: Callable[[StoredSchema], str] = lambda schema: ""
+    conflict: Callable[[StoredSchema, bool], str] = lambda schema, common: ""
 
     @cached_property
     def sparse(self) -> frozenset[str]:

@@ -95,9 +95,24 @@ WHERE collection = :collection AND number NOT IN (
     SELECT number FROM schemas WHERE collection = :collection ORDER BY number DESC LIMIT :most
 )"""
 
-_IS_USED = """\
-SELECT EXISTS (SELECT 1 FROM items WHERE collection = :collection AND fingerprint = :fingerprint)
-    OR EXISTS (SELECT 1 FROM events WHERE collection = :collection AND fingerprint = :fingerprint)"""
+_UNREGISTER = "DELETE FROM schemas WHERE collection = :collection AND fingerprint = :fingerprint"
+
+# Whether there are items of a schema's revision or a former one; whether some, and then events, can be of the schema. A
+# "+" is behind the fingerprint of one that has members which its writer does not know: they can be of each schema.
+_USE = """\
+SELECT
+    present.items > 0 AND present.revision <= :revision,
+    EXISTS (
+        SELECT 1 FROM items
+        WHERE collection = :collection AND (
+            rtrim(fingerprint, '+') = :fingerprint
+            OR present.revision = :revision AND rtrim(fingerprint, '+') <> fingerprint
+        )
+    ),
+    EXISTS (SELECT 1 FROM events WHERE collection = :collection AND rtrim(fingerprint, '+') = :fingerprint)
+FROM (
+    SELECT coalesce(sum(items), 0) AS items, max(abs(revision)) AS revision FROM counters WHERE collection = :collection
+) AS present"""
 
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
@@ -116,16 +131,28 @@ def is_registered(database: Database, collection: Collection) -> bool:
 def register(database: Database, collection: Collection) -> None:
     """Register the schema of a collection, in the transaction that is open.
 
-    Raises StoreUnavailable if stored items do not fit it.
+    Raises StoreUnavailable if stored items do not fit it, or those that a program can store which has stored none yet;
+    without items the schema of such a program is deleted, so that its next start is compared with what there is then.
     """
     if collection.schema is None or is_registered(database, collection):
         return
     for schema in reversed(read_schemas(database, collection.name)):  # what the newest does not fit is the cause
-        used = {"collection": collection.name, "fingerprint": schema.fingerprint}
-        if (conflict := collection.conflict(schema)) and database.rows(_IS_USED, used)[0][0]:
+        if not (conflict := collection.conflict(schema, False)):
+            continue
+        has_items, in_items, in_events = use_of(database, collection.name, schema)
+        if in_items or in_events or (has_items and (conflict := collection.conflict(schema, True))):
             raise StoreUnavailable(conflict)
+        if schema.revision == collection.revision and not has_items:
+            database.change(_UNREGISTER, {"collection": collection.name, "fingerprint": schema.fingerprint})
     database.change(_REGISTER, {"collection": collection.name, **collection.schema._asdict()})
     database.change(_FORGET, {"collection": collection.name, "most": MOST_SCHEMAS})
+
+
+def use_of(database: Database, collection: str, schema: StoredSchema) -> tuple[bool, bool, bool]:
+    """Whether there are items of its revision or a former one, and whether items, and events, can be of a schema."""
+    wanted = {"collection": collection, "fingerprint": schema.fingerprint, "revision": schema.revision}
+    ((has_items, in_items, in_events),) = database.rows(_USE, wanted)
+    return bool(has_items), bool(in_items), bool(in_events)
 
 
 def read_item(database: Database, collection: str, id: str, *, lock: bool = False, waits: bool = True) -> Record:

@@ -136,7 +136,7 @@ def not_unique(database: Database, collection: Collection, name: str) -> StoreUn
     found = []
     for _, same in groupby(rows, key=itemgetter(0)):  # those of a folded value, which the first one shows
         items = [{"id": id} | orjson.loads(body) for _, id, body, _ in same]
-        shown = orjson.dumps(items[0][name]).decode()
+        shown = orjson.dumps(items[0].get(name)).decode()
         shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
         found.append(f"{shown}: {', '.join(str(item['id']) for item in items)}")
     found += [f"and {more} more items" for *_, total in rows[-1:] if (more := total - len(rows))]

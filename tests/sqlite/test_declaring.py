@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -114,12 +115,13 @@ class Schemas:
     def __init__(self) -> None:
         self.compared: list[str] = []
 
-    def collection(self, fingerprint: str, refuses: str = "") -> Collection:
-        """A collection that refuses the schemas with these fingerprints."""
+    def collection(self, fingerprint: str, refuses: str = "", excludes: str = "") -> Collection:
+        """A collection that refuses the schemas with these fingerprints, and some as to what both have."""
 
-        def conflict(schema: StoredSchema) -> str:
+        def conflict(schema: StoredSchema, common: bool) -> str:
             self.compared.append(schema.fingerprint)
-            return f"does not fit {schema.fingerprint}" if schema.fingerprint in refuses.split() else ""
+            refused = excludes if common else f"{refuses} {excludes}"
+            return f"does not fit {schema.fingerprint}" if schema.fingerprint in refused.split() else ""
 
         schema = StoredSchema(fingerprint, 1, "{}")
         return Collection("things", FIELDS, schema=schema, conflict=conflict)
@@ -157,14 +159,14 @@ def test_a_schema_that_stored_items_do_not_fit_is_refused(tmp_path: Path) -> Non
 def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used: str) -> None:
     schemas = Schemas()
     store = opened(tmp_path, schemas.collection("a"), Collection("others", {}))
-    opened(tmp_path, schemas.collection("b", refuses="a")).close()
+    opened(tmp_path, schemas.collection("b")).close()
     insert(store, written("2", "b"))
     insert(store, written("3", "a"), collection="others")
     opened(tmp_path, schemas.collection("c", refuses="a")).close()
     if used == "item":
         insert(store, written("1", "a"))
     else:
-        event = Event("thing.deleted", "things", "1", "2026", b"{}", fingerprint="a")
+        event = Event("thing.deleted", "things", "1", "2026", b"{}", fingerprint="a+")
         store.write(lambda transaction: transaction.record(event))
     with pytest.raises(StoreUnavailable):
         opened(tmp_path, schemas.collection("d", refuses="a"))
@@ -172,6 +174,37 @@ def test_a_schema_without_items_and_events_refuses_nothing(tmp_path: Path, used:
     if used == "item":
         store.write(lambda transaction: transaction.update("things", written("1", "b")))
         opened(tmp_path, schemas.collection("d", refuses="a")).close()
+
+
+def test_a_member_that_its_writer_does_not_know_can_be_of_each_schema(tmp_path: Path) -> None:
+    schemas = Schemas()
+    store = opened(tmp_path, schemas.collection("a"))
+    opened(tmp_path, schemas.collection("b")).close()
+    insert(store, written("1", "a+"))
+    for refused in "ab":
+        with pytest.raises(StoreUnavailable, match=f"does not fit {refused}"):
+            opened(tmp_path, schemas.collection("c", refuses=refused))
+    later = replace(schemas.collection("d"), schema=StoredSchema("2-d", 2, "{}"))
+    opened(tmp_path, later).close()
+    opened(tmp_path, schemas.collection("c", refuses="2-d")).close()  # the items are not of that revision
+
+
+def test_what_a_running_program_can_store_is_compared(tmp_path: Path) -> None:
+    """It has stored nothing yet. In an empty collection it is no longer registered: its next start is compared."""
+    schemas = Schemas()
+    store = opened(tmp_path, schemas.collection("a"))
+    opened(tmp_path, schemas.collection("b", excludes="a")).close()
+    assert registered(store) == ["b"]
+    insert(store, written("1", "other"))
+    with pytest.raises(StoreUnavailable, match="does not fit b"):
+        opened(tmp_path, schemas.collection("a", excludes="b"))
+    assert registered(store) == ["b"]
+    opened(tmp_path, schemas.collection("a", refuses="b")).close()
+    assert registered(store) == ["b", "a"]
+    later = [replace(schemas.collection(each, excludes="c"), schema=StoredSchema(each, 2, "{}")) for each in ("c", "d")]
+    opened(tmp_path, later[0]).close()
+    with pytest.raises(StoreUnavailable, match="does not fit c"):  # to which the items are converted soon
+        opened(tmp_path, later[1])
 
 
 @pytest.mark.parametrize("kind", [Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN, Kind.TEXT])

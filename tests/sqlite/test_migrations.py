@@ -90,7 +90,9 @@ def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
 def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., None]) -> None:
     fields = StoredSchema("0123abcd", 1, "{}")
     refusing = replace(
-        THINGS, schema=fields._replace(fingerprint="4567cdef"), conflict=lambda stored: "does not fit the schema"
+        THINGS,
+        schema=fields._replace(fingerprint="4567cdef"),
+        conflict=lambda stored, common: "does not fit the schema",
     )
     store = open_store(f"sqlite:///{tmp_path}/store.db", [replace(THINGS, schema=fields)])
     insert(store, record("a")._replace(fingerprint="0123abcd"))

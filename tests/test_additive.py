@@ -15,6 +15,7 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.errors import RevisionDiffers, StoreUnavailable
 from restkeeper.storage.interface import Index
+from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.shop import create_app
 from tests.test_stored import resource
@@ -183,18 +184,68 @@ def test_a_field_with_a_default_that_becomes_unique_is_named(serve: Callable[...
     assert "null: " in refused.value.detail
 
 
-def test_nothing_is_deleted_that_an_unknown_field_may_refer_to(serve: Callable[..., FlaskClient]) -> None:
-    class Person(ItemSchema):
-        name = Text(1, 50, required=True)
+class Person(ItemSchema):
+    name = Text(1, 50, required=True)
 
-    people = Resource("people", "person", Person)
-    old = serve(OLD, people)
-    where = old.post("/people", json={"name": "Ada"}).headers["Location"]
-    definitions = {"title": Text(1, 50, required=True), "by": Reference("people", allow_none=True, load_default=None)}
-    new = serve(resource(definitions), people)
-    refused = old.delete(where)
-    assert (refused.status_code, "by of notes may refer to it" in refused.json["detail"]) == (503, True)
-    assert new.delete(where).status_code == 200
+
+PEOPLE = Resource("people", "person", Person)
+BY = Reference("people", allow_none=True, load_default=None)
+REFERRING = {
+    "a new field": resource({"title": TITLE, "by": BY}),
+    "a new collection": Resource("tasks", "task", ItemSchema.from_dict({"title": TITLE, "by": BY}, name="Tasks")),  # type: ignore[arg-type]
+    "a later revision": resource({"name": TITLE, "by": BY}, upgrades={2: [Rename("title", "name"), Add("by")]}),
+}
+
+
+@pytest.mark.parametrize("referring", REFERRING.values(), ids=REFERRING)
+def test_nothing_is_deleted_that_an_unknown_field_may_refer_to(
+    serve: Callable[..., FlaskClient], referring: Resource
+) -> None:
+    """From the first item that has the field. A program that only started, and was rolled back, does not matter."""
+    old = serve(OLD, PEOPLE)
+    ada, bob = (old.post("/people", json={"name": name}) for name in ("Ada", "Bob"))
+    new = serve(*{"notes": OLD, referring.name: referring}.values(), PEOPLE)
+    assert old.delete(bob.headers["Location"]).status_code == 200
+    label = "title" if referring.revision == 1 else "name"
+    made = new.post(f"/{referring.name}", json={label: "b", "by": ada.json["id"]})
+    refused = old.delete(ada.headers["Location"])
+    assert (refused.status_code, f"by of {referring.name} may refer to it" in refused.json["detail"]) == (503, True)
+    assert "`restkeeper migrate --tidy`" in refused.json["detail"]
+    assert new.delete(made.headers["Location"]).status_code == 200
+    assert old.delete(ada.headers["Location"]).status_code == 200
+
+
+def test_an_unknown_reference_that_an_old_program_keeps_counts(serve: Callable[..., FlaskClient]) -> None:
+    old = serve(OLD, PEOPLE)
+    ada = old.post("/people", json={"name": "Ada"})
+    new = serve(REFERRING["a new field"], PEOPLE)
+    made = new.post("/notes", json={"title": "a", "by": ada.json["id"]}).headers["Location"]
+    assert old.patch(made, json={"title": "b"}).status_code == 200
+    assert old.delete(ada.headers["Location"]).status_code == 503
+
+
+@pytest.mark.needs("keys")
+def test_what_refers_to_it_is_named_for_those_who_may_read_it(tmp_path: Path) -> None:
+    config = Config(database_url=f"sqlite:///{tmp_path}/store.db", auth="required", admin_key=ADMIN_KEY)
+    old, new = (create_app(config, [notes, PEOPLE]).test_client() for notes in (OLD, REFERRING["a new field"]))
+    ada = new.post("/people", json={"name": "Ada"}, headers=ADMIN)
+    new.post("/notes", json={"title": "a", "by": ada.json["id"]}, headers=ADMIN)
+    for scopes, which in ((["people:write"], "another program"), (["people:write", "notes:read"], "by of notes")):
+        refused = old.delete(ada.headers["Location"], headers=key(old, *scopes))
+        assert refused.status_code == 503 and refused.json["detail"].startswith(f"{which} may refer to it: ")
+
+
+def test_items_of_a_collection_that_is_gone_refer_to_nothing(serve: Callable[..., FlaskClient]) -> None:
+    """After `migrate --tidy`, for which no other program runs. They are still compared, should it come back."""
+    before = serve(REFERRING["a new collection"], PEOPLE)
+    ada = before.post("/people", json={"name": "Ada"})
+    before.post("/tasks", json={"title": "a", "by": ada.json["id"]})
+    after = serve(PEOPLE)
+    assert after.delete(ada.headers["Location"]).status_code == 503
+    migrate(after, "--tidy")
+    assert after.delete(ada.headers["Location"]).status_code == 200
+    with pytest.raises(StoreUnavailable, match='stored items have "title"'):
+        serve(Resource("tasks", "task", Person), PEOPLE)
 
 
 NAMED = resource({"name": Text(1, 50, required=True), "colour": Text(0, 9, load_default="")}, sort="name")

@@ -12,6 +12,7 @@ from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, se
 from restkeeper.clock import rfc3339
 from restkeeper.resources.evolution import OTHERS
 from restkeeper.resources.migration import convert
+from restkeeper.resources.references import forget_undeclared
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
@@ -74,7 +75,7 @@ def copy(source: str, target: str) -> None:
 @click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
 @click.option("--accept", is_flag=True, help="Older versions of the API may show other values of some items.")
 @click.option("--cancel", is_flag=True, help="Let the former version serve again, after a migration was interrupted.")
-@click.option("--tidy", is_flag=True, help="Delete indexes of former versions, when no process of one runs any more.")
+@click.option("--tidy", is_flag=True, help="Delete indexes and references of former versions, when none runs any more.")
 @click.option("--forget", metavar="VERSION", help="Delete what only this version of the API showed, which is retired.")
 @with_appcontext
 def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str | None) -> None:
@@ -103,6 +104,7 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
         raise Refused(f"--forget: {forget} is in versions.py: take it out first")
     if tidy:
         dropped = store.tidy()
+        store.write(partial(forget_undeclared, declared=service.representations))
         click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
     if conversions := service.conversions(accepts=accept):
         names = ", ".join(each.name for each in conversions)

@@ -387,6 +387,11 @@ def references_of(stored: str) -> Mapping[str, str]:
     return cast(Mapping[str, str], orjson.loads(stored).get(REFERENCES, {}))
 
 
+def without_references(stored: str) -> str:
+    """The description of a schema, as if its items referred to nothing."""
+    return orjson.dumps({name: each for name, each in orjson.loads(stored).items() if name != REFERENCES}).decode()
+
+
 def was_open(stored: str) -> bool:
     """Whether items of a schema, which is given by its description, have fields that it does not name."""
     return OPEN in orjson.loads(stored)

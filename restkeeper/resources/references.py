@@ -1,6 +1,6 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from flask import has_request_context
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, NotFound, Unavailable, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
-from restkeeper.resources.evolution import references_of
+from restkeeper.resources.evolution import REFERENCES, references_of, without_references
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
@@ -21,6 +21,7 @@ from restkeeper.storage.interface import Filter, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
+_UPDATE = "update this program or, if no newer one runs, run `restkeeper migrate --tidy`"
 _UNKNOWN = "items that the caller may not read refer to it"
 TOGETHER = 100  # items whose referrers one statement finds
 
@@ -39,7 +40,7 @@ class References:
         self._hooks = hooks
         self._clock = clock
         self._resources = {name: stored.resource for name, stored in representations.items()}
-        self._known = representations
+        self._fields = {(name, path) for name, each in representations.items() for path in each.revision.references}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
@@ -68,7 +69,7 @@ class References:
         """
         name, after = change.representation.name, change.after
         if after is None:
-            self._require_known(transaction, name)
+            self._require_known(transaction, name, change.record.id)
             if name in self._to and not (unit := self._hooks.unit(transaction)).deletions:
                 transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after the plan
                 unit.referrers = self._plan(transaction, unit, change)
@@ -86,15 +87,21 @@ class References:
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
             self._require(transaction, to, dict(sorted(ids.items())), after)
 
-    def _require_known(self, transaction: Transaction, to: str) -> None:
-        """Raises Unavailable if items of another program may refer to those of this collection by an unknown field."""
-        for name, schema in transaction.schemas_with(f'"{to}"'):
-            stored = self._known.get(name)
-            if stored is None or schema.revision != stored.revision.number:
-                continue
-            for path, other in references_of(schema.fields).items():
-                if other == to and path not in stored.revision.references:
-                    raise Unavailable(f"{path} of {stored.resource.public_name} may refer to it: update this program")
+    def _require_known(self, transaction: Transaction, to: str, id: str) -> None:
+        """Raises Unavailable if items of another program may refer to one by a field that this one does not know."""
+        unknown = [
+            (name, path, schema)
+            for name, schema in transaction.schemas_with(f'"{to}"')
+            for path, other in references_of(schema.fields).items()
+            if other == to and (name, path) not in self._fields
+        ]
+        if unknown:
+            transaction.lock_to_delete(to, id)  # nothing comes to refer to it after this question
+        for name, path, schema in unknown:
+            if transaction.has_items_of(name, schema):
+                may_know = not has_request_context() or caller().may(f"{name}:read")
+                which = f"{path} of {name}" if may_know else "another program"
+                raise Unavailable(f"{which} may refer to it: {_UPDATE}")
 
     def _require(
         self, transaction: Transaction, to: str, new: Mapping[str, tuple[str | int, str]], record: Record
@@ -201,6 +208,13 @@ class References:
                 left = unit.apply(stored, before, after, now, NO_LIMITS)
             if rule == "null" and item_of(stored, left).get(path) is not None:
                 raise referrers.refusal(", and stays")
+
+
+def forget_undeclared(transaction: Transaction, declared: Container[str]) -> None:
+    """Let items of all other collections refer to nothing, as no program uses them any more."""
+    for name, schema in transaction.schemas_with(f'"{REFERENCES}"'):
+        if name not in declared:
+            transaction.describe(name, schema.fingerprint, without_references(schema.fields))
 
 
 class _Referrers(NamedTuple):

@@ -49,7 +49,7 @@ from restkeeper.storage.interface import (
     StoredState,
     Subscription,
 )
-from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states
+from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states, use_of
 from restkeeper.storage.sql import Database, is_search, literal, require_revision, rows_about
 
 T = TypeVar("T")
@@ -92,6 +92,8 @@ _PUT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace(
 _SCHEMAS_WITH = (
     "SELECT collection, fingerprint, revision, fields FROM schemas WHERE replace(fields, :text, '') <> fields"
 )
+
+_DESCRIBE = "UPDATE schemas SET fields = :fields WHERE collection = :collection AND fingerprint = :fingerprint"
 
 _SET_REVISION = """\
 UPDATE counters SET revision = :revision, changes = changes + 1, converted_at = :now
@@ -197,6 +199,14 @@ class Transaction(Deliveries):
         """Return the registered schemas whose description has a text, each with its collection."""
         rows = self._database.rows(_SCHEMAS_WITH, {"text": text})
         return [(name, StoredSchema._make(row)) for name, *row in rows]
+
+    def has_items_of(self, collection: str, schema: StoredSchema) -> bool:
+        """Whether a collection has items that can be of a schema, also as another program stored them again."""
+        return use_of(self._database, collection, schema)[1]
+
+    def describe(self, collection: str, fingerprint: str, fields: str) -> None:
+        """Give a registered schema this description."""
+        self._database.change(_DESCRIBE, {"collection": collection, "fingerprint": fingerprint, "fields": fields})
 
     def park(self, collection: str) -> str:
         """Take all items out of a collection that is converted, and return the name of where they are then.

@@ -104,10 +104,8 @@ SELECT
     present.items > 0 AND present.revision <= :revision,
     EXISTS (
         SELECT 1 FROM items
-        WHERE collection = :collection AND (
-            rtrim(fingerprint, '+') = :fingerprint
-            OR present.revision = :revision AND rtrim(fingerprint, '+') <> fingerprint
-        )
+        WHERE present.revision IN (0, :revision) AND collection = :collection
+            AND (fingerprint = :fingerprint OR rtrim(fingerprint, '+') <> fingerprint)
     ),
     EXISTS (SELECT 1 FROM events WHERE collection = :collection AND rtrim(fingerprint, '+') = :fingerprint)
 FROM (

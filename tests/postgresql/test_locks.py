@@ -14,7 +14,8 @@ from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.postgresql.items import PostgresTransaction
 from tests.postgresql.helpers import BLOCKED, Parallel
-from tests.shop.references import create_app
+from tests.shop import create_app as create_shop
+from tests.shop.references import OWNERS, create_app
 from tests.things import THINGS, insert, kept, open_store, record
 from tests.waiting import SECONDS, until
 
@@ -85,17 +86,21 @@ def test_references_are_locked_in_one_order(url: str) -> None:
     assert count_of(url, DEADLOCKS) == 0
 
 
-def test_nothing_comes_to_refer_to_what_is_being_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the moment on when it is looked for what refers to it."""
-    apps = [create_app(Config(database_url=url)) for _ in range(2)]
+@pytest.mark.parametrize("question", ["find", "has_items_of"])
+def test_nothing_comes_to_refer_to_what_is_being_deleted(
+    url: str, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """From the moment on when it is looked for what refers to it, also by a program that does not know that."""
+    config = Config(database_url=url)
+    apps = [create_app(config) if question == "find" else create_shop(config, [OWNERS]), create_app(config)]
     for app in apps:
         kept(service_of(app).store)
     clients = [app.test_client() for app in apps]
     path, parallel = clients[0].post("/owners", json={}).headers["Location"], Parallel()
     referring: list[Future[Any]] = []
-    find: Callable[..., list[str]] = PostgresTransaction.find
+    find: Callable[..., Any] = getattr(PostgresTransaction, question)
 
-    def find_and_wait(transaction: PostgresTransaction, *given: Any) -> list[str]:
+    def find_and_wait(transaction: PostgresTransaction, *given: Any) -> Any:
         found = find(transaction, *given)
         if not referring:
             sent = {"owner": path.rpartition("/")[2]}
@@ -103,7 +108,7 @@ def test_nothing_comes_to_refer_to_what_is_being_deleted(url: str, monkeypatch: 
             until(lambda: referring[0].done() or count_of(url, BLOCKED) == 1)
         return found
 
-    monkeypatch.setattr(PostgresTransaction, "find", find_and_wait)
+    monkeypatch.setattr(PostgresTransaction, question, find_and_wait)
     assert clients[0].delete(path).status_code == 200
     parallel.join()
     assert referring[0].result().status_code == 422

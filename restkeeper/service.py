@@ -40,9 +40,9 @@ NAME = "Restkeeper"
 START_SECONDS = 60.0  # for which a start waits for a store that is away or locked
 START_PAUSE_SECONDS = 0.25  # between two attempts
 
-# The names of the stores that the start of the service has opened: the server's workers inherit them. They create no
-# store that is missing: its disk may not be mounted.
-started_stores: set[str] = set()
+# The stores that the start of the service has opened, by name, with the time of the last conversion of each collection:
+# the server's workers inherit them. They create no store that is missing: its disk may not be mounted.
+started_stores: dict[str, dict[str, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -177,6 +177,8 @@ def make_service(
 
     hooks.unit, hooks.resources = unit, {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
+    for each in (*representations, *own.values()):
+        each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
     return Service(
         config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name
     )

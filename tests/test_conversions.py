@@ -7,6 +7,7 @@ import pytest
 from tests import stores
 from tests.additions import prove
 from tests.conversions import History, Kills, kill_often
+from tests.live import Gunicorn
 from tests.shop import create_app  # noqa: F401 - what all of these use
 
 
@@ -27,6 +28,19 @@ def test_a_conversion_is_whole_or_not_at_all(tmp_path: Path, request: pytest.Fix
     """`restkeeper migrate` is killed beside writers of the former program, and completes it when it is repeated."""
     url, is_shared = f"sqlite:///{tmp_path}/store.db", request.config.getoption("--store") == "postgresql"
     Kills(tmp_path, stores.url(url), 0, is_shared).run(3)
+
+
+@pytest.mark.sqlite
+def test_workers_know_when_items_were_converted(tmp_path: Path) -> None:
+    """Who asks whether an item has changed since a time before that gets its new form."""
+    url = f"sqlite:///{tmp_path}/restkeeper.db"
+    with Gunicorn(tmp_path, workers=1, app="tests.conversions:create_former()") as former:
+        where = former.post("/notes", {"name": "a"}).headers["location"]
+    stores.execute(url, "UPDATE items SET updated_at = '2020-01-01T00:00:00.000000Z' WHERE collection = 'notes'")
+    with Gunicorn(tmp_path, workers=1, app="tests.conversions:create_latter()") as latter:
+        since = {"If-Modified-Since": "Wed, 01 Jan 2020 00:00:00 GMT"}
+        item = latter.get(where, since)
+        assert (item.status, item.json()["title"]) == (200, "A")
 
 
 @pytest.mark.matrix

@@ -135,7 +135,7 @@ def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.Mo
     file.write_text("no store")
     with pytest.raises(StoreUnavailable, match="^DATABASE_URL='.*file is not a database"):
         create_app(Config(database_url=url), RESOURCES)
-    monkeypatch.setattr("restkeeper.service.started_stores", {url})
+    monkeypatch.setattr("restkeeper.service.started_stores", {url: {}})
     app = create_app(Config(database_url=url), RESOURCES)
     for path in ("/products", "/readyz", "/products/x"):
         refused = app.test_client().get(path)

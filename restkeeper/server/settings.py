@@ -154,7 +154,7 @@ def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
     if (found := _try_application(server.app, lambda number, frame: sys.exit(0))) is None:
         sys.exit(1)
-    started_stores.update(found.pop("stores", []))
+    started_stores.update(found.pop("stores", {}))
     _found.update(found)
     server.reload = partial(_reload, server, server.reload)
 
@@ -167,7 +167,8 @@ def _reload(server: Any, reload: Callable[[], None]) -> None:
         stops.append(number)
         server.signal(number, frame)
 
-    if _try_application(server.app, stop, server.cfg.address) is not None:
+    if (found := _try_application(server.app, stop, server.cfg.address)) is not None:
+        started_stores.update(found.get("stores", {}))
         reload()
     elif not stops:
         print("restkeeper: HUP: the new program does not start; the former one goes on", file=sys.stderr)
@@ -247,12 +248,13 @@ def _examine(app: Any) -> dict[str, Any]:
             document(made, service, version.name)  # so that a wrong declaration is found now
     paths = {rule.rule for rule in made.url_map.iter_rules()}
     service.store.open()
+    times = {name: state.converted_at for name, state in service.store.stored().items()}
     service.store.close()
     return {
         "collections": [quote(each.public_name) for each in service.resources],
         "can_call": can_call,
         "pages": {name: path for name in ("docs", "browse") if (path := made.placed(f"/{name}")) in paths},
-        "stores": [] if service.location.temporary else [service.location.name],
+        "stores": {} if service.location.temporary else {service.location.name: times},
     }
 
 

@@ -167,7 +167,7 @@ def test_missing_rights_are_named(
     service_of(create_app(Config(database_url=url))).store.close()
     role = urlsplit(guest).username
     execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; REVOKE ALL ON items FROM {role}")
-    monkeypatch.setattr("restkeeper.service.started_stores", {guest})
+    monkeypatch.setattr("restkeeper.service.started_stores", {guest: {}})
     app = create_app(Config(database_url=guest))
     failures._logged.clear()
     refused = app.test_client().get("/readyz"), app.test_client().get("/products")

@@ -53,6 +53,7 @@ def test_each_layout_is_kept() -> None:
 def test_what_is_stored_is_answered_as_before(kept: Kept, answers: dict[str, Any]) -> None:
     """Items, by their indexes and owners, keys, webhooks with their deliveries, and each event with its cursor."""
     kept.store.check()
+    assert {revision for revision, *_ in kept.store.stored().values()} == {1}  # also of what is empty
     assert kept.answers() == answers
     events = answers["/api/v1/events"]
     assert kept.call("GET", f"/api/v1/events?after={events[4]['id']}") == events[5:]

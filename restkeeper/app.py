@@ -173,14 +173,18 @@ def create_app(
 
 
 def _convert(service: Service) -> None:
-    """Convert what is of an earlier revision, at a start. Raises StoreError: on a server, which other programs use."""
-    if not (conversions := service.conversions()):
-        return
-    if service.location.shared:
-        first = conversions[0]
-        raise RevisionDiffers(first.name, first.revision, first.former)
-    convert(service.store, conversions, rfc3339(service.clock.time()))
-    for each in conversions:
+    """Convert what is of an earlier revision, at a start. Raises StoreError: also for items that other programs use.
+
+    A program of the former revision starts while they are converted: it can be that they stay so.
+    """
+    found, is_shared = service.conversions(), service.location.shared
+    found = [each for each in found if not (is_shared and each.former == -each.revision)]
+    for each in found:
+        if is_shared and each.items:
+            raise RevisionDiffers(each.name, each.revision, each.former)
+    if found:
+        convert(service.store, found, rfc3339(service.clock.time()))
+    for each in found:
         print(f"restkeeper: the items of {each.name} have revision {each.revision} now", file=sys.stderr)
 
 

@@ -210,12 +210,18 @@ class TestConverted:
         again = Deployment(tmp_path / "backup").serve(whole, NEWEST)  # a start converts what is of a former revision
         assert again.get("/notes").json[0]["count"] == 7
 
-    def test_an_empty_collection_follows_the_program(self, deployment: Deployment, tmp_path: Path) -> None:
-        """Nothing needs `migrate`, and the former program is out; if it starts again, too."""
+    @pytest.mark.parametrize("by", ["a start", "migrate"])
+    def test_an_empty_collection(self, deployment: Deployment, tmp_path: Path, by: str) -> None:
+        """Also a start on PostgreSQL converts it; then the former program is out. No other command does."""
         old = deployment.serve(OLD)
         (tmp_path / "notes.ndjson").write_text('{"title":"b"}')
-        assert deployment.run(NEW, "import", "notes", f"{tmp_path}/notes.ndjson").exit_code == 0
-        new = deployment.serve(NEW)
+        for arguments in (["migrate", "--prepare"], ["import", "notes", f"{tmp_path}/notes.ndjson"], ["reap"]):
+            deployment.run(NEW, *arguments)
+            assert old.get("/notes").json == []
+        id = old.post("/notes", json={"name": "a"}).json["id"]
+        assert old.delete(f"/notes/{id}").status_code == 200
+        new = deployment.upgrade(NEW) if by == "migrate" else deployment.serve(NEW)
+        assert not list(tmp_path.glob("store.db.notes-*"))
         for client in (old, deployment.serve(OLD)):
             assert client.post("/notes", json={"name": "a"}).status_code == 503
         assert new.post("/api/v2/notes", json={"title": "a"}).status_code == 200

@@ -46,6 +46,20 @@ def test_a_start_names_the_command(url: str, old: FlaskClient) -> None:
     assert old.post("/notes", json={"count": "2"}).status_code == 200
 
 
+def test_a_former_program_starts_meanwhile(url: str, old: FlaskClient) -> None:
+    """After a crash, or for more load: it serves the other collections, and this one if nothing is converted."""
+
+    def set_revision(former: int, revision: int) -> None:
+        set = partial(Transaction.set_revision, collection="notes", former=former, revision=revision, now="")
+        service_of(old.application).store.write(set)
+
+    set_revision(1, -1)
+    again = serve(url, resource({"count": COUNT}))
+    assert [again.get(path).status_code for path in ("/notes", "/boxes", "/readyz")] == [503, 200, 200]
+    set_revision(-1, 1)
+    assert again.get("/notes").status_code == 200
+
+
 @pytest.mark.parametrize("value", ["1", "one"])
 def test_a_former_program_waits_meanwhile(url: str, old: FlaskClient, value: str) -> None:
     """Its lists and writes are refused, one item and other collections are not. After a refusal it serves on."""

@@ -23,7 +23,7 @@ from restkeeper.storage.errors import StoreBusy, StoreUnavailable
 from restkeeper.storage.interface import Collection, Index
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT
-from restkeeper.storage.postgresql.items import CREATE_COUNTERS, LOCK_COUNTERS, SHARDS
+from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import is_registered, register
@@ -61,13 +61,7 @@ FROM (
 ORDER BY coalesce(xact_start, backend_start) NULLS FIRST
 LIMIT 3"""
 
-_COUNTERS = "SELECT count(*), sum(items) = 0 AND min(revision) < %s FROM counters WHERE collection = %s"
-
-# The newest revision for a collection without items, of which nothing is to be converted.
-_ADOPT = """\
-UPDATE counters SET revision = %(own)s
-WHERE collection = %(collection)s AND revision < %(own)s
-    AND (SELECT sum(items) FROM counters WHERE collection = %(collection)s) = 0"""
+_COUNTERS = "SELECT count(*) FROM counters WHERE collection = %s"
 
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 
@@ -255,8 +249,7 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
                 stack.enter_context(_alone(session, clock))
             migrate_alone(session, collections, clock)
     elif not all(
-        session.fetch(_COUNTERS, (each.revision, each.name)) == [(SHARDS, False)] and is_registered(session, each)
-        for each in collections
+        session.fetch(_COUNTERS, (each.name,)) == [(SHARDS,)] and is_registered(session, each) for each in collections
     ):
         migrate_alone(session, collections, clock)
     require_usable(session, len(MIGRATIONS))
@@ -282,8 +275,6 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
     run_missing(session)
     for collection in collections:
         session.apply(CREATE_COUNTERS, (collection.name, collection.revision))
-        session.fetch(LOCK_COUNTERS, (collection.name,))  # first: a writer of a former program may add an item
-        session.apply(_ADOPT, {"collection": collection.name, "own": collection.revision})
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:

@@ -91,16 +91,10 @@ def field_of(error: sqlite3.IntegrityError) -> str:
 
 
 def _missing(connection: sqlite3.Connection, collection: Collection, indexed: bool) -> Iterator[str]:
-    """The statements that create what a collection declares and the file does not have: indexes if `indexed`.
-
-    A collection without items gets the newest revision.
-    """
-    name, revision = literal(collection.name), collection.revision
-    counted = connection.execute(f"SELECT items, revision FROM counters WHERE collection = {name}").fetchone()  # noqa: S608 - a checked literal
-    if counted is None:
-        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {revision})"  # noqa: S608 - likewise
-    elif not counted[0] and counted[1] < revision:  # nothing is to be converted
-        yield f"UPDATE counters SET revision = {revision} WHERE collection = {name}"  # noqa: S608 - likewise
+    """The statements that create what a collection declares and the file does not have: indexes if `indexed`."""
+    name = literal(collection.name)
+    if not connection.execute(f"SELECT 1 FROM counters WHERE collection = {name}").fetchone():  # noqa: S608 - a checked literal
+        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {collection.revision})"  # noqa: S608 - likewise
     present = present_indexes(connection, collection)
     for index, statements in indexes_of(collection).items() if indexed else ():
         yield from statements if index not in present else ()

@@ -273,7 +273,9 @@ class SqliteStore(Store):
             for each, former in left.items():
                 transaction.set_revision(each, former, own[each], now)
 
-        self._require_space((GROWS + keeps) * size_of(self._path))
+        states = self.stored()
+        if any(states[each].items for each in collections):
+            self._require_space((GROWS + keeps) * size_of(self._path))
         connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own
         try:
             self._writer.write(convert, deadline=inf)

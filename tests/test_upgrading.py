@@ -283,13 +283,16 @@ class TestFormerProgram:
 
     @pytest.mark.needs("health")
     def test_other_collections_go_on(self, deployment: Deployment, old: FlaskClient) -> None:
-        """And `/readyz` says which one does not."""
+        """And `/readyz` says which one does not. Pages that are about all of them leave out what they cannot know."""
         assert old.get("/readyz").json == {"status": "ok", "store": "ok"}
         deployment.upgrade(NEW)
         assert old.post("/boxes", json={}).status_code == 200 and len(old.get("/boxes").json) == 2
         ready = old.get("/readyz")
         detail = "the items of notes have revision 3, this program has revision 1: update this program"
         assert (ready.status_code, ready.json["differing"]) == (200, [detail])
+        assert [each.get("items") for each in old.get("/").json["collections"]] == [None, 2]
+        for path in ("/", "/browse", "/docs", "/openapi.json"):
+            assert old.get(path, headers={"Accept": "*/*" if "." in path else "text/html"}).status_code == 200, path
 
     def test_while_items_are_converted(self, deployment: Deployment, old: FlaskClient, request_of: Any) -> None:
         """The former program still reads one item; all else waits. After an interruption, it can serve again."""
@@ -417,6 +420,25 @@ def test_an_event_stays_in_its_form(deployment: Deployment, old: FlaskClient) ->
     expected = {name: made[name] for name in ("id", "created_at", "updated_at", "version")}
     assert [each["data"] for each in newest] == [expected, expected]
     assert [each["data"]["count"] for each in new.get("/api/v2/events?collection=notes&limit=3").json] == [0, 1, 2]
+
+
+@pytest.mark.needs("events")
+def test_an_event_shows_nothing_hidden(deployment: Deployment) -> None:
+    """Also one that a step refuses."""
+
+    class Notes(ItemSchema):
+        class Meta:
+            exclude = ("version", "updated_at")
+
+    def declared(field: Any, **options: Any) -> Resource:
+        return Resource("notes", "note", Notes.from_dict({"count": field}, name="Notes"), **options)  # type: ignore[arg-type]
+
+    old = deployment.serve(declared(COUNT))
+    made = old.post("/notes", json={"count": "seven"}).json
+    old.delete(f"/notes/{made['id']}")
+    new = deployment.upgrade(declared(Whole(load_default=0), upgrades={2: [CONVERT]}), versions=NEWEST)
+    found = [each["data"] for each in new.get("/api/v1/events?collection=notes").json]
+    assert found == [{"id": made["id"], "created_at": made["created_at"]}] * 2
 
 
 class TestUnique:

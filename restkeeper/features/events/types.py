@@ -65,7 +65,7 @@ class EventRepresentations:
         try:
             return event._replace(data=representation.former(record))
         except Untranslatable:
-            return event._replace(data=representation.show(event.data, READ_ONLY))
+            return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
 
 
 class EventType(NamedTuple):

@@ -1,6 +1,7 @@
 """The index and a page for each problem type: HTML for people, JSON for programs."""
 
 from base64 import b64encode
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.features.pages.calls import first_calls
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service, service_of
+from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
@@ -73,7 +75,8 @@ class PageHandlers:
             collections.append({"name": each.public_name, "url": address_of(f"/{each.public_name}")})
             if caller().may(ADMIN if each.ownership is Ownership.ALL else each.scope("read")):
                 readable.append(each.name)
-                collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}
+                with suppress(RevisionDiffers):  # the others go on
+                    collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         own = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
         links = {name: self._app.placed(path) for name, path in own.items()}

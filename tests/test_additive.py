@@ -1,9 +1,12 @@
 """Programs of one revision with other schemas on one store, and what stays of a former revision."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from flask.testing import FlaskClient
@@ -44,22 +47,33 @@ def migrate(client: FlaskClient, *options: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("default", [7, "red", True, 0, ""])
+ODD = "50 % {x} '\\' :a ?\n\U0001f600"
+NEW_FIELDS: list[fields.Field[Any]] = [
+    *(Text(0, 50, load_default=text) for text in ("red", "", "É", ODD)),
+    *(Whole(load_default=number) for number in (7, 0, -7)),
+    *(fields.Float(load_default=number) for number in (1.5, 1e-7)),
+    *(fields.Decimal(load_default=Decimal(text)) for text in ("1E+30", "0.1234567890123456789012345678901")),
+    fields.Boolean(load_default=True),
+]
+
+
+@pytest.mark.parametrize("field", NEW_FIELDS, ids=range(len(NEW_FIELDS)))
 @pytest.mark.parametrize("indexed", [False, True])
-def test_a_filter_sees_the_default(serve: Callable[..., FlaskClient], default: Any, indexed: bool) -> None:
-    kind: dict[type, Any] = {int: Whole(load_default=default), str: Text(0, 50, load_default=default)}
-    field = kind.get(type(default)) or fields.Boolean(load_default=default)
+def test_a_filter_sees_the_default(serve: Callable[..., FlaskClient], field: Any, indexed: bool) -> None:
     old = serve(OLD)
     old.post("/notes", json={"title": "a"})
     indexes = (Index("new"),) if indexed else ()
     new = serve(resource({"title": Text(1, 50, required=True), "new": field}, indexes=indexes))
     new.post("/notes", json={"title": "b"})
-    text = str(default).lower() if isinstance(default, bool) else str(default)
-    assert [each["new"] for each in new.get("/notes").json] == [default] * 2
+    (default, _) = (each["new"] for each in new.get("/notes").json)
+    text = quote(default if isinstance(default, str) else json.dumps(default))
     assert len(new.get(f"/notes?new={text}").json) == 2
     assert len(new.get(f"/notes?new[ne]={text}").json) == 0
     assert [each["title"] for each in new.get("/notes?sort=new,title").json] == ["a", "b"]
     assert new.get("/notes?count=new").json == [{"value": default, "count": 2}]
+    for operator in ("like", "starts", "ends") if isinstance(default, str) else ():
+        sent = quote(default.lower() if operator == "like" else default)
+        assert len(new.get(f"/notes?new[{operator}]={sent}").json) == 2, operator
 
 
 class Priced(ItemSchema):
@@ -90,6 +104,26 @@ def test_what_only_complete_items_tell_waits_for_migrate(serve: Callable[..., Fl
     assert "notes: 0 of 1 completed" in migrate(old)
     assert "notes: 1 of 1 completed" in migrate(new)
     assert new.get(f"/notes?{query}").status_code == 200
+
+
+@pytest.mark.parametrize("field", [fields.Boolean(load_default="yes"), Text(0, 9999, load_default="x" * 1001)])
+def test_what_a_statement_cannot_have_waits_for_migrate(serve: Callable[..., FlaskClient], field: Any) -> None:
+    """A default of another kind, and a long one; an index is made."""
+    serve(OLD).post("/notes", json={"title": "a"})
+    new = serve(resource({"title": Text(1, 50, required=True), "new": field}, indexes=(Index("new"),)))
+    refused = new.get("/notes?new=true")
+    assert (refused.status_code, "restkeeper migrate" in refused.json["detail"]) == (400, True)
+    migrate(new)
+    assert new.get("/notes?new=true").status_code == 200
+
+
+def test_a_unique_value_is_taken_where_others_are_incomplete(serve: Callable[..., FlaskClient]) -> None:
+    serve(OLD).post("/notes", json={"title": "a"})
+    code = Text(0, 50, allow_none=True, load_default="x")
+    definitions = {"title": Text(1, 50, required=True), "code": code}
+    new = serve(resource(definitions, indexes=(Index("code", unique=True),)))
+    taken = [new.post("/notes", json={"title": "b", "code": "y"}) for _ in "ab"][1]
+    assert (taken.status_code, taken.json["errors"][0]["pointer"]) == (409, "#/code")
 
 
 def test_a_default_that_a_function_makes_needs_a_step(serve: Callable[..., FlaskClient]) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial
 from hashlib import blake2b
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote
 
+import orjson
 from marshmallow import INCLUDE, Schema, fields, missing
 
 from restkeeper.resources.evolution import (
@@ -38,7 +40,6 @@ from restkeeper.storage.interface import (
     Field,
     Index,
     Kind,
-    Scalar,
     Sort,
     StoredSchema,
     field_in,
@@ -52,7 +53,14 @@ from restkeeper.web.queries import MOST_NAMES
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
-_PLAIN = re.compile(r"[ -$&-z|~]*")  # a text as it can be in a statement, without % { }
+_DEFAULTS = {  # what a field of a kind can have in other items, as queries see it
+    Kind.TEXT: (str,),
+    Kind.TIME: (str,),
+    Kind.INTEGER: (int,),
+    Kind.NUMBER: (int, Decimal),
+    Kind.BOOLEAN: (bool,),
+}
+_LONGEST_DEFAULT = 1000  # characters, of one in a statement
 _INTEGER_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -610,10 +618,12 @@ def _of_others(field: Field, is_computed: bool, default: Any, definition: fields
     """A field as queries see it in items of other programs, which do not have it: with its default, or sparse."""
     if not is_computed and (default in (None, [], {}) or (definition and callable(definition.load_default))):
         return field  # which is null, or empty; one whose default a function makes has a step
-    is_plain = not isinstance(default, str) or _PLAIN.fullmatch(default)
-    if is_computed or field.nullable or field.is_many or not (is_plain and isinstance(default, Scalar)):
+    stored = orjson.loads(exactjson.dumps(default))  # a number with the digits that queries see
+    stored = Decimal(repr(stored)) if isinstance(stored, float) else stored
+    fits = type(stored) in _DEFAULTS.get(field.kind, ()) and len(str(stored)) <= _LONGEST_DEFAULT
+    if is_computed or field.nullable or field.is_many or not fits:
         return dataclasses.replace(field, sparse=True)
-    return dataclasses.replace(field, default=default)
+    return dataclasses.replace(field, default=stored)
 
 
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:

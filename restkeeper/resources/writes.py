@@ -31,6 +31,7 @@ from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
+    ItemsIncomplete,
     RecordChanged,
     RecordNotFound,
     ReferenceMissing,
@@ -380,7 +381,7 @@ class Writes(Items):
         seen, taken = set[tuple[str, Any]](), list[str]()
         own = (Filter("id", Op.NE, prepared.before.id),) if prepared.before else ()
         unique = [each for each in (Index("id", unique=not own), *self.resource.indexes) if each.unique]
-        with suppress(StoreUnavailable):  # then it is the one that the store has named
+        with suppress(StoreUnavailable, ItemsIncomplete):  # then it is the one that the store has named
             for around, record in prepared.after.items():
                 item = exactjson.stored(record.body)
                 for index in unique:

@@ -50,7 +50,7 @@ from restkeeper.storage.interface import (
     Subscription,
 )
 from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states, use_of
-from restkeeper.storage.sql import Database, is_search, literal, require_revision, rows_about
+from restkeeper.storage.sql import Database, is_search, literal, require_complete, require_revision, rows_about
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -424,6 +424,7 @@ class Store(ABC):
         parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
         for n, each in enumerate(wanted):
             column = database.columns.of(collection := self._collections[each.collection], each.field)
+            require_complete(database, collection, each.query)
             where = (
                 f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
             )

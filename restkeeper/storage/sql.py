@@ -234,7 +234,7 @@ def require_usable(database: Database, known: int, *, complete: bool = False) ->
         )
 
 
-QUOTE, _EMPTY = "'", "''"
+_EMPTY = "''"
 _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a column
 
 
@@ -301,12 +301,16 @@ class Column:
             return self.folded
         return f"coalesce({self.folded}, {self.lowest.get(self.field.kind, _EMPTY)})"
 
-    def or_default(self, value: str) -> str:
-        """The value, or the default of the field."""
+    def or_default(self, value: str, form: Callable[[str], str] = str) -> str:
+        """The value, or the default of the field, of a text this form."""
         if (default := self.field.default) is None:
             return value
-        literal = f"'{default.replace(QUOTE, 2 * QUOTE)}'" if isinstance(default, str) else str(+default)
-        return f"coalesce({value}, {literal})"
+        return f"coalesce({value}, {self.quoted(form(default)) if isinstance(default, str) else +default})"
+
+    @staticmethod
+    @abstractmethod
+    def quoted(text: str) -> str:
+        """A text as a literal, which has no character of the text itself."""
 
     @staticmethod
     @abstractmethod

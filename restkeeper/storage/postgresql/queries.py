@@ -122,6 +122,11 @@ class PostgresColumn(Column):
         return f'({self.or_default(f"(fields ->> {literal(self.field.name)})")} COLLATE "C")'
 
     @staticmethod
+    def quoted(text: str) -> str:
+        digits = [rf"\U{ord(each):08X}" for each in text]
+        return f"E'{''.join(digits)}'"
+
+    @staticmethod
     def without(name: str) -> str:
         return f"NOT jsonb_exists(body::jsonb, {literal(name)})"
 
@@ -248,7 +253,8 @@ class PostgresColumn(Column):
             value = f"coalesce(folded -> {name}, {self.json})"
             elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
             return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {given}) > 0)'  # noqa: S608
-        text = f'coalesce(folded ->> {name}, lower({self.or_default(f"(fields ->> {name})")} COLLATE "C"))'
+        own = f'lower((fields ->> {name}) COLLATE "C")'
+        text = f"coalesce(folded ->> {name}, {self.or_default(own, str.casefold)})"
         if self.is_own:
             text = f"lower({self.field.name}::text)"
         return f"coalesce(strpos({text}, {given}) > 0, false)"

@@ -91,6 +91,10 @@ class SqliteColumn(Column):
         return self.field.name if self.is_own else self.or_default(f"json_extract(body, '$.{self.field.name}')")
 
     @staticmethod
+    def quoted(text: str) -> str:
+        return f"CAST(x'{text.encode().hex()}' AS TEXT)"
+
+    @staticmethod
     def without(name: str) -> str:
         return f"json_type(body, '$.' || {literal(name)}) IS NULL"
 

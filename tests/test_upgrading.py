@@ -342,6 +342,9 @@ class TestFormerProgram:
         while workers[1].deliver_once():
             pass
         assert sorted(each["name"] for each in sent) == ["d", "e"]
+        set_revision(old, 3, 1)  # as after a restore
+        assert old.post("/notes", json={"name": "f"}).status_code == 200
+        assert workers[0].deliver_once() == 1 and sent[2]["name"] == "f"
 
 
 def refusal(deployment: Deployment, declared: Resource, *arguments: str, versions: Versions = BOTH) -> list[str]:

@@ -96,7 +96,7 @@ class Deliverer:
         self._tried: list[Attempt] = []  # not yet settled
         self._news = Flag()  # set after each attempt
         self._active: list[str] = []
-        self._is_former = False  # whether items are of a later revision than this program's
+        self._is_former = False  # whether an event was of a later revision than this program's
         self._change_token = ""  # of the webhooks, for `_active`
 
     def deliver_once(self) -> int:
@@ -158,6 +158,7 @@ class Deliverer:
             if attempt:
                 self._tried.append(attempt)
         now, tried = self._now(), self._tried
+        self._is_former = self._is_former and bool(self._store.differing())
         waiting = [] if settle_only or self._is_former else self._waiting(now)
         if not (tried or waiting):
             return 0, 0, 0
@@ -227,7 +228,7 @@ class Deliverer:
             event = reduced(self._convert(delivery.event, job.version))
         except RevisionDiffers as error:  # the lease will expire, and another process can send it
             self._is_former = True
-            _log.warning("this program delivers no more: %s", error.detail)
+            _log.warning("this program delivers nothing as long as that is so: %s", error.detail)
             return
         except Exception:
             _log.exception("webhook %s: delivery %d", delivery.webhook, delivery.id)

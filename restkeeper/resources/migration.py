@@ -114,7 +114,9 @@ def convert(store: Store, conversions: Sequence[Conversion], now: str, advance: 
             more = [f"and {refused - len(lines)} more"] if refused > len(lines) else []
             raise ConversionRefused("\n".join([*lines, *more, f"nothing was changed: {remedy}"]))
 
-    store.convert([each.name for each in conversions], work, now, keeps=any(each.loses and each.items for each in conversions))
+    store.convert(
+        [each.name for each in conversions], work, now, keeps=any(each.loses and each.items for each in conversions)
+    )
     for each in conversions:
         each.end(now)
 

@@ -121,6 +121,7 @@ def test_a_unique_value_is_taken_where_others_are_incomplete(serve: Callable[...
     serve(OLD).post("/notes", json={"title": "a"})
     code = Text(0, 50, allow_none=True, load_default="x")
     definitions = {"title": Text(1, 50, required=True), "code": code}
+    serve(resource(definitions))
     new = serve(resource(definitions, indexes=(Index("code", unique=True),)))
     taken = [new.post("/notes", json={"title": "b", "code": "y"}) for _ in "ab"][1]
     assert (taken.status_code, taken.json["errors"][0]["pointer"]) == (409, "#/code")

@@ -266,15 +266,15 @@ class SqliteStore(Store):
             left = {each: former for each in collections if (former := transaction.revision(each)) < own[each]}
             if not left:
                 return  # another program was first
-            if keeps and not self._in_memory:  # what nobody changes before the conversion
-                name, former = next(iter(left.items()))
-                self.backup(Path(f"{self._path}.{name}-{former}"), replace=True)
+            full = [each for each in left if transaction.unconverted(each, "", 1)]
+            if keeps and full and not self._in_memory:  # what nobody changes before the conversion
+                self.backup(Path(f"{self._path}.{full[0]}-{left[full[0]]}"), replace=True)
             work(transaction)
             for each, former in left.items():
                 transaction.set_revision(each, former, own[each], now)
 
-        states = self.stored()
-        if any(states[each].items for each in collections):
+        stored = self.stored()
+        if any(stored[each].items for each in collections):
             self._require_space((GROWS + keeps) * size_of(self._path))
         connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own
         try:

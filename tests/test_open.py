@@ -279,6 +279,7 @@ def test_older_versions_have_a_version_of_their_own(tmp_path: Path) -> None:
             Deprecation(field="books.updated_at", version="v1", since=date(2020, 1, 1), sunset=date(2021, 1, 1))
         ],
     )
+    create_shop(config, [books], versions=versions, serves=False).test_cli_runner().invoke(args=["migrate"])
     app = create_shop(config, [books], versions=versions)
     client = app.test_client()
     path = f"books/{one['id']}"

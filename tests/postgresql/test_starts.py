@@ -199,7 +199,7 @@ def test_a_schema_is_compared_with_those_before(url: str) -> None:
     open_all(url, [refusing("other", False)])
     assert [each.fingerprint for each in store.schemas("things")] == ["other"]
     open_all(url, [replace(THINGS, schema=SCHEMA)])
-    insert(store, record("a"))
+    insert(store, record("a")._replace(fingerprint="other"))
     open_all(url, [refusing("third", False)])
     with pytest.raises(StoreUnavailable, match="no"):
         open_all(url, [refusing("fourth", False, True)])

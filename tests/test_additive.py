@@ -292,6 +292,7 @@ TITLED = resource(
 BOTH = Versions(Version("v1", successor="v2", revisions={"notes": 1}), Version("v2"), unversioned="v1")
 
 
+@pytest.mark.needs("versions")
 def test_a_walk_through_an_older_version_goes_on(serve: Callable[..., FlaskClient]) -> None:
     old = serve(NAMED)
     for name in "abc":
@@ -314,6 +315,7 @@ def test_a_conversion_changes_when_items_changed(serve: Callable[..., FlaskClien
     assert new.get(made.headers["Location"]).last_modified.timestamp() == clock.now - 3599  # rounded up
 
 
+@pytest.mark.needs("versions")
 def test_what_a_retired_version_showed_is_kept_until_it_is_forgotten(serve: Callable[..., FlaskClient]) -> None:
     where = serve(NAMED).post("/notes", json={"name": "a", "colour": "red"}).headers["Location"]
     both = serve(TITLED, versions=BOTH)
@@ -328,6 +330,7 @@ def test_what_a_retired_version_showed_is_kept_until_it_is_forgotten(serve: Call
     assert newest.get(where).json["version"] == 1
 
 
+@pytest.mark.needs("versions")
 def test_an_export_of_a_former_revision_is_imported(serve: Callable[..., FlaskClient], tmp_path: Path) -> None:
     old = serve(NAMED)
     made = old.post("/notes", json={"name": "a", "colour": "red"}).json

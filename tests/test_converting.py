@@ -247,6 +247,7 @@ def test_a_step_that_takes_longer_than_a_transaction_of_a_request_may_be_idle(
     assert shown(programs.serve(slowly), "/notes")[0]["name"] == "A"
 
 
+@pytest.mark.needs("keys")
 def test_owners_stay(tmp_path: Path) -> None:
     programs = Programs(tmp_path, auth="required", admin_key="an-admin-key-of-enough-characters")
     admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
@@ -264,6 +265,7 @@ def test_owners_stay(tmp_path: Path) -> None:
         assert [each["title"] for each in new.get("/notes", headers=header).json] == [owner]
 
 
+@pytest.mark.needs("versions")
 def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: Programs) -> None:
     """Of two that find items to convert, the second one waits, and changes nothing."""
     programs.serve(declared({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})

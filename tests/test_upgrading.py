@@ -281,7 +281,7 @@ class TestFormerProgram:
             assert re.search(detail, refused.json["detail"]), name
         assert new.get("/api/v2/notes").json == before
 
-    @pytest.mark.needs("health")
+    @pytest.mark.needs("health", "webhooks", "pages", "browse", "openapi")
     def test_other_collections_go_on(self, deployment: Deployment, old: FlaskClient) -> None:
         """And `/readyz` says which one does not. Pages that are about all of them leave out what they cannot know."""
         assert old.get("/readyz").json == {"status": "ok", "store": "ok"}

@@ -156,4 +156,5 @@ def test_no_request_is_lost(tmp_path: Path, actions: tuple[str, ...]) -> None:
                 getattr(master, action)()
             load.wait_for_more(REQUESTS - load.sent())
         results = dict(load.results)
-        assert set(results) == {("GET", 200), ("POST", 200)}, results
+        log = (tmp_path / "log.txt").read_text()
+        assert set(results) == {("GET", 200), ("POST", 200)}, (results, log[log.find("unexpected condition") :][:5000])

@@ -55,6 +55,17 @@ def read(theirs: Any) -> None:
         pass
 
 
+def test_a_connection_is_served_whose_listener_a_stop_has_closed(worker: Any) -> None:
+    """It was accepted just before: its requests have the address all the same."""
+    served: list[Any] = []
+    worker.handle = lambda *given: served.append(given)
+    with gevent.socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address, serve = listener.getsockname(), Worker._handler(worker, listener)
+    serve("socket", "client")
+    assert served == [(listener, address, {}, "socket", "client")]
+
+
 @pytest.mark.parametrize(("slowest", "seconds"), [(SIZE / 60, 30 + 60), (SIZE / 600, 120)])
 @pytest.mark.parametrize("pieces", [1, 64])
 def test_a_response_has_a_deadline(

@@ -94,7 +94,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
 
     def run(self) -> None:
         """As gunicorn's, which sees a stop, and that all connections are closed, up to a second later."""
-        servers = [StreamServer(each, handle=partial(self.handle, each), spawn=self.pool) for each in self.sockets]
+        servers = [StreamServer(each, self._handler(each), spawn=self.pool) for each in self.sockets]
         for server in servers:
             server.max_accept = 1 if self.cfg.workers > 1 else server.max_accept
             server.start()
@@ -115,9 +115,9 @@ class Worker(GeventWorker):  # type: ignore[misc]
         """See `SERVE`."""
         is_open = True
 
-        def handle(listener: Any, sock: Any, addr: Any) -> None:
+        def handle(serve: Any, sock: Any, addr: Any) -> None:
             if is_open:
-                self.handle(listener, sock, addr, variables)
+                serve(sock, addr)
             else:  # it was accepted just before
                 sock.close()
 
@@ -129,18 +129,24 @@ class Worker(GeventWorker):  # type: ignore[misc]
             for client in [each for each in self.connections.open if each.listener in listeners]:
                 client.end(socket.SHUT_RDWR)
 
-        servers = [StreamServer(each, partial(handle, each), spawn=self.pool) for each in listeners]
+        servers = [
+            StreamServer(each, partial(handle, self._handler(each, variables)), spawn=self.pool) for each in listeners
+        ]
         for server in servers:
             server.start()
         return end
 
-    def handle(self, listener: Any, sock: Any, addr: Any, variables: dict[str, str] = NONE) -> None:
-        """Serve a connection, one request after another. All of them have the `variables`."""
+    def _handler(self, listener: Any, variables: dict[str, str] = NONE) -> Any:
+        """What serves the connections of a socket; its address is read now, as a stop closes it before the last one."""
+        return partial(self.handle, listener, listener.getsockname(), variables)
+
+    def handle(self, listener: Any, server: Any, variables: dict[str, str], sock: Any, addr: Any) -> None:
+        """Serve a connection to the address `server`, one request after another. All of them have the `variables`."""
         client = Client(self, sock, listener)
         try:
             self.connections.open.add(client)
             self.connections.make_room(client)
-            common = self._environ_of(client, listener.getsockname(), addr) | variables
+            common = self._environ_of(client, server, addr) | variables
             while (request := read_request(client, common)) and self._serve(request, client):
                 # Without this, a fast client, which never waits in recv, would delay the others.
                 is_late = time() - gevent.get_hub().loop.now() > self.check_interval  # its time is of the last check

@@ -50,7 +50,15 @@ from restkeeper.storage.interface import (
     Subscription,
 )
 from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states, use_of
-from restkeeper.storage.sql import Database, is_search, literal, require_complete, require_revision, rows_about
+from restkeeper.storage.sql import (
+    Database,
+    count_items,
+    is_search,
+    literal,
+    require_complete,
+    require_revision,
+    rows_about,
+)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -136,6 +144,33 @@ class Transaction(Deliveries):
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
         declared, statement = self._collections[collection], "SELECT id {items} LIMIT {most}"
         return [id for (id,) in rows_about(self._database, statement, declared, query, limit)]
+
+    def page(
+        self, collection: str, query: Query, max_bytes: int | None = None, *, seconds: float | None = None
+    ) -> Page:
+        """As `Store.page`, with the changes of this transaction, but without `change_token` and `total`.
+
+        Raises SearchTooLong if it takes more than so many seconds.
+        """
+        with self._limit(seconds):
+            page = self._database.page(self._collections[collection], query, max_bytes)
+        return page._replace(change_token="", total=None)
+
+    def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:
+        """As `Store.count`, with the changes of this transaction. Raises SearchTooLong as `page`."""
+        with self._limit(seconds):
+            return count_items(self._database, self._collections[collection], query, most)
+
+    @abstractmethod
+    def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
+        """A context whose reads take at most so many seconds each. Raises SearchTooLong."""
+
+    def lock_collection(self, collection: str) -> None:
+        """Let no other transaction change items of a collection until this one ends.
+
+        It waits for those that have begun to. Where there can be several writers at a time, a store overrides this: it
+        locks nothing.
+        """
 
     def insert(self, collection: str, record: Record) -> None:
         """Add a record. Raises DuplicateValue if its id or a unique value exists."""
@@ -385,9 +420,7 @@ class Store(ABC):
         if not query.narrows:  # the order does not matter
             return self._read(state_of, self._collections[collection])[1]
         declared = self._collections[collection]
-        statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
-        find = partial(rows_about, statement=statement, collection=declared, query=query, most=most)
-        return int(self._search(find, declared, query)[0][0])
+        return self._search(partial(count_items, collection=declared, query=query, most=most), declared, query)
 
     def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
         """Return the values of the field that the query is sorted by, and how many of its records have each.

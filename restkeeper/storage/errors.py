@@ -84,6 +84,14 @@ class ItemsIncomplete(StoreError):
         self.field = field
 
 
+class SearchTooLong(StoreUnavailable):
+    """A search in a transaction took longer than the `seconds` that it may take; nothing was changed."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"a search in a change took more than {seconds:g} s: it needs an index")
+        self.seconds = seconds
+
+
 class StoreGone(StoreUnavailable):
     """The file of the store is missing, or was replaced while the store was open."""
 

@@ -95,6 +95,9 @@ class Database(Protocol):
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement. A list among the parameters is for a part of the dialect."""
 
+    def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+        """See `base.Store.page`."""
+
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         """Make a change, now or before the next statement."""
 
@@ -409,6 +412,12 @@ def rows_about(database: Database, statement: str, collection: Collection, query
     rows = database.fetch(_OF_REVISION.format(collection=literal(collection.name), found=found), values)
     require_revision(collection, rows[0][0])
     return [row[1:] for row in rows if row[-1] is not None]
+
+
+def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
+    """The number of the items of a query, at most so many."""
+    statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
+    return int(rows_about(database, statement, collection, query, most)[0][0])
 
 
 _OF_REVISION = """\

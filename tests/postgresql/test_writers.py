@@ -189,6 +189,19 @@ def test_a_change_that_waits_for_several_locks_says_so(url: str) -> None:
             store.write(lambda transaction: transaction.update("things", record("a", 2)), deadline=time.monotonic() + 9)
 
 
+def test_a_time_limit_is_of_one_search(url: str) -> None:
+    """What comes after it in the same transaction may take longer again, as the URL says."""
+    store, shown = open_store(f"{url}&options=-c%20statement_timeout%3D7s", [THINGS]), []
+
+    def work(transaction: Transaction) -> None:
+        transaction.count("things", most=1, seconds=0.5)
+        shown.append(transaction._database.fetch("SHOW statement_timeout"))  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        store.write(work)
+    assert shown == [[("7s",)]] * 2
+
+
 def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
     """A transaction ends at once instead, and the next one locks all items of the former first."""
     store, locked = open_store(url, [THINGS]), Locked()

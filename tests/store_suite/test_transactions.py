@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -9,11 +10,11 @@ from functools import partial
 import pytest
 
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored
-from restkeeper.storage.interface import Key, Record, StoredResponse
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, SearchTooLong
+from restkeeper.storage.interface import ALL, Filter, Key, Op, Page, Query, Record, Sort, StoredResponse
 from tests.outbox import event
-from tests.things import ids, insert, record
-from tests.waiting import join
+from tests.things import fill, ids, insert, record
+from tests.waiting import SECONDS, join
 
 
 def test_a_failed_work_is_rolled_back(store: Store) -> None:
@@ -58,6 +59,68 @@ def test_a_transaction_sees_its_own_changes(store: Store) -> None:
         return transaction.read("things", "a"), before != transaction.change_token("things")
 
     assert store.write(work) == (record("a"), True)
+
+
+def test_a_transaction_finds_what_it_has_changed(store: Store) -> None:
+    """A page and a count see the changes of their transaction, and all that is committed; others do not."""
+    insert(store, record("a", name="x"), record("b", name="y"), record("c", name="x"))
+    wanted = Query((Filter("name", Op.EQ, "x"),), sort=(Sort("id", True),), limit=2)
+
+    def work(transaction: Transaction) -> tuple[Page, list[int]]:
+        transaction.update("things", record("b", 2, name="x"))
+        transaction.insert("things", record("d", name="x"))
+        transaction.delete("things", "c")
+        counts = [transaction.count("things", each, most=most) for each, most in ((wanted, 9), (wanted, 2), (ALL, 9))]
+        transaction.insert("others", record("o"))
+        return transaction.page("things", wanted, seconds=5.0), [*counts, transaction.count("others", most=9)]
+
+    page, counts = store.write(work)
+    assert counts == [3, 2, 3, 1]
+    assert (page.bodies, page.more, page.last) == (
+        [record("d", name="x").body, record("b", 2, name="x").body],
+        True,
+        ("b",),
+    )
+    assert (page.change_token, page.total) == ("", None), "they are not known before the end"
+    assert len(store.write(lambda transaction: transaction.page("things", ALL, max_bytes=1)).bodies) == 1
+
+
+LONG = Query((Filter("name", Op.LIKE, "z"),))  # of what `fill` has stored
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        lambda transaction, seconds: transaction.page("things", LONG, seconds=seconds),
+        lambda transaction, seconds: transaction.count("things", LONG, most=9, seconds=seconds),
+    ],
+)
+def test_a_search_in_a_transaction_has_a_time_limit(
+    store: Store, search: Callable[[Transaction, float], object]
+) -> None:
+    """It ends that transaction, also if it is caught, and no other that shares its commit."""
+    fill(store, 100, 20_000)
+    together = threading.Barrier(2, timeout=SECONDS)
+
+    def work(transaction: Transaction, id: str, seconds: float) -> None:
+        transaction.insert("things", record(id))
+        with suppress(SearchTooLong) if id == "caught" else nullcontext():
+            search(transaction, seconds)
+
+    def write(id: str, seconds: float) -> str:
+        together.wait()
+        try:
+            store.write(partial(work, id=id, seconds=seconds))
+        except SearchTooLong as error:
+            assert error.seconds == seconds
+            return "too long"
+        return "done"
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(write, ["raised", "quick"], [0.001, SECONDS]))
+        found += pool.map(write, ["caught", "after"], [0.001, SECONDS])
+    assert found == ["too long", "done"] * 2
+    assert sorted(set(ids(store)) - {f"{n:03}" for n in range(100)}) == ["after", "quick"]
 
 
 # Changes that fail if there is an item "a" with the sku "s", and an item "b".

@@ -1,7 +1,7 @@
 """Items, responses, counters and new events in PostgreSQL."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from typing import Any
 
@@ -114,6 +114,9 @@ class PostgresTransaction(Transaction):
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
         self._order: Locked | None = None  # see `lock`
         self._last = "", ""  # of its items
+
+    def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
+        return nullcontext() if seconds is None else self._database.limit(seconds)
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         waits = not lock or self._keeps_order(collection, id)

@@ -27,11 +27,11 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
-from restkeeper.storage.errors import StoreError, StoreUnavailable
-from restkeeper.storage.interface import EventFilter
+from restkeeper.storage.errors import SearchTooLong, StoreError, StoreUnavailable
+from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, NEW_EPOCH, cleaned, like
-from restkeeper.storage.postgresql.queries import PostgresColumn
+from restkeeper.storage.postgresql.queries import PostgresColumn, find_page
 from restkeeper.storage.sql import Row
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
@@ -52,6 +52,13 @@ LIFT_LIMITS = """\
 SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
+
+# A limit for the statements that follow in this transaction, and the former one again.
+_LIMIT = """\
+SELECT
+    set_config('restkeeper.former_timeout', current_setting('statement_timeout'), true),
+    set_config('statement_timeout', %s, true)"""
+_FORMER_LIMIT = "SELECT set_config('statement_timeout', current_setting('restkeeper.former_timeout'), true)"
 
 _DATABASE = """\
 SELECT concat_ws(
@@ -179,6 +186,21 @@ class Session(psycopg.Connection[Row]):
         types, collections, own = list(map(like, filter.types)), list(filter.collections), list(filter.own)
         lists = {"types": types, "collections": collections, "own": own}
         return cleaned({**lists, "owner": filter.owner, "item": filter.item})
+
+    def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+        return find_page(self, collection, query, max_bytes)
+
+    @contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Let each statement of this transaction work for so many seconds. Raises SearchTooLong, which ends it."""
+        self.queue(_LIMIT, (f"{max(1, seconds * 1000):.0f}",))
+        self.flush()  # what is queued may wait for locks
+        try:
+            yield
+        except psycopg.errors.QueryCanceled:
+            self._failure = SearchTooLong(seconds)
+            raise self._failure from None
+        self.queue(_FORMER_LIMIT)
 
     def flush(self) -> None:
         """Make all queued changes, in one round trip."""

@@ -40,7 +40,6 @@ from restkeeper.storage.postgresql.migrations import (
     use_alone,
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
-from restkeeper.storage.postgresql.queries import find_page
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session, make_epoch, note_database, note_loss
 from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, is_search, is_sorted, require_usable
@@ -137,7 +136,8 @@ class PostgresStore(Store):
         declared = self._collections[collection]
         searches = is_search(declared, query, reads_all=is_sorted(declared, query))
         with self._parts.session(is_search=searches) as session:
-            return find_page(session, declared, query, max_bytes)
+            page: Page = session.page(declared, query, max_bytes)
+            return page
 
     def last_event(self) -> str:
         return self._note(self._read(newest_id, sequence_all))

@@ -26,14 +26,25 @@ import orjson
 
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
-from restkeeper.storage.interface import EventFilter
-from restkeeper.storage.sql import Dialect, Row, event_columns
-from restkeeper.storage.sqlite.queries import AS_BYTES, COLUMNS, SqliteColumn, as_text, fold, is_found, is_inside
+from restkeeper.storage.interface import Collection, EventFilter, Page, Query
+from restkeeper.storage.records import state_of
+from restkeeper.storage.sql import Dialect, Row, event_columns, require_complete
+from restkeeper.storage.sqlite.queries import (
+    AS_BYTES,
+    COLUMNS,
+    SqliteColumn,
+    as_text,
+    find_page,
+    fold,
+    is_found,
+    is_inside,
+)
 
 APPLICATION_ID = int.from_bytes(b"RstK")  # of our files, in their header
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
+STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
 STATEMENTS = 32  # prepared statements that each connection caches
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG
@@ -101,6 +112,14 @@ class SqliteConnection(sqlite3.Connection):
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         return self.execute(DIALECT[statement], _with_lists(parameters)).fetchall()
+
+    def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+        """See `sql.Database`: the page and its change token at one moment."""
+        with snapshot(self):
+            change_token, items = state_of(self, collection)
+            require_complete(self, collection, query)
+            page = find_page(self, collection, query, max_bytes)
+            return page._replace(change_token=change_token, total=None if query.narrows else items)
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)
@@ -183,6 +202,23 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute("ROLLBACK")
+
+
+@contextmanager
+def interrupt_after(
+    connection: sqlite3.Connection, seconds: float, clock: Clock, error: Callable[[], Exception]
+) -> Iterator[None]:
+    """Interrupt what is read after some seconds, and raise an error."""
+    end = clock.monotonic() + seconds
+    connection.set_progress_handler(lambda: clock.monotonic() > end, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as interruption:
+        if interruption.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise error() from None
+    finally:
+        connection.set_progress_handler(None, STEPS)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from restkeeper.clock import Clock
 from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
@@ -19,6 +20,7 @@ from restkeeper.storage.errors import (
     ReferenceMissing,
     ResponseStored,
     RevisionDiffers,
+    SearchTooLong,
     StoreError,
 )
 from restkeeper.storage.interface import (
@@ -33,7 +35,15 @@ from restkeeper.storage.interface import (
     parse_id,
 )
 from restkeeper.storage.records import NOT_FOUND, read_item
-from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, EVENT, WANTED, SqliteConnection, snapshot
+from restkeeper.storage.sqlite.connection import (
+    DIALECT,
+    EPOCH,
+    EVENT,
+    WANTED,
+    SqliteConnection,
+    interrupt_after,
+    snapshot,
+)
 from restkeeper.storage.sqlite.migrations import field_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
@@ -89,8 +99,11 @@ class SqliteTransaction(Transaction):
 
     _database: SqliteConnection
 
-    def __init__(self, connection: SqliteConnection, epoch: str, collections: Mapping[str, Collection]) -> None:
+    def __init__(
+        self, connection: SqliteConnection, epoch: str, collections: Mapping[str, Collection], clock: Clock
+    ) -> None:
         self._database = connection
+        self._clock = clock
         self._epoch = epoch
         self._collections = collections
         self._failure: StoreError | None = None
@@ -120,6 +133,16 @@ class SqliteTransaction(Transaction):
             self._failure = before
             if self._database.in_transaction:
                 self._database.execute("RELEASE changes")
+
+    @contextmanager
+    def _limit(self, seconds: float | None) -> Iterator[None]:
+        if seconds is None:
+            yield
+            return
+        with interrupt_after(
+            self._database, seconds, self._clock, lambda: self._failed(SearchTooLong(seconds))
+        ):  # the whole transaction is of others, too, and goes on
+            yield
 
     def require(self, collection: str, record: Record) -> None:
         try:

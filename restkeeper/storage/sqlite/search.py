@@ -10,7 +10,7 @@ from typing import TypeVar
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
-from restkeeper.storage.sqlite.connection import SqliteConnection, snapshot
+from restkeeper.storage.sqlite.connection import STEPS, SqliteConnection, interrupt_after, snapshot
 from restkeeper.storage.sqlite.writer import LogLimit
 
 T = TypeVar("T")
@@ -21,7 +21,6 @@ SEARCHES = 8  # at the same time in each process
 SHARE = 2  # of them, of each caller
 READ_SECONDS = 5.0  # that a search may take
 WORK_SECONDS = 0.005  # of work between two interruptions
-STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
 
 
 class _TakesLonger(Exception):
@@ -54,28 +53,15 @@ class Searches:
             return read(partial(self._run, find=find))
 
     def _run_soon(self, connection: SqliteConnection, find: Find[T]) -> T:
-        with snapshot(connection), soon(connection, self._clock):  # in this order: a ROLLBACK is not interrupted
+        """Raises _TakesLonger after WORK_SECONDS: so long others can wait."""
+        soon = interrupt_after(connection, WORK_SECONDS, self._clock, _TakesLonger)
+        with snapshot(connection), soon:  # in this order: a ROLLBACK is not interrupted
             return find(connection)
 
     def _run(self, connection: SqliteConnection, find: Find[T]) -> T:
         """The result of `find` in one snapshot. Raises StoreUnavailable if it takes too long."""
         with snapshot(connection), time_limit(connection, self._clock, self._slot, self._log_limit):
             return find(connection)
-
-
-@contextmanager
-def soon(connection: SqliteConnection, clock: Clock) -> Iterator[None]:
-    """Raises _TakesLonger after WORK_SECONDS: so long others can wait."""
-    end = clock.monotonic() + WORK_SECONDS
-    connection.set_progress_handler(lambda: clock.monotonic() > end, STEPS)
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
-        raise _TakesLonger from None
-    finally:
-        connection.set_progress_handler(None, STEPS)
 
 
 @contextmanager

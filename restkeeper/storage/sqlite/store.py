@@ -21,14 +21,13 @@ from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.records import epoch_of, state_of
-from restkeeper.storage.sql import MIGRATIONS, is_search, require_complete, require_usable, shuts_out
+from restkeeper.storage.records import epoch_of
+from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable, shuts_out
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     SqliteConnection,
     connect,
     is_full,
-    snapshot,
     store_error,
     translated,
 )
@@ -46,7 +45,6 @@ from restkeeper.storage.sqlite.file import (
 )
 from restkeeper.storage.sqlite.items import find_events
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, version_of
-from restkeeper.storage.sqlite.queries import find_page
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
 
@@ -179,17 +177,7 @@ class SqliteStore(Store):
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
-        return self._search(partial(self._find_page, declared, query, max_bytes), declared, query)
-
-    def _find_page(
-        self, collection: Collection, query: Query, max_bytes: int | None, connection: SqliteConnection
-    ) -> Page:
-        """The page and its change token in one snapshot."""
-        with snapshot(connection):
-            change_token, items = state_of(connection, collection)
-            require_complete(connection, collection, query)
-            page = find_page(connection, collection, query, max_bytes)
-            return page._replace(change_token=change_token, total=None if query.narrows else items)
+        return self._search(lambda connection: connection.page(declared, query, max_bytes), declared, query)
 
     def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
         indexed = not is_search(collection, query)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlencode
 from weakref import WeakKeyDictionary
 
 from flask import Blueprint, Flask, Request, Response, current_app
-from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
@@ -20,7 +18,7 @@ from restkeeper.resources.handlers import require_owner_used
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.unit import Unit
+from restkeeper.resources.unit import Unit, current_items, query_of
 from restkeeper.resources.writes import Writes
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
@@ -32,7 +30,6 @@ from restkeeper.web.application import Application
 from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution
-from restkeeper.web.queries import parse
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
@@ -233,10 +230,14 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
 
 
 def read_item(collection: str, id: str | int) -> dict[str, Any]:
-    """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound."""
+    """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound.
+
+    In an action, and a function before or after a write, it is read as by `items`.
+    """
     service = service_of(current_app)
-    stored = service.representations[collection]
-    return cast(dict[str, Any], exactjson.stored(stored.body(stored.read(service.store, id))))
+    stored, items = service.representations[collection], current_items.get()
+    record = items.record(collection, id) if items else stored.read(service.store, id)
+    return cast(dict[str, Any], exactjson.stored(stored.body(record)))
 
 
 def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -245,12 +246,13 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
     all of the items, read page by page: one that stays is there once, whatever is written meanwhile.
     """
+    if items := current_items.get():
+        yield from items.find(collection, parameters)
+        return
     service = service_of(current_app)
     stored, config = service.representations[collection], service.config
-    texts = MultiDict(parse_qsl(urlencode(parameters or {}, doseq=True), keep_blank_values=True))
-    query = parse(texts, stored.queryable, config.page_limit_max, config.page_limit_max).query
-    query = replace(query, sort=query.sort or stored.resource.order)
-    page, left = None, query.limit if "limit" in texts else None
+    query = query_of(stored, parameters, config.page_limit_max)
+    page, left = None, query.limit if "limit" in (parameters or {}) else None
     while page is None or (page.more and left != 0):
         page = service.store.page(collection, query, config.page_bytes)
         yield from map(exactjson.stored, stored.bodies(page))

@@ -255,11 +255,11 @@ def test_wrong_declarations() -> None:
         (lambda: resource.action("x", body=PaymentSchema()), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
         (
             lambda: resource.action("x", body=PaymentSchema)(lambda order, store: None),
-            "action('x'): is called with (item, body, store): too many",
+            "action('x'): is called with (item, body, items): too many",
         ),
         (lambda: resource.action("x")(returns(PaymentSchema)(lambda order, store: None)), "@returns has problems only"),
         (lambda: resource.before("delete")(lambda item: None), "before('delete',): is called with (item, before): too"),
-        (lambda: resource.after("create")(lambda item, before: None), "(item, before, store): too many"),
+        (lambda: resource.after("create")(lambda item, before: None), "(item, before, items): too many"),
         (lambda: Resource("x", "y", OrderSchema, ownership="all"), "must be a Ownership"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError) as error:

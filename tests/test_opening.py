@@ -13,6 +13,7 @@ from restkeeper.storage import base, locate
 from restkeeper.storage.base import Opening
 from restkeeper.storage.errors import (
     RevisionDiffers,
+    SearchTooLong,
     StoreError,
     StoreFull,
     StoreGone,
@@ -133,11 +134,14 @@ def test_a_start_shows_the_failure(failure: StoreError | OSError, creates: bool,
     assert str(failure).rpartition("] ")[2] in f"{shown.detail} {shown.__cause__}"
 
 
+NO_FAILURES = (RevisionDiffers, SearchTooLong)  # of an opening
+
+
 def test_a_failure_can_be_raised_again() -> None:
     """Each kind of it, by the next uses and by those that wait for a connection."""
     kinds = [StoreUnavailable]
     for kind in kinds:
-        kinds += [each for each in kind.__subclasses__() if each is not RevisionDiffers]  # which no opening raises
+        kinds += [each for each in kind.__subclasses__() if each not in NO_FAILURES]
         again = copy(kind("it is away", reason="it stops"))
         assert (type(again), again.detail, again.reason) == (kind, "it is away", "it stops")
     assert StoreReadOnly in kinds

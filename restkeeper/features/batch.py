@@ -14,7 +14,7 @@ from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
-from restkeeper.resources.writes import ItemLocks, Prepared, Writes, deadline_of, done, explained, write_together
+from restkeeper.resources.writes import Write, Writes, explained, write_once
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.service import Service, mount
@@ -24,7 +24,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
 from restkeeper.web.errors import problem_of
-from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_bytes, read_object, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_object, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -129,7 +129,6 @@ class BatchHandlers:
 
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
-        self._locks = ItemLocks(service.clock)
         self._writes = {each.resource.public_name: each for each in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
@@ -148,22 +147,20 @@ class BatchHandlers:
         """
         require_acceptable(JSON)
         config = self._service.config
-        size = len(read_bytes(config.max_body, cache=True))  # first: who sends slowly holds up no others
-        with self._locks.of_size(size, deadline_of(self._service.clock)):
-            sent = read_object(JSON, **config.body_limits)
-            operations = load(BatchSchema(), sent)["operations"]
+        sent = read_object(JSON, **config.body_limits)
+        operations = load(BatchSchema(), sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._writes.get(unquote(path[1])) for path in paths)
         request.environ[SHOWN] = {each.name for each in named if each}
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
-        run = partial(write_together, self._service.store, self._service.hooks.idempotency(sent))
+        service, once = self._service, self._service.hooks.idempotency(sent)
         try:
-            return run(partial(self._run, operations, False), self._service.clock)
+            return write_once(service.store, once, lambda: Write(partial(self._run, operations, False)), service.clock)
         except (DuplicateValue, ReferenceMissing):  # PostgreSQL may say so later than in its operation: look for that
-            return run(partial(self._run, operations, True), self._service.clock)
+            return write_once(service.store, once, lambda: Write(partial(self._run, operations, True)), service.clock)
 
-    def _run(self, operations: list[JsonObject], one_by_one: bool, transaction: Transaction) -> Reply:
+    def _run(self, operations: list[JsonObject], one_by_one: bool, transaction: Transaction, _: Write) -> Reply:
         ids: dict[str, str | int] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
@@ -204,16 +201,16 @@ class BatchHandlers:
         request.environ.pop("HTTP_IF_MATCH", None)
         if "if_match" in operation:
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
-        prepared = None
+        write = None
         try:
             with transaction.savepoint() if one_by_one else nullcontext():
-                prepared = prepare(transaction)
-                return done(prepared, transaction)
+                write = prepare()
+                return write.work(transaction, write)
         except (Problem, RecordNotFound, DuplicateValue, ReferenceMissing) as error:
             if isinstance(error, DuplicateValue | ReferenceMissing):
                 if not one_by_one:
                     raise
-                error = explained(writes.representation, error, prepared)
+                error = explained(writes.representation, error, write)
             problem = error if isinstance(error, Problem) else problem_of(error)
             for each in problem.members.get("errors", ()):
                 if pointer := each.get("pointer"):
@@ -232,7 +229,7 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 def _work(
     writes: Writes, method: str, id: str | None, action: str | None, sent: JsonObject
-) -> tuple[Callable[[Transaction], Prepared], str] | None:
+) -> tuple[Callable[[], Write], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
     scope = writes.resource.scope("write")
     if writes.resource.singleton:  # its path is that of an item without the id
@@ -242,7 +239,7 @@ def _work(
     if (method != "POST" or id is None) and method not in writes.resource.methods:
         return None
     if method == "POST" and id is None:
-        return lambda transaction: writes.prepare_create(sent, transaction=transaction), scope
+        return partial(writes.creation, sent), scope
     if method == "POST":
         declared = writes.resource.actions.get(action or id or "")
         if declared is None or declared.of_item != bool(action):
@@ -252,16 +249,16 @@ def _work(
     if id is None or action:
         return None
     if method == "DELETE":
-        return partial(writes.prepare_delete, id), scope
+        return partial(writes.deletion, id), scope
     change = writes.replace if method == "PUT" else writes.merge
-    return partial(writes.prepare_change, id, change, sent), scope
+    return partial(writes.update, id, change, sent), scope
 
 
-def _act(writes: Writes, action: Action, sent: JsonObject, id: str | None, transaction: Transaction) -> Prepared:
+def _act(writes: Writes, action: Action, sent: JsonObject, id: str | None) -> Write:
     if sent and not action.body:
         require_none([fault((), NO_BODY)])
     loaded = action.body and load(action.body(), sent)
-    return writes.prepare_action(action, loaded, id, transaction)
+    return writes.execution(action, loaded, id)
 
 
 def _resolved(value: Any, ids: Mapping[str, Any]) -> Any:

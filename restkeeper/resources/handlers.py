@@ -26,7 +26,8 @@ from restkeeper.errors import (
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import UNCACHED, Items
 from restkeeper.resources.resource import Action, Ownership
-from restkeeper.resources.writes import Prepared, Writes
+from restkeeper.resources.writes import Write, Writes
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import SAFE_METHODS, Reply, address_of
@@ -271,16 +272,27 @@ class SecretItemHandlers(CollectionHandlers):
         require_acceptable(JSON)
         items, sent = self.items, self.items.body(JSON) if id is None else None
 
-        def prepare() -> Prepared:
-            before = None if id is None else items.store.read(items.name, id)
-            if before is not None:
-                require_match(items.tag(before), before.updated_at)
-            record, secret = make(before or sent, rfc3339(items.clock.time()))
+        def response(record: Record, secret: str) -> Reply:
             body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
             reply = Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
             if id is None:
                 reply.headers["Location"] = address_of(f"{request.path}/{record.id}")
-            return Prepared(reply, partial(store, record=record, secret=secret), before)
+            return reply
 
-        once = items.hooks.idempotency(sent, secret=True)
-        return items.add(once, prepare) if id is None else items.write_once(once, prepare, id)
+        def prepare() -> Write:
+            if id is None:
+                record, secret = make(sent, rfc3339(items.clock.time()))
+                return Write(partial(work, record, secret), response(record, secret))
+            return Write(partial(work, None, ""))
+
+        def work(record: Record | None, secret: str, transaction: Transaction, write: Write) -> Reply:
+            if record is None:
+                before = transaction.read(items.name, str(id))
+                require_match(items.tag(before), before.updated_at)
+                record, secret = make(before, rfc3339(items.clock.time()))
+            else:
+                items.require_list(transaction)
+            store(transaction, record=record, secret=secret)
+            return response(record, secret)
+
+        return items.write(items.hooks.idempotency(sent, secret=True), prepare)

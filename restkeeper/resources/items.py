@@ -13,7 +13,7 @@ from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import Relation, embed
 from restkeeper.resources.representation import Representation, StoredRepresentation
-from restkeeper.storage.base import Store
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
@@ -169,16 +169,15 @@ class Items:
         """When the representation of an item last changed, by the item or by its representation."""
         return max(record.updated_at, self.representation.changed_at)
 
-    def first_page(self, owner: str | None) -> tuple[str, str]:
-        """The change token and the ETag of the list of these items, as a request without parameters gets it."""
+    def first_page(self, owner: str | None, transaction: Transaction | None = None) -> str:
+        """The ETag of the list of these items, as a request without parameters gets it."""
         query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
-        page = self._list_page(ListRequest(Query(), self.page_limit, order=self._order), query)
-        return page.change_token, page.tag
+        return self._list_page(ListRequest(Query(), self.page_limit, order=self._order), query, transaction).tag
 
-    def _list_page(self, list_request: ListRequest, query: Query) -> _ListPage:
+    def _list_page(self, list_request: ListRequest, query: Query, transaction: Transaction | None = None) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `embed`."""
         shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
-        page = self.store.page(self.name, shown, self.page_bytes)
+        page = (transaction or self.store).page(self.name, shown, self.page_bytes)
         require_whole(list_request, page)
         tag = self.list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)
@@ -187,7 +186,7 @@ class Items:
         elif list_request.fields:
             bodies = [self.representation.show(body, list_request.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
-        total = self._total(query, page)
+        total = self._total(query, page, transaction)
         if list_request.is_count:
             body = self._groups(query, total)
         is_own = query.owner is not None and (total is not None or query.after)  # it does not depend on others
@@ -217,7 +216,7 @@ class Items:
             groups = [(None if value is None else make(value), count) for value, count in groups]
         return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
 
-    def _total(self, query: Query, page: Page) -> int | None:
+    def _total(self, query: Query, page: Page, transaction: Transaction | None = None) -> int | None:
         """The number of items of a query, if it is not too large to be counted.
 
         On a walk by cursor through a part of the list it is not counted again.
@@ -226,7 +225,7 @@ class Items:
             return page.total
         if not page.more and (page.bodies or not query.offset):  # all up to the last one are known
             return query.offset + len(page.bodies)
-        total = self.store.count(self.name, query, most=MOST_COUNTED + 1)
+        total = (transaction or self.store).count(self.name, query, most=MOST_COUNTED + 1)
         known = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
         return max(total, known) if total <= MOST_COUNTED else None
 

@@ -34,6 +34,12 @@ _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored ch
 JsonObject = dict[str, Any]
 
 
+class Loaded(dict[str, Any]):
+    """A request's body that the schema has loaded: `text` is the JSON of the fields that it stores of it."""
+
+    text = b""
+
+
 class ItemLimits(NamedTuple):
     """The largest size of an item: in bytes of its JSON, and in values (objects, arrays and their members)."""
 
@@ -92,6 +98,10 @@ class Representation(Protocol):
 
         Raises as `create`.
         """
+
+    def loaded(self, sent: JsonObject) -> JsonObject:
+        """A body for `replace`, Loaded if nothing that is stored matters for that. Raises as `create`."""
+        return sent
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with the content `sent` instead of its own; the same record if that changes nothing.
@@ -209,6 +219,16 @@ class StoredRepresentation(Representation):
         now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
         return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
 
+    def loaded(self, sent: JsonObject) -> JsonObject:
+        own = self.revision
+        is_known = sent.keys() <= {*own.definitions, *own.of_server}  # else other programs may know it
+        if own.read_only or own.is_open or not is_known:
+            return sent
+        loaded = Loaded(sent)
+        loaded.text, faults = self._load(sent)
+        require_none(faults)
+        return loaded
+
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._replaced(record, sent, {}, now, limits)
 
@@ -227,7 +247,7 @@ class StoredRepresentation(Representation):
         own |= {name: given[name] for name in self.revision.read_only if name in given}
         differing = self._differing(sent, own)
         is_past = _is_past(differing, own)
-        text, more = self._load(sent, own)
+        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(sent, own)
         members = exactjson.cut(text) if text else {}
         if (
             text

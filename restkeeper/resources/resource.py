@@ -7,9 +7,9 @@ from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from hashlib import blake2b
-from inspect import signature, unwrap
+from inspect import Parameter, signature, unwrap
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote
@@ -265,12 +265,11 @@ class Resource:
         """Declare an action: `POST /orders/ID/pay`, or of="collection": `POST /orders/close-day`.
 
         The function gets the item as a dictionary, then what the `body` has, loaded by that schema, if there is one,
-        and last a `Unit` to read and change other items. It returns the changed item, or None, and then what it has
-        changed in its dictionary counts. What the schema refuses of it is a 500, and the log says which function, field
-        and value. One of a collection gets no item, and returns the response's JSON value. Everything is one
-        transaction, in which the item is locked. What it raises undoes all. It is called again if the store had to end
-        a transaction because of others (a deadlock): it must have no other effects. Its docstring is in the API
-        document.
+        and last `items`, a `Unit` to find and change other items. It returns the changed item, or None, and then what
+        it has changed in its dictionary counts. What the schema refuses of it is a 500, and the log says which
+        function, field and value. One of a collection gets no item, and returns the response's JSON value. Everything
+        is one transaction, in which the item is locked. What it raises undoes all. It is called again if the store had
+        to end a transaction because of others: it must have no other effects. Its docstring is in the API document.
 
         Raises ValueError for a name that cannot be part of a path, or is taken, and for a function that takes others.
         """
@@ -287,7 +286,7 @@ class Resource:
             raise ValueError(f"{self.name}: action({name!r}, body={body!r}): must be a schema class of marshmallow")
 
         def declare(function: Function) -> Function:
-            given = (*["item"] * (of == "item"), *["body"] * (body is not None), "store")
+            given = (*["item"] * (of == "item"), *["body"] * (body is not None), "items")
             self._require_takes(f"action({name!r})", function, given)
             if getattr(unwrap(function), "is_replaced", False):
                 raise ValueError(
@@ -302,8 +301,9 @@ class Resource:
     def before(self, *writes: str) -> Callable[[Function], Function]:
         """Declare a function that is called before each of these writes: "create", "update" or "delete".
 
-        It gets the item as it will be and as it is, each a dictionary, or None if there is none. It may change the
-        first one in place, or return another one, which are validated as an action's, or raise a problem; pointers of a
+        It gets the item as it will be and as it is, each a dictionary, or None if there is none; and `items`, the
+        `Unit` of an action, if it has a third parameter of that name or without a default. It may change the first item
+        in place, or return another one, which are validated as an action's, or raise a problem; pointers of a
         ValidationFailed are into the item. It may be called again for one request: it must have no other effects.
         Raises ValueError for another word.
         """
@@ -312,7 +312,7 @@ class Resource:
     def after(self, *writes: str) -> Callable[[Function], Function]:
         """Declare a function that is called after each of these writes, in its transaction.
 
-        It gets the item and the one before, as those of `before`, and a `Unit`; what it raises undoes the write. Send
+        It gets the item and the one before, as those of `before`, and `items`; what it raises undoes the write. Send
         mail and call others by a webhook or the feed: a transaction may still fail. Raises ValueError as `before`.
         """
         return self._declared("after", writes)
@@ -322,8 +322,10 @@ class Resource:
             raise ValueError(f"{self.name}: {moment}{writes}: must be some of {', '.join(map(repr, _WRITES))}")
 
         def declare(function: Function) -> Function:
-            self._require_takes(f"{moment}{writes}", function, ("item", "before", *["store"] * (moment == "after")))
-            own = {of: (*self.functions.get(of, ()), function) for of in (f"{moment} {write}" for write in writes)}
+            takes_items = moment == "after" or _takes_items(function)
+            self._require_takes(f"{moment}{writes}", function, ("item", "before", *["items"] * takes_items))
+            called = function if takes_items else wraps(function)(lambda item, before, items: function(item, before))
+            own = {of: (*self.functions.get(of, ()), called) for of in (f"{moment} {write}" for write in writes)}
             vars(self)["functions"] = MappingProxyType({**self.functions, **own})
             return function
 
@@ -624,6 +626,12 @@ def _of_others(field: Field, is_computed: bool, default: Any, definition: fields
     if is_computed or field.nullable or field.is_many or not fits:
         return dataclasses.replace(field, sparse=True)
     return dataclasses.replace(field, default=stored)
+
+
+def _takes_items(function: Callable[..., Any]) -> bool:
+    """Whether a function before a write takes the items of the transaction, as its third parameter."""
+    parameters = [each for each in signature(function).parameters.values() if each.kind is not Parameter.KEYWORD_ONLY]
+    return len(parameters) > 2 and (parameters[2].name == "items" or parameters[2].default is Parameter.empty)
 
 
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:

@@ -1,14 +1,18 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, cast
-from urllib.parse import unquote
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, unquote, urlencode
 from weakref import ref
 
 from flask import has_request_context
+from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, ValidationFailed, shortened
@@ -17,9 +21,12 @@ from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRe
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import GIVEN, INTEGERS
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
-from restkeeper.storage.interface import Collection, Record
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, SearchTooLong
+from restkeeper.storage.interface import Collection, Op, Query, Record
 from restkeeper.web import exactjson
+from restkeeper.web.queries import parse
+
+T = TypeVar("T")
 
 LAST_IDS = Collection("_ids", {})  # of the collections with integers: the version is the greatest id
 # Of what functions of the service change in one transaction, and of what follows a deletion: others wait for it.
@@ -27,6 +34,13 @@ MOST_CHANGES = 1000
 MOST_REFERENCES = 500  # that are new: for each, a store changes a page of an index, which all other writers wait for
 MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
 MOST_LOGGED = 10  # of the values that a function of the service sets and the schema refuses
+
+MOST_FOUND = 1000  # items that a function finds
+FIND_SECONDS = 0.1  # that it takes: other writes wait
+_BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE}
+
+# In which a function of the service is called.
+current_items: ContextVar["Unit | None"] = ContextVar("restkeeper.items", default=None)
 
 _WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 
@@ -40,10 +54,11 @@ def require_few_references(number: int) -> None:
 class Unit:
     """Items of all collections in one transaction: each change with its event, all of them or none.
 
-    Items are dictionaries as they are stored; whose they are and who calls make no difference. An item that is read is
-    locked until the end. Every method raises Conflict if the item does not exist, and other problems; if they are not
-    caught, they are the response. It raises ValueError for what the schema refuses: a fault of the service. A change
-    that has failed in its middle undoes all, also if that is caught.
+    Items are dictionaries as they are stored; whose they are and who calls make no difference. What is read, found or
+    counted stays so until the end: others that would change it wait. Every method raises Conflict if the item does not
+    exist, and other problems; if they are not caught, they are the response. It raises ValueError for what is a fault
+    of the service: what the schema refuses, and a query that no index answers. A change that has failed in its middle
+    undoes all, also if that is caught.
     """
 
     def __init__(
@@ -78,19 +93,41 @@ class Unit:
             raise self._failure
 
     def read(self, collection: str, id: str | int) -> JsonObject:
-        """An item, which is locked until the end."""
+        """An item."""
         return item_of(self._stored(collection), self._read(collection, id))
 
-    def create(self, collection: str, item: JsonObject) -> JsonObject:
-        """Create an item; return it as it is stored."""
+    def find(self, collection: str, parameters: Mapping[str, Any] | None = None) -> list[JsonObject]:
+        """The items of a list, by its parameters: {"tool": "t1", "until[gt]": "2026-11-26", "sort": "until"}.
+
+        Without a `limit` it is all of them. Raises ValueError for more than 1,000.
+        """
+        stored = self._stored(collection)
+        query = query_of(stored, parameters, MOST_FOUND)
+        find = partial(self._transaction.page, collection, query, MOST_BYTES, seconds=FIND_SECONDS)
+        page = self._search(stored, query, find)
+        if page.more and "limit" not in (parameters or {}):
+            most = f"{MOST_FOUND:,} items, or {MOST_BYTES >> 20} MiB of them"
+            raise ValueError(f"{collection}: items.find: more than {most}: add filters, or a limit")
+        return [exactjson.stored(body) for body in stored.bodies(page)]
+
+    def count(self, collection: str, parameters: Mapping[str, Any] | None = None) -> int:
+        """The number of the items of a list, by its parameters as `find`."""
+        stored = self._stored(collection)
+        query = query_of(stored, parameters, MOST_FOUND)
+        count = partial(self._transaction.count, collection, query, most=sys.maxsize, seconds=FIND_SECONDS)
+        return self._search(stored, query, count)
+
+    def create(self, collection: str, item: JsonObject, *, owner: str | None = None) -> JsonObject:
+        """Create an item, of this owner, else of the caller where items have one; return it as it is stored."""
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         name = stored.schema.id_name
         given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
         write = partial(stored.restore, id=id, now=now, limits=self._limits)
         record = accepted(self.create, stored, write, without_server_fields(stored, item) | given)
-        if has_request_context() and (owner := self._hooks.access(stored.resource).owner_of_new()) is not None:
-            record = record._replace(owner=owner)
+        if owner is None and has_request_context():
+            owner = self._hooks.access(stored.resource).owner_of_new()
+        record = record._replace(owner=owner)
         use_ids(stored.resource, id, record.id, self._transaction)
         with as_conflict(collection):
             return item_of(stored, self.apply(stored, None, record, now, self._limits))
@@ -102,7 +139,7 @@ class Unit:
         """
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
-        changed = changed_item(change, stored, before)
+        changed = changed_item(self, change, stored, before)
         with as_conflict(collection):
             after = revised(change, stored, before, changed, now=now, limits=self._limits)
             return item_of(stored, self.apply(stored, before, after, now, self._limits))
@@ -121,7 +158,7 @@ class Unit:
         self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str, limits: ItemLimits
     ) -> Record:
         """Write a change of an item; return the record as it is now, or as it last was."""
-        after = run_before(stored, before, after, now=now, limits=limits)
+        after = run_before(self._hooks, self._transaction, stored, before, after, now=now, limits=limits)
         if after is not before:
             self._changes += 1
             self._bytes += sum(len(each.body) for each in (before, after) if each)
@@ -148,16 +185,61 @@ class Unit:
         self._references += number
         require_few_references(self._references)
 
+    def record(self, collection: str, id: str | int) -> Record:
+        """The record of an item. Raises RecordNotFound, after which nobody else creates it until the end."""
+        stored = self._stored(collection)
+        try:
+            return stored.read(self._transaction, id)
+        except RecordNotFound:
+            self._transaction.lock_collection(collection)
+            return stored.read(self._transaction, id)
+
     def _read(self, collection: str, id: str | int) -> Record:
         try:
-            return self._stored(collection).read(self._transaction, id)
+            return self.record(collection, id)
         except RecordNotFound:
             raise Conflict(f"{collection}: there is no item {shortened(str(id))!r}") from None
+
+    def _search(self, stored: StoredRepresentation, query: Query, search: Callable[[], T]) -> T:
+        """What `search` returns, when nobody else changes items of the collection any more.
+
+        Raises ValueError for what no index answers, or not soon: all others wait for it.
+        """
+        if not _is_indexed(stored.collection, query):
+            names = sorted({each.field for each in query.filters} or {each.field for each in query.sort})
+            raise ValueError(
+                f"{stored.name}: items.find and items.count need an index: add one of these to the Resource's indexes: "
+                + ", ".join(f"Index({name!r})" for name in names)
+            )
+        self._transaction.lock_collection(stored.name)
+        try:
+            return search()
+        except SearchTooLong:
+            raise ValueError(
+                f"{stored.name}: items.find and items.count have {FIND_SECONDS} s: add filters, or an Index of a field "
+                "whose values fewer items share"
+            ) from None
 
     def _stored(self, collection: str) -> StoredRepresentation:
         if (stored := self._representations.get(collection)) is None:
             raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
         return stored
+
+
+def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None, limit: int) -> Query:
+    """The query of a list by its parameters, of at most `limit` items in a page. Raises InvalidQuery."""
+    texts = MultiDict(parse_qsl(urlencode(parameters or {}, doseq=True), keep_blank_values=True))
+    query = parse(texts, stored.queryable, limit, limit).query
+    return replace(query, sort=query.sort or stored.resource.order)
+
+
+def _is_indexed(collection: Collection, query: Query) -> bool:
+    """Whether an index has the items that one of the filters selects, or without filters their order."""
+    indexed = {index.field for index in collection.indexes} | {"id"}
+    if query.filters or query.search:
+        narrowing = (each for each in query.filters if not (each.negated or each.group) and each.op in _BY_INDEX)
+        return any(each.field in indexed for each in narrowing)
+    return all(each.field in indexed for each in query.sort[:1])
 
 
 def last_ids_of(resources: Iterable[Resource]) -> list[Collection]:
@@ -218,34 +300,56 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
     for function in stored.resource.functions.get(f"after {_WRITES[change.kind]}", ()):
-        unit: Unit = hooks.unit(transaction)
-        written = unit.written.get(key := (stored.name, change.record.id))
-        function(after and item_of(stored, after), before and item_of(stored, before), unit)
-        unit.require_success()
-        if unit.written.get(key) is not written:
-            raise ValueError(f"{name_of(function)}: changes the item itself: do that before the write")
+        items: Unit = hooks.unit(transaction)
+        shown = after and item_of(stored, after), before and item_of(stored, before)
+        call(items, function, *shown, items, of=(stored.name, change.record.id))
 
 
 def run_before(
-    stored: StoredRepresentation, before: Record | None, after: Record | None, *, now: str, limits: ItemLimits
+    hooks: Hooks,
+    transaction: Transaction,
+    stored: StoredRepresentation,
+    before: Record | None,
+    after: Record | None,
+    *,
+    now: str,
+    limits: ItemLimits,
 ) -> Record | None:
     """What is to be stored, when the functions of the service have seen it: see `Resource.before`."""
-    if after is before:
-        return after
     kind = "create" if before is None else "update" if after else "delete"
-    for function in stored.resource.functions.get(f"before {kind}", ()):
+    if after is before or not (functions := stored.resource.functions.get(f"before {kind}")):
+        return after
+    items: Unit = hooks.unit(transaction)
+    for function in functions:
         present = before and item_of(stored, before)
         if after is None:
-            function(None, present)
-        elif (item := changed_item(function, stored, after, present)) is not None:
+            call(items, function, None, present, items, of=(stored.name, before.id) if before else None)
+        elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             write = partial(stored.restore, id=after.id) if before is None else partial(stored.revise, before)
             made = accepted(function, stored, partial(write, now=now, limits=limits), item)
             after = made if made is before else made._replace(owner=after.owner, removed=after.removed)
     return after
 
 
+def call(items: Unit, function: Callable[..., T], *arguments: Any, of: tuple[str, str] | None = None) -> T:
+    """What a function of the service returns, in which `read_item` and `find_items` read from this transaction.
+
+    `of` is the collection and id of the item that it is called for. Raises ValueError if it changes that by `items`,
+    and what one of its changes has raised, also if it has caught that.
+    """
+    written, token = items.written.get(of) if of else None, current_items.set(items)
+    try:
+        result = function(*arguments)
+    finally:
+        current_items.reset(token)
+    items.require_success()
+    if of and items.written.get(of) is not written:
+        raise ValueError(f"{name_of(function)}: changes its own item by `items`: return it changed, before the write")
+    return result
+
+
 def changed_item(
-    function: Callable[..., Any], stored: StoredRepresentation, record: Record, *more: Any
+    items: Unit, function: Callable[..., Any], stored: StoredRepresentation, record: Record, *more: Any
 ) -> JsonObject | None:
     """What a function of the service makes of an item, which it gets with `more`; None if it changes nothing.
 
@@ -254,7 +358,7 @@ def changed_item(
     """
     body = stored.body(record)
     item = exactjson.stored(body)
-    result = function(item, *more)
+    result = call(items, function, item, *more, of=(stored.name, record.id))
     if result is None:
         with suppress(exactjson.EncodeError):  # a value that has no JSON form is a change
             if exactjson.dumps(item) == body:

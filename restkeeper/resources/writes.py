@@ -1,12 +1,12 @@
 """The items of one collection, as requests change them: each write is computed, and done in one transaction."""
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from dataclasses import field as field_of
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar, cast
 
 from flask import has_request_context, request
 
@@ -18,7 +18,9 @@ from restkeeper.resources.references import added, may_read, required_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import (
+    Unit,
     as_conflict,
+    call,
     changed_item,
     next_ids,
     require_few_references,
@@ -50,26 +52,24 @@ T = TypeVar("T")
 
 CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
-LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
-LOCKS = 256  # ids share them, so that their number has a bound
 _DEADLINE = "restkeeper.deadline"  # in the WSGI environment: that of all waits of the request
 
 
-class Prepared(NamedTuple):
-    """A write that is computed: its response, and the `work` that it does in one transaction, if it changes anything.
+@dataclass
+class Write:
+    """One write: its `work` is done in a transaction, and returns the response, which is stored with it.
 
-    `before` is the item from which it was computed: if that is not stored just so any more, it is computed again.
-    `after` has the items to store, by what is before the names of their fields in a JSON Pointer, such as "3/". A PUT
-    `creates` one: if another one has created it meanwhile, this is computed again. With `use_reserve` it is done also
-    on a disk that is almost full.
+    `response` is that, if it is known before. The work may be done again, so it has no other effects. After it,
+    `before` is the item that it has changed, and `after` has those that it has stored, or tried to, by what is before
+    the names of their fields in a JSON Pointer, such as "3/". With `use_reserve` it is done also on a disk that is
+    almost full.
     """
 
-    reply: Reply
-    work: Callable[[Transaction], object] | None = None
-    before: Record | None = None
-    after: Mapping[str, Record] = {}  # noqa: RUF012 - never changed
-    creates: bool = False
+    work: Callable[[Transaction, "Write"], Reply]
+    response: Reply | None = None
     use_reserve: bool = False
+    before: Record | None = None
+    after: dict[str, Record] = field_of(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -82,8 +82,6 @@ class Writes(Items):
         super().__post_init__()
         self._apply = self.apply or self.hooks.apply
         self._limits = ItemLimits(*self.config.item_limits)
-        self._locks = ItemLocks(self.clock)
-        self._serial = self.name if self.resource.ids in INTEGERS else None  # the lock of new items
 
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
@@ -95,141 +93,151 @@ class Writes(Items):
 
         What was sent can be `complete` only later: not for a repetition, which gets the first response.
         """
-        owner, deadline = request.args.get("owner"), deadline_of(self.clock)
+        owner = request.args.get("owner")
 
-        def prepare() -> Prepared:
+        def prepare() -> Write:
             complete()
-            with self._alone(deadline):
-                prepared = self.prepare_create(sent, owner)
-            if record := prepared.after.get(""):
-                id = str(self.resource.shown(record.id)).replace("/", SLASH)
-                prepared.reply.headers["Location"] = address_of(f"{request.path}/{id}")
-            return prepared
+            return self.creation(sent, owner, request.path)
 
-        return self.add(self.hooks.idempotency(sent), prepare)
+        return self.write(self.hooks.idempotency(sent), prepare)
 
     def change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         """Change an item by `change` (`replace` or `merge`) and what was sent.
 
         Raises NotFound, Forbidden and PreconditionFailed.
         """
-        prepare = partial(self.prepare_change, id, change, sent, deadline=deadline_of(self.clock))
-        return self.write_once(IdempotencyRecord(), prepare, id)
+        return self.write(IdempotencyRecord(), lambda: self.update(id, change, sent))
 
     def delete(self, id: str) -> Reply:
         """Delete an item. Raises as `change`."""
         require_acceptable(JSON)
-        return self.write_once(IdempotencyRecord(), partial(self.prepare_delete, id), id)
+        return self.write(IdempotencyRecord(), lambda: self.deletion(id))
 
     def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
         """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
 
         Raises what its function raises, and as `change`.
         """
+        return self.write(self.hooks.idempotency(sent), lambda: self.execution(action, loaded, id))
 
-        def work(transaction: Transaction) -> Reply:
-            return done(self.prepare_action(action, loaded, id, transaction), transaction)
+    # What each write does in its transaction. Only what does not depend on stored items is computed before.
 
-        return write_together(self.store, self.hooks.idempotency(sent), work, self.clock)
+    def creation(self, sent: JsonObject | list[JsonObject], owner: str | None = None, path: str | None = None) -> Write:
+        """Create an item, of the `owner` that an admin names, or those of an array, all or none.
+
+        With a `path` it is the request to the list there: if that is conditional, the list must match.
+        """
+        several = sent if isinstance(sent, list) else [sent]
+        is_numbered = self.resource.ids in INTEGERS  # ids that only the transaction knows
+        new_id = partial(self.resource.key, 1) if is_numbered else self.hooks.new_id
+        new = self._new(several, sent, owner, [new_id() for _ in several])
+
+        def reply(records: Sequence[Record]) -> Reply:
+            if several is sent:
+                body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
+                return Reply(body, content_type=JSON, headers={"Cache-Control": self.caching})
+            reply = self.represent(records[0])
+            if path is not None:
+                id = str(self.resource.shown(records[0].id)).replace("/", SLASH)
+                reply.headers["Location"] = address_of(f"{path}/{id}")
+            return reply
+
+        def work(transaction: Transaction, write: Write) -> Reply:
+            if path is not None:
+                self.require_list(transaction)
+            records = new
+            if is_numbered:
+                ids = next_ids(self.resource, transaction, self.hooks.new_id, several)
+                records = self._new(several, sent, owner, ids)
+                last = max((each.id for each in records), key=self.resource.number)
+                use_ids(self.resource, next(filter(None, ids), ""), last, transaction)
+            write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
+            places = in_turns([*write.after], self.clock, WRITE_TURN_SECONDS)
+            return reply([self._store(transaction, write, None, write.after[place], place) for place in places])
+
+        is_known = not (is_numbered or is_conditional() or "before create" in self.resource.functions)
+        return Write(work, reply(new) if is_known else None)
+
+    def update(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Write:
+        """See `change`."""
+        if change == self.replace:
+            sent = self.representation.loaded(sent)
+
+        def work(transaction: Transaction, write: Write) -> Reply:
+            try:
+                before = write.before = self._read_to_change(id, transaction)
+            except (NotFound, RecordNotFound):
+                if change != self.replace or not self.stored.is_put_creating:
+                    raise
+                require_match(None, must_say=self.config.require_if_match)
+                return self._creation_at(id, sent).work(transaction, write)
+            after = change(before, sent, now=self._now(), limits=self._limits)
+            return self.represent(self._store(transaction, write, before, after))
+
+        return Write(work)
+
+    def _creation_at(self, id: str, sent: JsonObject) -> Write:
+        """Create an item by a PUT. Raises ValidationFailed for another id in the body."""
+        if not self.resource.singleton:
+            known = self.resource.shown(key) if (key := self.resource.key(id)) else id
+            name = self.resource.schema.id_name
+            sent = sent if name in sent else {name: known, **sent}
+            is_other = self.resource.key(sent[name]) != self.resource.key(id)
+            require_none([fault([name], "is another one in the path")] if is_other else [])
+        return self.creation(sent)
+
+    def deletion(self, id: str) -> Write:
+        """Delete an item; the response is the item as it last was."""
+
+        def work(transaction: Transaction, write: Write) -> Reply:
+            before = write.before = self._read_to_change(id, transaction)
+            self._store(transaction, write, before, None)
+            return Reply(self.representation.body(before), content_type=JSON)
+
+        return Write(work, use_reserve=True)
+
+    def execution(self, action: Action, loaded: Any, id: str | None) -> Write:
+        """See `act`."""
+
+        def work(transaction: Transaction, write: Write) -> Reply:
+            before = write.before = None if id is None else self._read_to_change(id, transaction)
+            items: Unit = self.hooks.unit(transaction)
+            more = (*([loaded] if action.body else []), items)
+            if before is None:
+                result = call(items, action.function, *more)
+                return Reply(exactjson.dumps(result), content_type=JSON)
+            item = changed_item(items, action.function, self.stored, before, *more)
+            with as_conflict(self.name):
+                after = revised(action.function, self.stored, before, item, now=self._now(), limits=self._limits)
+                return self.represent(self._store(transaction, write, before, after))
+
+        return Write(work)
+
+    def _store(
+        self, transaction: Transaction, write: Write, before: Record | None, after: Record | None, place: str = ""
+    ) -> Record:
+        """The functions before, the write with its references and its event, and the functions after.
+
+        Returns the item as it is stored, or as it last was.
+        """
+        try:
+            after = run_before(
+                self.hooks, transaction, self.stored, before, after, now=self._now(), limits=self._limits
+            )
+        except ValidationFailed as error:
+            faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
+            error.members["errors"] = list(placed(place, map(self.representation.known_fault, faults)))
+            raise
+        if after is not before:
+            if after is not None:
+                write.after[place] = after
+            kind = "created" if before is None else "updated" if after else "deleted"
+            at = after.updated_at if after else time_after(before.updated_at if before else "", self._now())
+            self._apply(transaction, Change(kind, self.stored, before, after, at))
+        return cast(Record, after or before)
 
     def _now(self) -> str:
         return rfc3339(self.clock.time())
-
-    # What each write computes. Alone, it does so before its transaction, so that nobody waits for it; an action, and a
-    # write among others in one `transaction`, read the item there, where it is locked.
-
-    def prepare_create(
-        self, sent: JsonObject | list[JsonObject], owner: str | None = None, transaction: Transaction | None = None
-    ) -> Prepared:
-        """Create an item, of the `owner` that an admin names, or those of an array, all or none."""
-        several = sent if isinstance(sent, list) else [sent]
-        ids = next_ids(self.resource, transaction or self.store, self.hooks.new_id, several)
-        records, faults, references = list[Record](), list[JsonObject](), 0
-        for number, each in in_turns(enumerate(several), self.clock):
-            try:
-                records.append(self._new(each, owner, ids[number]))
-                if several is sent and self.stored.revision.references:  # before the work of the others and of a store
-                    require_few_references(references := references + len([*required_by(self.stored, records[-1])]))
-            except ValidationFailed as error:
-                if several is not sent:
-                    raise
-                wrong: list[JsonObject] = error.members["errors"]
-                faults += [{**each, "pointer": f"#/{number}{each['pointer'].removeprefix('#')}"} for each in wrong]
-                if len(faults) > MOST_FAULTS:
-                    break
-        require_none(faults)
-        work = partial(self._insert, records, ids)
-        if several is not sent:
-            return Prepared(self.represent(records[0]), work, after={"": records[0]})
-        body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
-        reply = Reply(body, content_type=JSON, headers={"Cache-Control": self.caching})
-        return Prepared(reply, work, after={f"{n}/": each for n, each in enumerate(records)})
-
-    def prepare_change(
-        self,
-        id: str,
-        change: Callable[..., Record],
-        sent: JsonObject,
-        transaction: Transaction | None = None,
-        *,
-        deadline: float = 0.0,
-    ) -> Prepared:
-        """See `change`. Outside of a transaction, large items are changed one after the other."""
-        try:
-            before = self._find_to_change(id, transaction)
-        except (NotFound, RecordNotFound):
-            if change != self.replace or not self.stored.is_put_creating:
-                raise
-            require_match(None, must_say=self.config.require_if_match)
-            if not self.resource.singleton:
-                known = self.resource.shown(key) if (key := self.resource.key(id)) else id
-                name = self.resource.schema.id_name
-                sent = sent if name in sent else {name: known, **sent}
-                is_other = self.resource.key(sent[name]) != self.resource.key(id)
-                require_none([fault([name], "is another one in the path")] if is_other else [])
-            with nullcontext() if transaction else self._alone(deadline):
-                return self.prepare_create(sent)._replace(creates=True)
-        with nullcontext() if transaction else self._alone(deadline, len(before.body)):
-            after = change(before, sent, now=self._now(), limits=self._limits)
-        return self._prepare_update(before, after)
-
-    def prepare_delete(self, id: str, transaction: Transaction | None = None) -> Prepared:
-        """Delete an item; the response is the item as it last was."""
-        before = self._find_to_change(id, transaction)
-        self._run_before(before, None)
-        body = self.representation.body(before)
-        change = Change("deleted", self.stored, before, None, time_after(before.updated_at, self._now()))
-        work = partial(self._apply, change=change)
-        return Prepared(Reply(body, content_type=JSON), work, before, use_reserve=True)
-
-    def prepare_action(self, action: Action, loaded: Any, id: str | None, transaction: Transaction) -> Prepared:
-        """See `act`. What its function does with other items is done."""
-        before = None if id is None else self._find_to_change(id, transaction)
-        unit = self.hooks.unit(transaction)
-        more = (*([loaded] if action.body else []), unit)
-        if before is None:
-            result = action.function(*more)
-            unit.require_success()
-            return Prepared(Reply(exactjson.dumps(result), content_type=JSON))
-        item = changed_item(action.function, self.stored, before, *more)
-        unit.require_success()
-        if (self.name, before.id) in unit.written:
-            raise ValueError(f"{action.name}: changes its item by the Unit: return the changed item instead")
-        with as_conflict(self.name):
-            after = revised(action.function, self.stored, before, item, now=self._now(), limits=self._limits)
-            return self._prepare_update(before, after)
-
-    def _alone(self, deadline: float, size: int = 0) -> AbstractContextManager[None]:
-        """For what computes items outside of a transaction: if they are large, or the body is, one after the other."""
-        length = LARGE if request.content_length is None else request.content_length  # None: the body is chunked
-        return self._locks.of_size(max(size, length), deadline)
-
-    def _prepare_update(self, before: Record, after: Record) -> Prepared:
-        after = self._run_before(before, after) or after
-        if after is before:
-            return Prepared(self.represent(before))
-        change = Change("updated", self.stored, before, after, after.updated_at)
-        return Prepared(self.represent(after), partial(self._apply, change=change), before, {"": after})
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
         """As `Representation.replace`, by a caller: a field that it may not change, and left out, stays as it is.
@@ -289,100 +297,54 @@ class Writes(Items):
                     f"a new reference in {known['pointer'].removeprefix('#/')}",
                 )
 
-    def _new(self, sent: JsonObject, owner: str | None, id: str) -> Record:
-        """A new item, which is not stored yet."""
-        record = self.representation.create(sent, id=id, now=self._now(), limits=self._limits)
-        self._require_scopes(None, record, sent)
-        record = record._replace(owner=self.access.owner_of_new(owner))
-        return self._run_before(None, record) or record
+    def _new(self, several: Sequence[JsonObject], sent: object, owner: str | None, ids: Sequence[str]) -> list[Record]:
+        """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
+        records, faults, references = list[Record](), list[JsonObject](), 0
+        owner = self.access.owner_of_new(owner)
+        for number, each in in_turns(enumerate(several), self.clock):
+            try:
+                record = self.representation.create(each, id=ids[number], now=self._now(), limits=self._limits)
+                records.append(self._require_scopes(None, record, each)._replace(owner=owner))
+                if several is sent and self.stored.revision.references:  # before the work of the others and of a store
+                    require_few_references(references := references + len([*required_by(self.stored, record)]))
+            except ValidationFailed as error:
+                if several is not sent:
+                    raise
+                faults += placed(f"{number}/", error.members["errors"])
+                if len(faults) > MOST_FAULTS:
+                    break
+        require_none(faults)
+        return records
 
-    def _insert(self, records: Sequence[Record], made: Sequence[str], transaction: Transaction) -> None:
-        """Store new items, of which some have ids that were `made` for them."""
-        use_ids(
-            self.resource,
-            next(filter(None, made), ""),
-            max((each.id for each in records), key=self.resource.number),
-            transaction,
-        )
-        for each in in_turns(records, self.clock, WRITE_TURN_SECONDS):
-            self._apply(transaction, Change("created", self.stored, None, each, each.updated_at))
+    def require_list(self, transaction: Transaction) -> None:
+        """Raises PreconditionFailed unless the list, by its first page, matches the condition of the request."""
+        if not is_conditional():
+            return
+        owner, change_token = self.access.visible_owner(), transaction.change_token(self.name)
+        tag = self.list_tag(change_token, self.page_limit) if owner is None else self.first_page(owner, transaction)
+        require_match(tag)
 
-    def _run_before(self, before: Record | None, after: Record | None) -> Record | None:
-        try:
-            return run_before(self.stored, before, after, now=self._now(), limits=self._limits)
-        except ValidationFailed as error:
-            found = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
-            error.members["errors"] = [self.representation.known_fault(each) for each in found]
-            raise
+    def write(self, once: IdempotencyRecord, prepare: Callable[[], Write]) -> Reply:
+        """As `write_once`. A DuplicateValue names all fields of the item that are taken."""
 
-    def add(self, once: IdempotencyRecord, prepare: Callable[[], Prepared]) -> Reply:
-        """As `write_once`, for a new item: if the request is conditional, the list must match.
-
-        That is the first page, as it is tagged. Raises PreconditionFailed.
-        """
-        lock = self._serial
-        if is_conditional():
-            owner = self.access.visible_owner()
-            prepare, lock = partial(self._prepare_if_match, prepare, owner), lock or owner
-        return self.write_once(once, prepare, lock)
-
-    def _prepare_if_match(self, prepare: Callable[[], Prepared], owner: str | None) -> Prepared:
-        prepared = prepare()
-        seen, tag = (None, None) if owner is None else self.first_page(owner)
-
-        def work(transaction: Transaction) -> None:
-            change_token = transaction.change_token(self.name)
-            if seen not in (None, change_token):
-                raise RecordChanged("the list was changed meanwhile")
-            require_match(tag or self.list_tag(change_token, self.page_limit))
-            done(prepared, transaction)
-
-        return prepared._replace(work=work)
-
-    def write_once(self, once: IdempotencyRecord, prepare: Callable[[], Prepared], lock: str | None) -> Reply:
-        """Do what is prepared, in one transaction with its response; or return the response that is stored.
-
-        Whatever takes long is prepared before the transaction, and again if others have changed the same since: under
-        the `lock` of an item, if that is likely. A DuplicateValue names all fields of the item that are taken.
-        """
-        return self._locks.change(lock, partial(self._attempt, once, prepare, Locked()))
-
-    def _attempt(
-        self, once: IdempotencyRecord, prepare: Callable[[], Prepared], locked: Locked, deadline: float
-    ) -> Reply:
-        """See `write_once`; for what is `locked` see `Transaction.lock`."""
-        if (stored := once.find(self.store)) is not None:
-            return stored
-        prepared = prepare()
-        if prepared.work is None:
-            return prepared.reply
-
-        def work(transaction: Transaction) -> Reply:
-            once.save(transaction, prepared.reply)
-            transaction.lock(locked)
-            if prepared.before is not None and prepared.before.version:
-                transaction.require(self.name, prepared.before)
-            return done(prepared, transaction)
-
-        try:
-            return self.store.write(work, use_reserve=prepared.use_reserve, deadline=deadline)
-        except DuplicateValue as error:
-            if prepared.creates:
+        def explain(error: DuplicateValue | ReferenceMissing, write: Write) -> Exception:
+            if isinstance(error, ReferenceMissing):
+                return explained(self.representation, error, write)
+            if write.before is None and self.stored.is_put_creating and request.method == "PUT":
                 with suppress(NotFound):
-                    self.require_sight(str(self.resource.shown(prepared.after[""].id)))
-                    raise RecordChanged("the item was created meanwhile") from None
-            taken = self._taken(prepared) or [self.representation.name_of(each) for each in error.fields]
-            raise DuplicateValue(*taken) from None
-        except ReferenceMissing as error:
-            raise explained(self.representation, error, prepared) from None
+                    self.require_sight(str(self.resource.shown(write.after[""].id)))
+                    return RecordChanged("the item was created meanwhile")
+            return DuplicateValue(*(self._taken(write) or map(self.representation.name_of, error.fields)))
 
-    def _taken(self, prepared: Prepared) -> list[str]:
+        return write_once(self.store, once, prepare, self.clock, explain)
+
+    def _taken(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
         seen, taken = set[tuple[str, Any]](), list[str]()
-        own = (Filter("id", Op.NE, prepared.before.id),) if prepared.before else ()
+        own = (Filter("id", Op.NE, write.before.id),) if write.before else ()
         unique = [each for each in (Index("id", unique=not own), *self.resource.indexes) if each.unique]
         with suppress(StoreUnavailable, ItemsIncomplete):  # then it is the one that the store has named
-            for around, record in prepared.after.items():
+            for around, record in write.after.items():
                 item = exactjson.stored(record.body)
                 for index in unique:
                     value = record.id if index.field == "id" else item.get(index.field)
@@ -396,32 +358,32 @@ class Writes(Items):
             return taken
         return []
 
-    def _find_to_change(self, id: str, transaction: Transaction | None) -> Record:
-        """An item that the caller may change. Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.
+    def _read_to_change(self, id: str, transaction: Transaction) -> Record:
+        """An item that the caller may change.
 
-        Without a transaction it is as it was read with the credential, or now.
+        Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.
         """
-        record = self.find(id) if transaction is None else self.stored.read(transaction, id)
+        record = self.stored.read(transaction, id)
         self.access.require_change(record)
         if is_conditional() or self.config.require_if_match:
             require_match(self.tag(record), self.changed_at(record), must_say=self.config.require_if_match)
         return record
 
 
-def done(prepared: Prepared, transaction: Transaction) -> Reply:
-    """The response to what is prepared, when it is done."""
-    if prepared.work is not None:
-        prepared.work(transaction)
-    return prepared.reply
+def placed(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Faults with their pointers below this place, such as "3/"; empty for the whole body."""
+    for each in faults:
+        pointer = each["pointer"].removeprefix("#")
+        yield {**each, "pointer": f"#/{place.removesuffix('/')}{pointer}"} if place else each
 
 
 def explained(
-    representation: Representation, error: DuplicateValue | ReferenceMissing, prepared: Prepared | None
+    representation: Representation, error: DuplicateValue | ReferenceMissing, write: Write | None
 ) -> DuplicateValue | ReferenceMissing | ValidationFailed:
     """What the store refuses, with the names of fields that callers know."""
     if isinstance(error, DuplicateValue):
         return DuplicateValue(*map(representation.name_of, error.fields))
-    for around, record in prepared.after.items() if prepared else ():
+    for around, record in write.after.items() if write else ():
         if record.id == error.of:
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
             pointer = around + known["pointer"].removeprefix("#/")
@@ -429,25 +391,42 @@ def explained(
     return error  # it is of an item that a function of the service writes
 
 
-def write_together(
-    store: Store, once: IdempotencyRecord, work: Callable[[Transaction], Reply], clock: Clock = time
+def write_once(
+    store: Store,
+    once: IdempotencyRecord,
+    prepare: Callable[[], Write],
+    clock: Clock = time,
+    explain: Callable[[DuplicateValue | ReferenceMissing, Write], Exception] = lambda error, write: error,
 ) -> Reply:
-    """The response of `work`, which is computed in one transaction, at most once; or the response that is stored.
+    """Do a write in one transaction with its response, at most once; or return the response that is stored.
 
-    It is computed again if the store had to end the transaction because of others.
+    It is prepared if there is none, and done again if the store had to end the transaction because of others. `explain`
+    returns what to raise for what the store refuses.
     """
-    locked = Locked()
+    locked, prepared = Locked(), list[Write]()
 
-    def claim_and_work(transaction: Transaction) -> Reply:
-        once.claim(transaction)
+    def work(transaction: Transaction) -> Reply:
+        write = prepared[0]
+        write.after = {}
+        if write.response:
+            once.save(transaction, write.response)
+        else:
+            once.claim(transaction)
         transaction.lock(locked)
-        reply = work(transaction)
-        once.save(transaction, reply)
+        reply = write.work(transaction, write)
+        if not write.response:
+            once.save(transaction, reply)
         return reply
 
     def attempt(deadline: float) -> Reply:
-        stored = once.find(store)
-        return store.write(claim_and_work, deadline=deadline) if stored is None else stored
+        if (stored := once.find(store)) is not None:
+            return stored
+        if not prepared:
+            prepared.append(prepare())
+        try:
+            return store.write(work, use_reserve=prepared[0].use_reserve, deadline=deadline)
+        except (DuplicateValue, ReferenceMissing) as error:
+            raise explain(error, prepared[0]) from None
 
     return until_current(attempt, deadline_of(clock), clock)
 
@@ -472,50 +451,3 @@ def deadline_of(clock: Clock) -> float:
     environ = request.environ if has_request_context() else {}
     deadline: float = environ.setdefault(_DEADLINE, clock.monotonic() + CHANGE_SECONDS - lookup.seconds())
     return deadline
-
-
-class ItemLocks:
-    """Lets changes of one item in this process happen one after the other, and changes of large items as well.
-
-    Otherwise each of many changes of one item would be computed again after each of the others, and many changes of
-    large items would all run before a small request that comes after them.
-    """
-
-    def __init__(self, clock: Clock = time) -> None:
-        self._clock = clock
-        self._locks: dict[int, threading.Lock] = {}
-        self._large = threading.Lock()
-
-    def change(self, id: str | None, attempt: Callable[[float], T]) -> T:
-        """As `until_current`, under the lock of an item, if given. Raises Unavailable if it is not free in time."""
-        deadline = deadline_of(self._clock)
-        if id is None:
-            return until_current(attempt, deadline, self._clock)
-        lock = self._locks.setdefault(hash(id) % LOCKS, threading.Lock())
-        if not lock.acquire(blocking=False):
-            if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
-                raise Unavailable("others are changing this item; try again")
-            lookup.forget()
-        try:
-            return until_current(attempt, deadline, self._clock)
-        finally:
-            lock.release()
-
-    @contextmanager
-    def of_size(self, size: int, deadline: float) -> Iterator[None]:
-        """The lock to compute a change of so many bytes: none if it is small, else the one of all large changes.
-
-        Raises Unavailable when it is not free before the deadline.
-        """
-        if size < LARGE:
-            yield
-            return
-        if not self._large.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
-            raise Unavailable("others are changing large items; try again")
-        try:
-            yield
-        finally:
-            try:
-                self._clock.sleep(YIELD_SECONDS)  # with the lock, so that the server's sockets come before the next one
-            finally:
-                self._large.release()

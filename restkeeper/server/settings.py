@@ -321,12 +321,16 @@ def _welcome(addresses: list[str], collections: list[str]) -> None:
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    """Handle the stop signal from here on, and earlier ones, which the master's handler has queued."""
+    """Handle the signals to stop and to open the log again from here on, and those that the master's handler queued."""
     os.environ.pop("RESTKEEPER_LIFELINE", None)  # the master's: child processes of a worker must not inherit it
     signal.signal(signal.SIGTERM, worker.handle_exit)
+    signal.signal(signal.SIGUSR1, worker.handle_usr1)
     while not server.SIG_QUEUE.empty():
-        if server.SIG_QUEUE.get() == signal.SIGTERM:
+        number = server.SIG_QUEUE.get()
+        if number == signal.SIGTERM:
             worker.alive = False
+        elif number == signal.SIGUSR1:
+            worker.log.reopen_files()
 
 
 def post_worker_init(worker: Any) -> None:

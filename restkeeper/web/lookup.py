@@ -12,7 +12,6 @@ from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Found, Key, Record
 
 _READ = "restkeeper.read"  # in the WSGI environment: the _Read of the request
-_READ_FIRST = {"GET", "PUT", "PATCH", "DELETE"}  # methods that begin with the item, or the change token of the list
 
 
 class _Read(NamedTuple):
@@ -37,13 +36,13 @@ class Lookup:
         self.plans: list[Callable[[Request, str], Key | None]] = []
 
     def register(self, app: Flask) -> None:
-        """Note which routes read or change an item of a collection, or read its list."""
+        """Note which routes read an item of a collection, or read its list."""
         for rule in app.url_map.iter_rules():
             view: Any = app.view_functions[rule.endpoint]
             of = getattr(view, "__self__", None)
             items = getattr(of, "parents", getattr(of, "items", None))
-            is_read = rule.arguments <= {"id"} and not _READ_FIRST.isdisjoint(rule.methods or ())
-            if items is not None and is_read and getattr(view, "needs", "") in ("read", "write"):
+            is_read = rule.arguments <= {"id"} and "GET" in (rule.methods or ())
+            if items is not None and is_read and getattr(view, "needs", "") == "read":
                 self._resources[rule.endpoint] = items.resource
 
     def credential(self, collection: str, id: str, caller: str) -> Record:
@@ -71,12 +70,6 @@ def find(store: Store, key: Key) -> Found:
         environ[_READ] = _Read(None, None, read.seconds)
         return read.found
     return store.look_up([key])[0]
-
-
-def forget() -> None:
-    """Forget what was read for the current request, if there is one: it may have changed since."""
-    if has_request_context() and (read := request.environ.get(_READ)):
-        request.environ[_READ] = _Read(None, None, read.seconds)
 
 
 def seconds() -> float:

@@ -9,7 +9,6 @@ from marshmallow import ValidationError, fields
 
 from restkeeper.errors import Problem
 from restkeeper.resources.items import Items
-from restkeeper.resources.writes import LARGE
 from restkeeper.schemas.fields import Refers, scopes_of
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
@@ -19,6 +18,7 @@ from restkeeper.web import exactjson
 
 Call = tuple[str, str, str]  # method, path and body
 
+_LARGE = 16 * 1024  # bytes of an item, from which on it takes milliseconds to compute a change
 _MOST, _TRIED = 1000, 5  # bytes of a value and of a body; changes that are validated
 _NOW = "1970-01-01T00:00:00.000000Z"  # is not shown
 _ANY = {"name": "Hello"}  # of an item that has any fields
@@ -75,7 +75,7 @@ def _calls_of(items: Items, record: Record | None) -> Iterator[Call]:
         writes.append(("POST", "", partial(shown.create, id=resource.key(1)), [new]))
     if record:
         yield "GET", path, ""
-        writes += [("PATCH", path, partial(shown.merge, record), changes)] * (len(record.body) <= LARGE)
+        writes += [("PATCH", path, partial(shown.merge, record), changes)] * (len(record.body) <= _LARGE)
     for method, at, change, bodies in writes:
         for body in filter(None, bodies):
             text = exactjson.dumps(body).decode().replace("'", r"\u0027")

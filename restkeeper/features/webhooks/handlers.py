@@ -23,7 +23,7 @@ from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretIt
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.writes import write_together
+from restkeeper.resources.writes import Write
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
@@ -287,11 +287,11 @@ class WebhookHandlers(SecretItemHandlers):
         """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
 
-        def work(transaction: Transaction) -> Reply:
+        def work(transaction: Transaction, write: Write) -> Reply:
             number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
             return _reply(_represent(transaction.find_delivery(id, number)))
 
-        return write_together(self.items.store, self.items.hooks.idempotency(None), work, self.items.clock)
+        return self.items.write(self.items.hooks.idempotency(None), lambda: Write(work))
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
         record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)

@@ -150,6 +150,7 @@ class _Import:
     def _insert(self, transaction: Transaction, item: Item) -> None:
         if self.lines.is_over:
             return
+        transaction.lock_collection(self.stored.name, shared=True)  # before what the items refer to
         is_ordered = any(key.field == POSITION for key in self.stored.resource.order)
         if not (is_ordered and self.stored.name in self._waiting.names):
             outcome = self.store(transaction, item, self._service.hooks.apply)
@@ -289,6 +290,8 @@ def _is_there(service: Service, name: str, id: str) -> bool:
 
 def _store_all(hooks: Hooks, waiting: Sequence[tuple[_Import, Item]], transaction: Transaction) -> dict[int, Outcome]:
     """Write all items; or none of them, and return what is wrong with some, by their places."""
+    for name in sorted({each.stored.name for each, _ in waiting}):
+        transaction.lock_collection(name, shared=True)
     changes = [each.change(item) for each, item in waiting]
     try:
         with transaction.savepoint():

@@ -120,10 +120,14 @@ _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 @dataclass
 class Locked:
-    """What the attempts of one write have locked: items, and ids that had none, each with its collection."""
+    """What the attempts of one write have locked, or wanted to: see `Transaction.lock`.
 
+    `collections` has whether each is locked exclusively, as by `lock_collection`, or shared, as by a change of an item.
+    `items` are pairs of a collection and an id.
+    """
+
+    collections: dict[str, bool] = field(default_factory=dict)
     items: set[tuple[str, str]] = field(default_factory=set)
-    absent: set[tuple[str, str]] = field(default_factory=set)
 
 
 class Transaction(Deliveries):
@@ -165,11 +169,13 @@ class Transaction(Deliveries):
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
         """A context whose reads take at most so many seconds each. Raises SearchTooLong."""
 
-    def lock_collection(self, collection: str) -> None:
+    def lock_collection(self, collection: str, *, shared: bool = False) -> None:
         """Let no other transaction change items of a collection until this one ends.
 
-        It waits for those that have begun to. Where there can be several writers at a time, a store overrides this: it
-        locks nothing.
+        It waits for those that have begun to, and the changes of others then wait for this one: first come, first
+        served. What is found after it stays so. If it is `shared`, it does what the first change of an item does: it
+        keeps out those who lock the collection otherwise. See also `lock`. Where there can be several writers at a
+        time, a store overrides this: it locks nothing.
         """
 
     def insert(self, collection: str, record: Record) -> None:
@@ -192,8 +198,9 @@ class Transaction(Deliveries):
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         """Return a record; with `lock` it is locked until this transaction ends.
 
-        Raises RecordNotFound, after which the transaction continues. Where there can be several writers at a time, a
-        store overrides this and `change_token`: these lock nothing.
+        Raises RecordNotFound, after which the transaction continues; with `lock`, and after `Transaction.lock`, nobody
+        creates the record then until it ends: that is `lock_collection`. Where there can be several writers at a time,
+        a store overrides this and `change_token`: these lock nothing.
         """
         return read_item(self._database, collection, id)
 
@@ -216,11 +223,11 @@ class Transaction(Deliveries):
 
     @abstractmethod
     def lock(self, locked: Locked) -> None:
-        """Lock what earlier attempts have locked, in one order; what is locked later is added to it.
+        """Lock what earlier attempts have locked: collections, then items, each in one order. It comes before changes.
 
-        After this, `read` raises StoreContended where it would wait for a record out of that order, or where another
-        transaction, which has read it too, may create it. Then `locked` has this record, so that the next transaction
-        locks it in the order: no two transactions wait for each other.
+        After this, what would wait out of that order raises StoreContended instead: for a record, or for a collection,
+        unless it is the first that is locked. It is added to `locked`, so that the next transaction locks it in the
+        order: no two transactions wait for each other. Without this they can, until the database ends one of them.
         """
 
     def change_token(self, collection: str) -> str:

@@ -3,8 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,14 +22,11 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import StoredResponse
-from restkeeper.storage.postgresql.items import MOST_LOCKED_NAMES
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import Parallel
 from tests.shop import create_app
 from tests.things import THINGS, insert, open_store, record
 from tests.waiting import SECONDS, until
-
-LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
 
 T = TypeVar("T")
 
@@ -216,45 +212,8 @@ def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
         other.execute("SELECT 1 FROM items WHERE id = 'a' FOR UPDATE")
         with pytest.raises(StoreContended):
             store.write(work)
-    assert locked == Locked({("things", "a"), ("things", "b")})
+    assert locked == Locked({"things": False}, {("things", "a"), ("things", "b")})
     store.write(work)
-
-
-def test_an_item_that_others_may_create_is_not_waited_for(url: str) -> None:
-    """As one that exists: two that create the same ones, in different orders, would wait for each other."""
-    store, other, locked = open_store(url, [THINGS]), open_store(url, [THINGS]), Locked()
-
-    def work(locked: Locked, transaction: Transaction) -> None:
-        transaction.lock(locked)
-        with suppress(RecordNotFound):
-            transaction.read("things", "a")
-
-    def create(transaction: Transaction) -> None:
-        work(Locked(), transaction)
-        transaction.insert("things", record("a"))
-        with pytest.raises(StoreContended):
-            other.write(partial(work, locked))
-
-    store.write(create)
-    assert locked == Locked({("things", "a")}, {("things", "a")})
-    other.write(partial(work, locked))
-
-
-def test_the_absent_ids_that_are_locked_are_limited(url: str) -> None:
-    """To a part of what the server can lock for all transactions; this one goes on without the others."""
-    store, locked = open_store(url, [THINGS]), Locked()
-
-    def work(transaction: Transaction, count: int) -> int:
-        transaction.lock(locked)
-        for n in range(count):
-            with suppress(RecordNotFound):
-                transaction.read("things", f"{n}")
-        ((found,),) = transaction._database.fetch(LOCKS)  # type: ignore[attr-defined]
-        return int(found)
-
-    none, few, most, again = (store.write(partial(work, count=count)) for count in (0, 3, MOST_LOCKED_NAMES + 5, 0))
-    assert (few - none, most - none, again - none) == (3, MOST_LOCKED_NAMES, MOST_LOCKED_NAMES)
-    assert len(locked.absent) == MOST_LOCKED_NAMES
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:

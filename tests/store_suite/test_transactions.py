@@ -9,8 +9,15 @@ from functools import partial
 
 import pytest
 
-from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ResponseStored, SearchTooLong
+from restkeeper.storage.base import Locked, Store, Transaction
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordChanged,
+    RecordNotFound,
+    ResponseStored,
+    SearchTooLong,
+    StoreContended,
+)
 from restkeeper.storage.interface import ALL, Filter, Key, Op, Page, Query, Record, Sort, StoredResponse
 from tests.outbox import event
 from tests.things import fill, ids, insert, record
@@ -83,6 +90,53 @@ def test_a_transaction_finds_what_it_has_changed(store: Store) -> None:
     )
     assert (page.change_token, page.total) == ("", None), "they are not known before the end"
     assert len(store.write(lambda transaction: transaction.page("things", ALL, max_bytes=1)).bodies) == 1
+
+
+ROUNDS = 10
+
+
+@pytest.mark.parametrize("question", ["count", "page", "read"])
+def test_what_a_transaction_looks_for_stays_so_until_its_end(store: Store, question: str) -> None:
+    """Of many at the same time that look for something before they write it, one finds nothing."""
+    together, done = threading.Barrier(12, timeout=SECONDS), list[str]()
+
+    def is_free(transaction: Transaction, name: str) -> bool:
+        if question == "read":
+            with suppress(RecordNotFound):
+                return not transaction.read("things", name)
+            return True
+        transaction.lock_collection("things")
+        wanted = Query((Filter("name", Op.EQ, name),))
+        if question == "count":
+            return not transaction.count("things", wanted, most=1)
+        return not transaction.page("things", wanted).bodies
+
+    def work(name: str, id: str, locked: Locked, transaction: Transaction) -> bool:
+        transaction.lock(locked)
+        transaction.insert("others", record(id))
+        if is_free(transaction, name):
+            transaction.insert("things", record(name if question == "read" else id, name=name))
+            return True
+        return False
+
+    def take(number: int) -> None:
+        for name in map(str, range(ROUNDS)):
+            id, locked, is_done = f"{name} of {number}", Locked(), False
+            together.wait()
+            while not is_done:
+                try:
+                    done.extend([name] * store.write(partial(work, name, id, locked)))
+                    is_done = True
+                except StoreContended:
+                    continue
+                except BaseException:
+                    together.abort()
+                    raise
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(take, range(12)))
+    assert sorted(done) == [*map(str, range(ROUNDS))]
+    assert (store.count("things"), store.count("others")) == (ROUNDS, 12 * ROUNDS)
 
 
 LONG = Query((Filter("name", Op.LIKE, "z"),))  # of what `fill` has stored

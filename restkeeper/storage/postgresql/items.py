@@ -32,8 +32,6 @@ from restkeeper.storage.records import NOT_FOUND, read_item
 # share one. The sum of changes grows with every commit, and one statement sees one sum.
 SHARDS = 16
 
-MOST_LOCKED_NAMES = 200  # by a transaction: by default a server has room for 6400 such locks of all transactions
-
 _REQUIRE = """\
 SELECT 1
 FROM items
@@ -52,13 +50,17 @@ WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
 FOR NO KEY UPDATE"""
 
-# A record that does not exist has no row to lock: its collection and id are locked as a name instead.
-_LOCK_NAMES = """\
-SELECT pg_advisory_xact_lock(hashtext('restkeeper'), hashtext(name))
-FROM unnest(%s::text[]) AS name
-ORDER BY hashtext(name)"""
-
-_TRY_NAME = "SELECT pg_try_advisory_xact_lock(hashtext('restkeeper'), hashtext(%s))"
+# The advisory locks of a collection in this store: each change has the shared one. Nobody who has locked anything waits
+# for one of them, but tries to get it (see `Transaction.lock`).
+_KEY = "'items'::regclass::oid::int, hashtext(%s)"
+_LOCK_COLLECTION = {
+    False: f"SELECT pg_advisory_xact_lock_shared({_KEY})",
+    True: f"SELECT pg_advisory_xact_lock({_KEY})",
+}
+_TRY_COLLECTION = {
+    False: f"SELECT 1 WHERE pg_try_advisory_xact_lock_shared({_KEY})",
+    True: f"SELECT 1 WHERE pg_try_advisory_xact_lock({_KEY})",
+}
 
 _STORE_RESPONSE = """\
 INSERT INTO responses
@@ -98,8 +100,6 @@ INSERT INTO events
     (type, collection, item, at, data, owner, fingerprint, removed)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
 
-LOCK_COUNTERS = "SELECT 1 FROM counters WHERE collection = %s ORDER BY shard FOR UPDATE"
-
 
 class PostgresTransaction(Transaction):
     """See `base.Transaction`. Changes are made together, before the next read or at the end."""
@@ -112,13 +112,30 @@ class PostgresTransaction(Transaction):
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
+        self._collections_locked: dict[str, bool] = {}  # by this transaction, whether exclusively
+        self._waits = True  # whether it may wait for a collection
         self._order: Locked | None = None  # see `lock`
         self._last = "", ""  # of its items
 
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
         return nullcontext() if seconds is None else self._database.limit(seconds)
 
+    def lock_collection(self, collection: str, *, shared: bool = False) -> None:
+        is_exclusive, held = not shared, self._collections_locked.get(collection)
+        if held is not None and held >= is_exclusive:
+            return
+        if self._order is not None:
+            noted = self._order.collections
+            noted[collection] = is_exclusive or noted.get(collection, False)
+        if self._waits or self._order is None:
+            self._database.queue(_LOCK_COLLECTION[is_exclusive], (collection,))
+        else:
+            self._database.queue(_TRY_COLLECTION[is_exclusive], (collection,), refusal=StoreContended(OTHERS))
+        self._collections_locked[collection], self._waits = is_exclusive, False
+
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
+        if lock:
+            self.lock_collection(collection, shared=True)
         waits = not lock or self._keeps_order(collection, id)
         try:
             record = read_item(self._database, collection, id, lock=lock, waits=waits)
@@ -127,19 +144,13 @@ class PostgresTransaction(Transaction):
                 raise
             raise StoreContended(OTHERS) from None
         except RecordNotFound:
-            if lock and self._order is not None:
-                self._lock_absent(self._order.absent, (collection, clean(id)))
-            raise
+            if not lock or self._order is None or self._collections_locked[collection]:
+                raise
+            self.lock_collection(collection)
+            return self.read(collection, id)
         if lock:
             self._locked.add((collection, id))
         return record
-
-    def _lock_absent(self, absent: set[tuple[str, str]], item: tuple[str, str]) -> None:
-        """Lock the id of no item: two that create the same ones in different orders would wait for each other."""
-        if item not in absent and len(absent) < MOST_LOCKED_NAMES:
-            absent.add(item)
-            if self._database.fetch(_TRY_NAME, (" ".join(item),)) != [(True,)]:
-                raise StoreContended(OTHERS) from None
 
     def _keeps_order(self, collection: str, id: str) -> bool:
         """Note that an item is locked next. Whether that is in the order."""
@@ -151,6 +162,7 @@ class PostgresTransaction(Transaction):
         return item > before
 
     def require(self, collection: str, record: Record) -> None:
+        self.lock_collection(collection, shared=True)
         same = cleaned(values_of(collection, record))
         self._database.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
         self._locked.add((collection, record.id))
@@ -160,24 +172,32 @@ class PostgresTransaction(Transaction):
         for id in ids:
             if (collection, id) not in self._locked:
                 self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
+                self._waits = False
 
     def lock_to_delete(self, collection: str, id: str) -> None:
+        self.lock_collection(collection, shared=True)
         self._database.queue(_LOCK_TO_DELETE, (collection, clean(id)))
 
     def lock(self, locked: Locked) -> None:
-        if locked.absent:
-            self._database.queue(_LOCK_NAMES, ([*map(" ".join, locked.absent)],))
+        for collection, is_exclusive in sorted(locked.collections.items()):
+            self.lock_collection(collection, shared=not is_exclusive)
         if locked.items:
             self._database.queue(_LOCK, [*map(list, zip(*locked.items, strict=True))])
+            self._waits = False
         self._order, self._last = locked, max(locked.items, default=("", ""))
 
     def change_token(self, collection: str) -> str:
-        self._database.queue(LOCK_COUNTERS, (collection,))
+        self.lock_collection(collection)
         self._store_counters()
         return super().change_token(collection)
 
     def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
-        """See `Transaction`. An item that this transaction has locked is there."""
+        """See `Transaction`. An item that this transaction has locked is there.
+
+        A conversion, whose changes do not count, locks no collection: nobody else can change it meanwhile.
+        """
+        if counts:
+            self.lock_collection(item["collection"], shared=True)
         values = cleaned(item)
         if "body" in item:
             values["fields"], values["folded"] = fields_of(item["body"])
@@ -213,12 +233,12 @@ class PostgresTransaction(Transaction):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        counted, locked = self._counted.copy(), self._locked.copy()
+        counted, locked, collections = self._counted.copy(), self._locked.copy(), self._collections_locked.copy()
         try:
             with self._database.savepoint():
                 yield
         except BaseException as error:
-            self._counted, self._locked = counted, locked
+            self._counted, self._locked, self._collections_locked = counted, locked, collections
             if isinstance(error, psycopg.Error):
                 raise change_error(error, self._unique) from None
             raise

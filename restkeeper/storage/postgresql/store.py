@@ -3,8 +3,10 @@
 Each statement sees one moment (READ COMMITTED). A change locks its item and compares what it was computed from; the
 responses to requests with an idempotency key are claimed by a unique key. So no transaction fails for its snapshot, and
 writers of different items do not wait for each other. A change keeps its item's id and locks it so (FOR NO KEY UPDATE),
-which lets others refer to it (FOR KEY SHARE); a deletion locks it against both (FOR UPDATE). If two changes wait for
-each other, the database ends one, which its caller can repeat.
+which lets others refer to it (FOR KEY SHARE); a deletion locks it against both (FOR UPDATE). A change also has the
+shared advisory lock of its collection: who looks for items before it writes takes that lock alone (`lock_collection`),
+and then sees all that was committed before. If two changes wait for each other, the database ends one, which its caller
+can repeat.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,0 +1,270 @@
+"""Collections that a transaction locks: who waits, in what order, for how long; nobody waits for each other."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from restkeeper.storage.base import Locked, Store, Transaction
+from restkeeper.storage.errors import RecordNotFound, ReferenceMissing, StoreContended, StoreUnavailable
+from restkeeper.storage.interface import ALL, Collection
+from restkeeper.storage.location import Options
+from tests.postgresql.helpers import BLOCKED, Parallel
+from tests.postgresql.test_locks import DEADLOCKS, count_of
+from tests.postgresql.wire import counted
+from tests.things import FIELDS, OTHERS, THINGS, insert, open_store, record
+from tests.waiting import SECONDS, until
+
+T = TypeVar("T")
+
+NAMES = ["a", "b", "c"]
+THREE = [Collection(name, {"id": FIELDS["id"]}) for name in NAMES]
+
+
+def repeated(store: Store, work: Callable[[Transaction, Locked], T]) -> T:
+    """What a work returns in a transaction, which is repeated with what the former ones have locked."""
+    locked = Locked()
+
+    def attempt(transaction: Transaction) -> T:
+        transaction.lock(locked)
+        return work(transaction, locked)
+
+    while True:
+        with suppress(StoreContended):
+            return store.write(attempt)
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    made: Store = open_store(url, [THINGS, OTHERS])
+    return made
+
+
+class Holder:
+    """A transaction that waits with all of its locks until `release`."""
+
+    def __init__(self, store: Store, parallel: Parallel, *works: Callable[[Transaction], object]) -> None:
+        self._works, self._reached, self._released = works, threading.Event(), threading.Event()
+        self.future = parallel.start(store.write, self._hold)
+        assert self._reached.wait(SECONDS)
+
+    def _hold(self, transaction: Transaction) -> None:
+        for work in self._works:
+            work(transaction)
+        transaction._database.flush()  # type: ignore[attr-defined]
+        self._reached.set()
+        assert self._released.wait(SECONDS)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+def lock(transaction: Transaction) -> None:
+    transaction.lock_collection("things")
+
+
+CHANGES: dict[str, Callable[[Transaction], object]] = {
+    "insert": lambda transaction: transaction.insert("things", record("new")),
+    "update": lambda transaction: transaction.update("things", record("a", 2)),
+    "delete": lambda transaction: transaction.delete("things", "a"),
+    "read": lambda transaction: transaction.read("things", "a"),
+    "require": lambda transaction: transaction.require("things", record("a")),
+    "lock_to_delete": lambda transaction: transaction.lock_to_delete("things", "a"),
+    "shared": lambda transaction: transaction.lock_collection("things", shared=True),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_locked_collection_and_its_changes_wait_for_each_other(store: Store, url: str, name: str) -> None:
+    """And so does what locks an item, that is changed or deleted then; other collections go on."""
+    insert(store, record("a"))
+    for first, second in ((lock, CHANGES[name]), (CHANGES[name], lock)):
+        parallel = Parallel()
+        held = Holder(store, parallel, first)
+        waiting = parallel.start(store.write, second)
+        until(lambda: count_of(url, BLOCKED) == 1)
+        insert(store, record(f"of {first is lock}"), collection="others")
+        assert store.read("things", "a") and not waiting.done()
+        held.release()
+        with suppress(RecordNotFound):  # of what the first one has deleted
+            parallel.join()
+        store.write(lambda transaction: [transaction.delete("things", id) for id in transaction.find("things", ALL, 9)])
+        insert(store, record("a"))
+
+
+def test_changes_of_a_collection_do_not_wait_for_each_other(store: Store) -> None:
+    parallel = Parallel()
+    held = Holder(store, parallel, lambda transaction: transaction.insert("things", record("a")))
+    insert(store, record("b"))
+    held.release()
+    parallel.join()
+    assert store.count("things") == 2
+
+
+def test_who_comes_first_is_served_first(store: Store, url: str) -> None:
+    """A change that comes after one that waits for the collection does not overtake it, though it could go on."""
+    parallel, order = Parallel(), list[str]()
+    held = Holder(store, parallel, CHANGES["insert"])
+
+    def look(transaction: Transaction) -> None:
+        lock(transaction)
+        transaction._database.flush()  # type: ignore[attr-defined]
+        order.append("look")
+
+    def change(name: str, transaction: Transaction) -> None:
+        transaction.insert("things", record(name))
+        transaction._database.flush()  # type: ignore[attr-defined]
+        order.append(name)
+
+    for number, work in enumerate((look, partial(change, "second"))):
+        parallel.start(store.write, work)
+        until(lambda number=number: count_of(url, BLOCKED) == number + 1)
+    assert order == []
+    held.release()
+    parallel.join()
+    assert order == ["look", "second"]
+
+
+def test_a_collection_is_locked_without_a_round_trip(url: str) -> None:
+    """It is sent with the change; a transaction that looks first needs one more, as it must see what came before."""
+    ids = map(str, count())
+    with counted(url) as wire:
+        store: Store = open_store(wire.url, [THINGS, OTHERS])
+
+        def change(transaction: Transaction) -> None:
+            transaction.lock(Locked({"others": False}))
+            for name in ("things", "others"):
+                transaction.insert(name, record(next(ids)))
+
+        def look(transaction: Transaction) -> None:
+            lock(transaction)
+            transaction.count("things", most=1)
+            transaction.insert("things", record(next(ids)))
+
+        def trips(work: Callable[[Transaction], object]) -> int:
+            wire.trips()
+            store.write(work)
+            return wire.trips()
+
+        assert min(trips(change) for _ in range(20)) == 1
+        assert min(trips(look) for _ in range(20)) == 3
+        store.close()
+
+
+def test_what_would_wait_out_of_the_order_is_repeated(store: Store, url: str) -> None:
+    """Who has locked something waits for no collection, but ends, and locks all of it first in the next transaction."""
+    parallel, noted = Parallel(), list[dict[str, bool]]()
+
+    def look(transaction: Transaction, locked: Locked) -> None:
+        noted.append(dict(locked.collections))
+        transaction.insert("others", record("o"))
+        lock(transaction)
+        assert transaction.count("things", most=9) == 1
+
+    held = Holder(store, parallel, CHANGES["insert"])
+    looking = parallel.start(repeated, store, look)
+    until(lambda: count_of(url, BLOCKED) == 1)
+    assert not looking.done()
+    held.release()
+    parallel.join()
+    assert noted == [{}, {"others": False, "things": True}]
+
+
+def test_who_refers_to_an_item_waits_for_no_collection(store: Store) -> None:
+    """A deletion of the item would wait for it, and could have that collection."""
+    insert(store, record("a"))
+    parallel, locked = Parallel(), Locked()
+
+    def refer(transaction: Transaction) -> None:
+        transaction.lock(locked)
+        transaction.require_present("things", ["a"], lambda id: ReferenceMissing("#/thing", id, "o"))
+        transaction.insert("others", record("o"))
+
+    held = Holder(store, parallel, lambda transaction: transaction.lock_collection("others"))
+    with pytest.raises(StoreContended):
+        store.write(refer)
+    held.release()
+    parallel.join()
+    assert locked == Locked({"others": False})
+
+
+def test_nobody_creates_what_a_transaction_has_not_found(store: Store, url: str) -> None:
+    """A read that locks, and finds nothing, locks the collection; it finds what was created until then."""
+    parallel = Parallel()
+
+    def create_once(transaction: Transaction, locked: Locked) -> bool:
+        try:
+            return transaction.read("things", "new").version > 1
+        except RecordNotFound:
+            transaction.insert("things", record("new"))
+            return True
+
+    held = Holder(store, parallel, CHANGES["insert"])
+    second = parallel.start(repeated, store, create_once)
+    until(lambda: count_of(url, BLOCKED) == 1)
+    held.release()
+    parallel.join()
+    assert second.result() is False
+
+
+def test_a_collection_that_was_locked_in_a_savepoint_is_locked_again_after_it(store: Store, url: str) -> None:
+    """The database has released it when the savepoint was undone."""
+    parallel = Parallel()
+
+    def undo(transaction: Transaction) -> None:
+        with suppress(LookupError), transaction.savepoint():
+            lock(transaction)
+            raise LookupError
+
+    held = Holder(store, parallel, undo, lock)
+    waiting = parallel.start(insert, store, record("a"))
+    until(lambda: count_of(url, BLOCKED) == 1)
+    assert not waiting.done()
+    held.release()
+    parallel.join()
+
+
+def test_a_wait_for_a_collection_ends_at_the_deadline(store: Store, url: str) -> None:
+    parallel = Parallel()
+    held = Holder(store, parallel, lock)
+    with pytest.raises(StoreUnavailable, match="others change the same items"):
+        store.write(CHANGES["insert"], deadline=time.monotonic() + 0.1)
+    held.release()
+    parallel.join()
+
+
+def test_transactions_in_any_order_do_not_wait_for_each_other(url: str) -> None:
+    """Each looks at some collections, and moves one from an item to another, of any: all end, and nothing is lost.
+
+    The database has had to end none, as it does where two wait for each other.
+    """
+    store: Store = open_store(url, THREE, Options(connections=12))
+    for name in NAMES:
+        insert(store, *(record(id) for id in NAMES), collection=name)
+
+    def move(seed: str, transaction: Transaction, locked: Locked) -> None:
+        random = Random(seed)  # noqa: S311 - each attempt does the same
+        for name in random.sample(NAMES, random.randrange(3)):
+            transaction.lock_collection(name)
+        for amount in (1, -1):
+            name, id = random.choice(NAMES), random.choice(NAMES)
+            transaction.update(name, record(id, transaction.read(name, id).version + amount))
+            with suppress(RecordNotFound):
+                transaction.read(random.choice(NAMES), random.choice(["none", *NAMES]))
+
+    def run(number: int) -> None:
+        for each in range(10):
+            repeated(store, partial(move, f"{number} {each}"))
+
+    parallel = Parallel()
+    for number in range(12):
+        parallel.start(run, number)
+    parallel.join()
+    assert sum(store.read(name, id).version for name in NAMES for id in NAMES) == 9
+    assert count_of(url, DEADLOCKS) == 0

@@ -198,9 +198,8 @@ class Transaction(Deliveries):
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         """Return a record; with `lock` it is locked until this transaction ends.
 
-        Raises RecordNotFound, after which the transaction continues; with `lock`, and after `Transaction.lock`, nobody
-        creates the record then until it ends: that is `lock_collection`. Where there can be several writers at a time,
-        a store overrides this and `change_token`: these lock nothing.
+        Raises RecordNotFound, after which the transaction continues. Where there can be several writers at a time, a
+        store overrides this and `change_token`: these lock nothing.
         """
         return read_item(self._database, collection, id)
 

@@ -143,11 +143,6 @@ class PostgresTransaction(Transaction):
             if waits:
                 raise
             raise StoreContended(OTHERS) from None
-        except RecordNotFound:
-            if not lock or self._order is None or self._collections_locked[collection]:
-                raise
-            self.lock_collection(collection)
-            return self.read(collection, id)
         if lock:
             self._locked.add((collection, id))
         return record

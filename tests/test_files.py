@@ -29,7 +29,7 @@ from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError, key_of, parse, read, stamp_of
-from restkeeper.features.files.saving import SavedFile, say, write_file
+from restkeeper.features.files.saving import SavedFile, exchange, say, write_file
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
 from tests.ports import free_ports
@@ -557,6 +557,27 @@ def test_an_edit_just_before_the_write_is_not_overwritten(
         assert each.get("/posts") == each.data["posts"]
 
 
+def test_an_edit_at_the_moment_of_the_write_is_not_overwritten(
+    served: Served, large: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last look at the file, what others save takes part in the exchange, and is put back."""
+    if not exchange(served.file, served.file):
+        pytest.skip("files cannot be exchanged here")
+
+    def edit_first(*files: Path) -> bool:
+        monkeypatch.undo()
+        served.edit(lambda data: data["posts"][1].update(views=8))
+        return exchange(*files)
+
+    for each in (served, large):
+        each.file.write_text(json.dumps(BLOG))
+        monkeypatch.setattr("restkeeper.features.files.saving.exchange", edit_first)
+        assert each.client.patch("/posts/1", json={"views": 101}).status_code == 200
+        each.run()
+        assert [post["views"] for post in each.data["posts"]] == [101, 8]
+        assert [each.name for each in served.file.parent.iterdir()] == ["db.json"]
+
+
 def test_an_edit_deletes_what_others_refer_to(served: Served) -> None:
     """They stay as they are in the file; a request that deletes it sets them to null."""
     served.edit(lambda data: data["posts"].pop(0))
@@ -634,7 +655,7 @@ def test_a_write_that_fails_is_undone(
 ) -> None:
     """As on a full disk; in memory, too, and nothing is left beside the file."""
     with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", Mock(side_effect=OSError(number, "no")))
+        patched.setattr(os, "fsync", Mock(side_effect=OSError(number, "no")))
         assert served.client.delete("/posts/1").status_code == status
     assert served.data == BLOG and served.get("/posts") == BLOG["posts"]
     assert [each.name for each in served.file.parent.iterdir()] == ["db.json"]
@@ -646,7 +667,7 @@ def test_a_large_file_that_cannot_be_written_takes_no_more(large: Served, monkey
     """Until it can be written again; what was answered is saved then."""
     assert large.client.delete("/posts/1").status_code == 200
     with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
+        patched.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "no space")))
         large.run()
         assert large.client.delete("/posts/2").status_code == 507
     large.run()

@@ -4,6 +4,7 @@ The file is the truth. A change of a small file is in it before it is answered, 
 What others have saved is served before the next change, which is then done on it.
 """
 
+import ctypes
 import errno
 import glob
 import os
@@ -53,6 +54,7 @@ SMALL = 1024 * 1024  # bytes of a file that is written before a change is answer
 LOOK_SECONDS = 0.1  # between two looks at the file
 TRIES = 5  # of saving a large file, which others save at the same time
 TOGETHER = 1000  # items that one transaction stores at the start
+_IN_CWD, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE, see renameat2(2)
 
 Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the item is deleted
 
@@ -345,7 +347,8 @@ def can_be_replaced(path: Path) -> bool:
 def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_result | None, in_place: bool) -> Stamp:
     """Write a file, or what it is a link to; its new stamp, or none if others wrote it. Raises OSError.
 
-    It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk.
+    It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk. What others write
+    between the last look at it and that moment is only seen then, if the system lets two files exchange their names.
     """
     target, data = Path(os.path.realpath(path)), b"".join(content.text())
     data = unmarked(data) if content.is_marked else data
@@ -366,7 +369,11 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
         written = stamp_of(temporary)
         if stamp_of(path) not in ((), stamp):
             return ()
-        os.replace(temporary, target)
+        if not exchange(temporary, target):
+            os.replace(temporary, target)
+        elif stamp_of(temporary) != stamp:
+            exchange(temporary, target)
+            return ()
     finally:
         temporary.unlink(missing_ok=True)
     folder = os.open(target.parent, os.O_RDONLY)
@@ -375,6 +382,12 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     finally:
         os.close(folder)
     return written
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two files have each other's name; returns False, and does nothing, where the system cannot."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None)  # of Linux
+    return call is not None and call(_IN_CWD, os.fsencode(one), _IN_CWD, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _write_in_place(target: Path, data: bytes) -> Stamp:

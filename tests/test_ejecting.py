@@ -140,6 +140,37 @@ def test_requests_have_the_same_responses_before_and_after(tmp_path: Path) -> No
     assert [len(json.loads(body)) for body in found[0][:1]] == [150]
 
 
+ONLY_OF_A_FILE = r"""{
+"posts": [
+  {"id": 1, "title": "\ud800", "\udc00": 1}, {"id": 2, "title": "\udbff\udffd, \ud83d\ude00"},
+  {"id": 3, "views": 1e400}, {"id": 4, "title": "\u0000"}, {"id": 5, "title": DEEP}
+],
+"comments": [{"id": "a", "postId": 1}, {"id": "b", "postId": 2}, {"id": "c", "t": "\ud800"}],
+"profile": {"name": "\ud800"}
+}""".replace("DEEP", "[" * 32 + "]" * 32)
+
+
+def test_samples_have_what_a_service_accepts(tmp_path: Path) -> None:
+    """What only a file can have is left out, and named, and what refers to it is no reference."""
+    (file := tmp_path / "db.json").write_text(ONLY_OF_A_FILE)
+    run = CliRunner().invoke(main, ["eject", str(file), str(folder := tmp_path / "blog")])
+    assert run.exit_code == 0, run.output
+    assert {each.stem: each.read_text() for each in folder.glob("storage/samples/*")} == {
+        "posts": '{"id":2,"title":"\U0010fffd, \U0001f600"}\n',
+        "comments": '{"id":"a","postId":1}\n{"id":"b","postId":2}\n',
+        "profile": "{}\n",
+    }
+    left, wrong = "items are left out, which a service refuses; the first is", "must not hold an unpaired surrogate"
+    assert [line.strip() for line in run.output.splitlines()[1:4]] == [
+        f"posts: 4 {left} 1: # {wrong}",
+        f"comments: 1 {left} c: #/t {wrong}",
+        f"profile is empty there, as a service refuses what it has: #/name {wrong}",
+    ]
+    assert not [
+        each for each in folder.rglob("*.py") if "Reference(" in each.read_text() or "\U0010fffd" in each.read_text()
+    ]
+
+
 PETS: dict[str, Any] = {
     "openapi": "3.0.3",
     "paths": {

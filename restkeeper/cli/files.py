@@ -1,7 +1,7 @@
 """`restkeeper schema` and `eject`: what a JSON file has become."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -12,8 +12,9 @@ from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject as write_collections
+from restkeeper.features.files.eject import leave_out
 from restkeeper.features.files.file import declare, loosened, read_file
-from restkeeper.features.files.reading import FileError
+from restkeeper.features.files.reading import Content, FileError
 from restkeeper.features.files.saving import say
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.web import exactjson
@@ -27,7 +28,7 @@ _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, e
 @_ID
 def schema(file: Path, id_name: str) -> None:
     """Print the JSON Schema that the values of a JSON FILE have. Edited beside it, as db.schema.json, it is used."""
-    declared, _ = _read(file, id_name)
+    declared, _, _ = _read(file, id_name)
     parts = {
         name: each.schema if each.kind == "singleton" else {"type": "array", "items": each.schema}
         for name, each in declared.items()
@@ -43,8 +44,8 @@ def schema(file: Path, id_name: str) -> None:
 @_ID
 def eject(file: Path, folder: Path, engine: Path | None, id_name: str) -> None:
     """Write the service that a JSON FILE has become to the new FOLDER, with the data as samples."""
-    declared, texts = _read(file, id_name)
-    notes = [f"{id_name} is called id there"] if id_name != "id" else []
+    declared, texts, notes = _read(file, id_name, leave_out)
+    notes += [f"{id_name} is called id there"] if id_name != "id" else []
     for name, each in declared.items():  # as the file is served
         declared = {**declared, name: each if each.is_checked else each._replace(schema=loosened(each.schema))}
         if each.kind == "singleton":
@@ -71,11 +72,17 @@ def eject(file: Path, folder: Path, engine: Path | None, id_name: str) -> None:
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 
 
-def _read(path: Path, id_name: str) -> tuple[Mapping[str, Declared], dict[str, Sequence[bytes]]]:
-    """What declares the collections of a file, and the texts of their items. Raises ClickException."""
+def _read(
+    path: Path, id_name: str, change: Callable[[Content], list[str]] = lambda _: []
+) -> tuple[Mapping[str, Declared], dict[str, Sequence[bytes]], list[str]]:
+    """What declares the collections of a file, after a change; the texts of their items; and what the change returns.
+
+    Raises ClickException.
+    """
     try:
         file = read_file(path, id_name)
+        lines = change(file.content)
         declared, _ = declare(file)
     except FileError as error:
         raise click.ClickException(str(error)) from None
-    return declared, {name: [bytes(text) for _, text in file.content.items(name)] for name in declared}
+    return declared, {name: [bytes(text) for _, text in file.content.items(name)] for name in declared}, lines

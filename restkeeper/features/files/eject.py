@@ -7,10 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from restkeeper.config import Config
+from restkeeper.errors import InvalidJson
 from restkeeper.features.files import fields
 from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class, text_of
+from restkeeper.features.files.reading import Content, id_of, unmarked
 from restkeeper.resources.resource import Resource
 from restkeeper.web import exactjson
+from restkeeper.web.exactjson import Buffer
 
 _DECLARE = """
 
@@ -44,6 +48,40 @@ def test_the_samples_are_served(api: Space) -> None:
             served = json.load(response)
         assert (served if isinstance(served, list) else [served]) == items[:10_000]
 '''
+
+
+def leave_out(content: Content) -> list[str]:
+    """Take away the items that only a file can have, and unmark the others. Returns a line for each collection of some.
+
+    A single item has no members then.
+    """
+    lines = list[str]()
+    for name in content.kinds:
+        member, left = content.members[name], list[str]()
+        for key, text in content.items(name):
+            plain = unmarked(bytes(text)) if content.is_marked else text
+            if fault := _fault_in(plain):
+                left.append(f"{id_of(key)}: {fault}")
+            if isinstance(member, dict):
+                member[key] = plain
+                if fault:
+                    del member[key]
+            else:
+                content.members[name] = b"{}" if fault else plain
+        if left and isinstance(member, dict):
+            lines.append(f"{name}: {len(left)} items are left out, which a service refuses; the first is {left[0]}")
+        elif left:
+            lines.append(f"{name} is empty there, as a service refuses what it has: {left[0].partition(': ')[2]}")
+    return lines
+
+
+def _fault_in(text: Buffer) -> str:
+    """Why a service refuses an item; empty if it does not."""
+    try:
+        fault = next(exactjson.faults_in_values(exactjson.loads(bytes(text), Config.max_depth)), None)
+    except InvalidJson as problem:
+        return problem.detail
+    return f"{fault['pointer']} {fault['detail']}" if fault else ""
 
 
 def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Sequence[bytes]], routes: Path) -> None:

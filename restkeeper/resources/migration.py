@@ -86,7 +86,7 @@ class Conversion:
             self._refuse(record, f"{values}: {error.reason}")
             return record
         for version, shown in () if self._accepts else self._shown.items():
-            before, after = exactjson.cut(shown.former(record)), exactjson.cut(shown.body(converted))
+            before, after = exactjson.cut(shown.converted_body(record)), exactjson.cut(shown.body(converted))
             for name in (name for name in before if not exactjson.equal(before[name], after[name])):
                 self.would_differ = True
                 self._refuse(record, f"{name} {_text(before[name])} would be {_text(after[name])} in {version}")

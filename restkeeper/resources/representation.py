@@ -118,11 +118,14 @@ class Representation(Protocol):
     def body(self, record: Record) -> bytes:
         """The representation of a record. Raises RevisionDiffers."""
 
-    def former(self, record: Record) -> bytes:
+    def converted_body(self, record: Record) -> bytes:
         """The representation of a record of any revision that there are steps from, as that of an event can be.
 
         Raises Untranslatable, and RevisionDiffers for a later revision.
         """
+
+    def written_body(self, record: Record) -> bytes:
+        """A record of this revision or an earlier one as a program wrote it, without what callers do not see now."""
 
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page. Raises RevisionDiffers."""
@@ -318,8 +321,11 @@ class StoredRepresentation(Representation):
     def body(self, record: Record) -> bytes:
         return self._shown(record.body if record.fingerprint == self.fingerprint else self.present(record).body)
 
-    def former(self, record: Record) -> bytes:
+    def converted_body(self, record: Record) -> bytes:
         return self._shown(self.converted(record, anew=False).body)
+
+    def written_body(self, record: Record) -> bytes:
+        return exactjson.joined(self._stored_members(record))
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from restkeeper.resources.changes import KINDS
-from restkeeper.resources.evolution import Untranslatable
+from restkeeper.resources.evolution import Untranslatable, revision_of
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
+from restkeeper.versions import Versions
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
@@ -46,6 +48,7 @@ class EventRepresentations:
         stored = [each for each in service.representations.values() if each.resource.events]
         self._hiding = {each.name for each in stored if each.revision.hidden}  # what they show is not stored so
         self._representations = {each.name: service.hooks.represent(each, version) for each in stored}
+        self._written = {each.name: _revisions(service.versions, version, each) for each in stored}
 
     @property
     def fingerprint(self) -> str:
@@ -61,11 +64,31 @@ class EventRepresentations:
         is_stored = representation and representation.fingerprint == event.fingerprint  # an older one matches no item
         if representation is None or (is_stored and event.collection not in self._hiding):
             return event
-        record = Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
         try:
-            return event._replace(data=representation.former(record))
+            return event._replace(data=representation.converted_body(_record(event)))
         except Untranslatable:
             return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
+
+    def as_sent(self, event: StoredEvent) -> StoredEvent:
+        """The event as webhooks get it, so that a retry has the same data after the schema has changed.
+
+        It is as it was written, if this version showed it so then, and otherwise as `converted`. Raises as that.
+        """
+        if revision_of(event.fingerprint) not in self._written.get(event.collection, ()):
+            return self.converted(event)
+        return event._replace(data=self._representations[event.collection].written_body(_record(event)))
+
+
+def _record(event: StoredEvent) -> Record:
+    return Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
+
+
+def _revisions(versions: Versions, version: str, stored: StoredRepresentation) -> range:
+    """The revisions in which a version has shown items: its own, and those before that no earlier version shows."""
+    newest = stored.revision.number
+    shown = {each.name: each.revisions.get(stored.name, newest) for each in versions}
+    own = shown[version]
+    return range(max((each for each in shown.values() if each < own), default=0) + 1, own + 1)
 
 
 class EventType(NamedTuple):

@@ -190,14 +190,17 @@ class OlderRepresentation(Representation):
         members = exactjson.cut(self._newest.present(record).body)
         return self._shown(self._chain.down(members, record.removed))
 
-    def former(self, record: Record) -> bytes:
+    def converted_body(self, record: Record) -> bytes:
         number, newest = revision_of(record.fingerprint), self._newest.revision
         if number <= self._older.revision.number:
-            return self._older.former(record)
+            return self._older.converted_body(record)
         if number >= newest.number:
             return self.body(record)
         members = self._newest.resource.revisions[number].completed(exactjson.cut(record.body))
         return self._shown(self._chains[number].down(members, record.removed))
+
+    def written_body(self, record: Record) -> bytes:
+        return self._older.written_body(record)
 
     def _shown(self, item: Members) -> bytes:
         return exactjson.joined({name: item[name] for name in self.names})
@@ -276,8 +279,11 @@ class ReducedRepresentation(Representation):
     def body(self, record: Record) -> bytes:
         return self._reduced(self._whole.body(record))
 
-    def former(self, record: Record) -> bytes:
-        return self._reduced(self._whole.former(record))
+    def converted_body(self, record: Record) -> bytes:
+        return self._reduced(self._whole.converted_body(record))
+
+    def written_body(self, record: Record) -> bytes:
+        return self._reduced(self._whole.written_body(record))
 
     def bodies(self, page: Page) -> list[bytes]:
         return [self._reduced(body) for body in self._whole.bodies(page)]

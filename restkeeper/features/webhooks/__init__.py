@@ -46,7 +46,7 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
         shown = version if version in previews else service.versions.replacement_for(version, clock.time())
         representation = representations.get(shown)
-        return representation.converted(event) if representation else event
+        return representation.as_sent(event) if representation else event
 
     return Deliverer(
         service.store,

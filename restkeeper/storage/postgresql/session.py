@@ -27,7 +27,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
-from restkeeper.storage.errors import SearchTooLong, StoreError, StoreUnavailable
+from restkeeper.storage.errors import SearchTooLong, StoreError
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, NEW_EPOCH, cleaned, like
@@ -118,13 +118,14 @@ _SAVEPOINT = Statement("SAVEPOINT work")
 _RELEASE = Statement("RELEASE SAVEPOINT work")
 _ROLLBACK_TO = Statement("ROLLBACK TO SAVEPOINT work")
 
-# A change that must find a row. If it finds none, the server raises an error (a division by zero), because what was
-# sent after it, such as the COMMIT, shall not be executed.
+# A change that must find a row. If it finds none, the server raises an error, because what was sent after it, such as
+# the COMMIT, shall not be executed. See the migration 0004.
+_NO_ROW = "RK001"
 _REQUIRED = """\
 WITH found AS (
 {}
 RETURNING 1)
-SELECT 1 / count(*) FROM found"""
+SELECT require_row(count(*)) FROM found"""
 
 
 class Session(psycopg.Connection[Row]):
@@ -262,9 +263,7 @@ class Session(psycopg.Connection[Row]):
             for statement, result in self.wait(self._exchange(statements)):
                 if result.status not in _DONE:
                     error = psycopg.errors.error_from_result(result)
-                    if isinstance(error, psycopg.errors.DivisionByZero):
-                        raise statement.refusal or StoreUnavailable("a statement has divided by zero")
-                    raise error
+                    raise statement.refusal if statement.refusal and error.sqlstate == _NO_ROW else error
         except Exception as error:
             self._note_failure(error)
             raise

@@ -299,6 +299,23 @@ def test_a_commit_whose_end_was_not_received_is_unknown(url: str) -> None:
         store.close()
 
 
+def test_an_error_of_a_commit_that_is_not_of_the_server_is_unknown(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no SQLSTATE. The change is stored, and nobody is told to repeat it."""
+    store, commit = kept(PostgresStore(url, [THINGS])), Session.commit
+
+    def commit_and_fail(session: Session) -> None:
+        commit(session)
+        raise psycopg.OperationalError("the response was not understood")
+
+    store.open()
+    monkeypatch.setattr(Session, "commit", commit_and_fail)
+    with pytest.raises(StoreUnavailable, match="not known whether the change was stored") as raised:
+        insert(store, record("a"))
+    monkeypatch.undo()
+    assert type(raised.value) is StoreUnavailable
+    assert ids(store) == ["a"]
+
+
 def test_an_empty_database_is_refused(databases: Databases) -> None:
     """As after a failover to one: a process that had the store creates nothing there."""
     url = databases.create_database()

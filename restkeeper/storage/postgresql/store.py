@@ -210,7 +210,7 @@ class PostgresStore(Store):
                 is_ending = True
                 transaction.finish()
             except psycopg.Error as error:
-                if is_ending and session.closed:
+                if is_ending and (session.closed or not error.sqlstate):
                     log_rarely("unknown", "requests get 503: %s: %s", UNKNOWN, first_line(error))
                     raise StoreUnavailable(UNKNOWN, reason=first_line(error)) from None
                 raise change_error(error, self._unique) from cause_of(error)

@@ -2,7 +2,9 @@
 
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
-from restkeeper.storage.sqlite.writer import BATCH_SECONDS
+from restkeeper.storage.sqlite.writer import BATCH_SECONDS, WORK_SECONDS
 from tests.sqlite.helpers import Clock, Exit, opened, together
 from tests.things import record
 from tests.waiting import SECONDS, join, until
@@ -155,10 +157,27 @@ def test_a_commit_is_limited_in_time(tmp_path: Path) -> None:
     store._writer.connection.set_trace_callback(statements.append)
 
     def work(_: Transaction) -> None:
-        clock.now += BATCH_SECONDS * 0.4  # three of these are more than a commit's time
+        clock.now += BATCH_SECONDS * 0.3  # four of these are more than a commit's time
 
     together([lambda: store.write(work)] * 10)
-    assert statements.count("COMMIT") == 4
+    assert statements.count("COMMIT") == 3
+
+
+def test_a_commit_waits_for_one_long_work_at_most(tmp_path: Path) -> None:
+    """What was done before it is committed after it, and the next long one is in another commit."""
+    clock = Clock(12)
+    store = opened(tmp_path, clock=clock)
+    statements: list[str] = []
+    store._writer.connection.set_trace_callback(statements.append)
+    works = Counter[int]()  # the long ones of each commit
+
+    def work(seconds: float, _: Transaction) -> None:
+        clock.now += seconds
+        works[statements.count("COMMIT")] += seconds > WORK_SECONDS
+
+    quick, long = partial(work, 0.001), partial(work, 1.1 * WORK_SECONDS)
+    together([partial(store.write, each) for each in [quick, long, quick] * 4])
+    assert max(works.values()) == 1 and works.total() == 4
 
 
 def test_many_records_are_one_statement(store: SqliteStore) -> None:

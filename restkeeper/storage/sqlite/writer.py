@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 BATCH = 64  # works in one commit
 BATCH_SECONDS = 0.05  # after which a commit takes no more works: the first one waits for the last one
+WORK_SECONDS = 0.02  # likewise after one work that took so long: nobody waits for two of these
 LONG_SECONDS = 0.01  # a commit that took longer lets other processes write
 OTHERS_SECONDS = 0.1  # for which it waits until they have started
 TAKEN_SECONDS = 0.01  # between two checks of a work that is in a commit after its deadline
@@ -215,8 +216,9 @@ class Writer:
             if self._clock.monotonic() > queued.deadline:
                 queued.finish(StoreUnavailable(_OTHERS_WRITE))
                 continue
+            began = self._clock.monotonic()
             yield queued
-            if self._clock.monotonic() >= end:
+            if (now := self._clock.monotonic()) >= end or now - began >= WORK_SECONDS:
                 return
 
     def _begin(self, deadline: float) -> str:

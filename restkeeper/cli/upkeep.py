@@ -117,22 +117,20 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
             min(each.revisions.get(items.name, items.revision.number) for each in service.versions) if forget else 0
         )
         order = [each.fingerprint for each in store.schemas(items.name)]
-        newer = order[order.index(items.fingerprint) + 1 :] if items.fingerprint in order else []
-        renew = partial(_renewed, items, frozenset(newer), oldest)
+        newest = {*order[order.index(items.fingerprint) :]} if items.fingerprint in order else {items.fingerprint}
+        renew = partial(_renewed, items, newest, oldest)
         stale = (record.id for record in store.scan(items.name) if renew(record) != record)
         count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
         click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
 
 
-def _renewed(items: StoredRepresentation, newer: Set[str], oldest: int, record: Record) -> Record:
-    """A record as this program stores it, unless a `newer` one has; without what only former revisions showed.
+def _renewed(items: StoredRepresentation, newest: Set[str], oldest: int, record: Record) -> Record:
+    """A record as this program stores it, unless it or a newer one has; without what only former revisions showed.
 
-    `oldest` is the first revision that is shown.
+    `newest` are the fingerprints of these programs, and `oldest` is the first revision that is shown.
     """
-    written_by = record.fingerprint.removesuffix(OTHERS)
-    return items.shortened(
-        record if written_by in newer or items.is_complete(record) else items.completed(record), oldest
-    )
+    is_complete = record.fingerprint.removesuffix(OTHERS) in newest
+    return items.shortened(record if is_complete else items.completed(record), oldest)
 
 
 def _renew(name: str, renew: Callable[[Record], Record], transaction: Transaction, id: str) -> bool:

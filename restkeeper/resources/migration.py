@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from restkeeper.errors import shortened
 from restkeeper.resources.evolution import Add, Rename, Untranslatable, revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
@@ -11,7 +12,6 @@ from restkeeper.web import exactjson
 
 TOGETHER = 50  # items that are read and stored at a time
 MOST_LISTED = 20  # of the items that are not converted
-MOST_SHOWN = 80  # characters of a value
 
 Advance = Callable[[int], object]  # is told how many more items are done
 
@@ -35,7 +35,7 @@ class Conversion:
         *,
         accepts: bool,
     ) -> None:
-        self._stored, self._shown, self._accepts = stored, dict(shown), accepts
+        self.stored, self._shown, self._accepts = stored, shown, accepts
         self.name, self.revision, self.former, self.items = stored.name, stored.revision.number, former, items
         self.refused, self.listed, self.would_differ = 0, list[str](), False
         upgrades = stored.resource.upgrades
@@ -48,29 +48,25 @@ class Conversion:
 
     def convert(self, transaction: Transaction, advance: Advance) -> None:
         """Convert each item; those that cannot be are noted."""
-        resource, after = self._stored.resource, ""
+        resource, after = self.stored.resource, ""
         changed = {name for step in self._steps for name in step.after}
-        source = self.name if resource.unique.isdisjoint(changed) else transaction.park(self.name)
+        source = self.name if resource.unique.isdisjoint(changed) else transaction.set_aside(self.name)
         while found := transaction.unconverted(source, after, TOGETHER):
             self._store(transaction, source, [self._converted(each) for each in found])
             after = found[-1].id
             advance(len(found))
 
-    def end(self, now: str) -> None:
-        """Know that it was done."""
-        self._stored.changed_at = now
-
     def _store(self, transaction: Transaction, source: str, records: Sequence[Record]) -> None:
         try:
             with transaction.savepoint():
                 for each in records:
-                    transaction.put(self.name, source, each)
+                    transaction.store_converted(self.name, source, each)
         except DuplicateValue as error:
             if len(records) > 1:
                 for each in records:
                     self._store(transaction, source, [each])
                 return
-            members, former = exactjson.cut(records[0].body), not self._stored.resource.unique.issuperset(error.fields)
+            members, former = exactjson.cut(records[0].body), not self.stored.resource.unique.issuperset(error.fields)
             values = ", ".join(f"{field} {_text(members.get(field, b'null'))}" for field in error.fields)
             why = "an index of a former version allows it once: add --tidy" if former else "another item has it, too"
             self._refuse(records[0], f"{values}: {why}")
@@ -78,9 +74,9 @@ class Conversion:
     def _converted(self, record: Record) -> Record:
         """The record as it will be. What is wrong with it is noted."""
         try:
-            converted = self._stored.converted(record)
+            converted = self.stored.converted(record)
         except Untranslatable as error:
-            names = self._stored.chains[revision_of(record.fingerprint)].origins(error.step)
+            names = self.stored.chains[revision_of(record.fingerprint)].origins(error.step)
             members = exactjson.cut(record.body)
             values = ", ".join(f"{name} {_text(members[name])}" for name in names)
             self._refuse(record, f"{values}: {error.reason}")
@@ -95,7 +91,7 @@ class Conversion:
     def _refuse(self, record: Record, reason: str) -> None:
         self.refused += 1
         if len(self.listed) < MOST_LISTED:
-            self.listed.append(f"{self._stored.name}: the item {self._stored.resource.shown(record.id)}: {reason}")
+            self.listed.append(f"{self.stored.name}: the item {self.stored.resource.shown(record.id)}: {reason}")
 
 
 def convert(store: Store, conversions: Sequence[Conversion], now: str, advance: Advance = lambda done: None) -> None:
@@ -118,9 +114,8 @@ def convert(store: Store, conversions: Sequence[Conversion], now: str, advance: 
         [each.name for each in conversions], work, now, keeps=any(each.loses and each.items for each in conversions)
     )
     for each in conversions:
-        each.end(now)
+        each.stored.changed_at = now
 
 
 def _text(text: exactjson.Buffer) -> str:
-    shown = bytes(text).decode()
-    return shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
+    return shortened(bytes(text).decode())

@@ -350,7 +350,7 @@ class StoredRepresentation(Representation):
             return record
         if (number := revision_of(record.fingerprint)) != self.revision.number:
             raise RevisionDiffers(self.name, self.revision.number, number)
-        return self._completed(record, self._stored_members(record), self.revision.computed)
+        return self._with_members(record, self._stored_members(record), self.revision.computed)
 
     def converted(self, record: Record, *, anew: bool = True) -> Record:
         """As `present`; one of an earlier revision is converted by the steps from it. Raises Untranslatable.
@@ -362,20 +362,20 @@ class StoredRepresentation(Representation):
         stored = self._stored_members(record)
         members, removed = stored, record.removed
         if number in self.chains:
-            before = self.resource.revisions[number].completed(stored)
+            before = self.resource.revisions[number].with_defaults(stored)
             members, removed = self.chains[number].up(before, removed, None)
         own = {name: text for name, text in stored.items() if name in self.revision.of_server}
         computed = self.revision.computed if anew else self.revision.computed - members.keys()
-        return self._completed(record._replace(removed=removed), {**members, **own}, computed)
+        return self._with_members(record._replace(removed=removed), {**members, **own}, computed)
 
     def _stored_members(self, record: Record) -> Members:
         """The members of a record of another schema, without those of the server that are hidden now."""
         gone = {*READ_ONLY} - {*self.revision.of_server} - absent_in(record.fingerprint)
         return {name: text for name, text in exactjson.cut(record.body).items() if name not in gone}
 
-    def _completed(self, record: Record, members: Members, computed: Set[str]) -> Record:
+    def _with_members(self, record: Record, members: Members, computed: Set[str]) -> Record:
         """A record with these members, of which some are `computed`: null if the item is not valid in its schema."""
-        kept = self.revision.completed({name: text for name, text in members.items() if name not in computed})
+        kept = self.revision.with_defaults({name: text for name, text in members.items() if name not in computed})
         if computed:
             item = {name: exactjson.stored(text) for name, text in kept.items()}
             try:
@@ -383,7 +383,7 @@ class StoredRepresentation(Representation):
             except Exception:  # the functions are of the service: one item must not end a whole list
                 text = b""
             found = exactjson.cut(text) if text else {}
-            kept = self.revision.completed(
+            kept = self.revision.with_defaults(
                 {**kept, **{name: found.get(name, members.get(name, b"null")) for name in computed}}
             )
         return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept))
@@ -403,10 +403,6 @@ class StoredRepresentation(Representation):
         beside = dict(exactjson.cut(record.removed)) if record.removed else {}
         kept = {name: text for name, text in beside.items() if int(name.partition(".")[0]) > oldest}
         return record if kept == beside else record._replace(removed=exactjson.joined(kept) if kept else None)
-
-    def is_complete(self, record: Record) -> bool:
-        """Whether it has all that this program stores."""
-        return record.fingerprint.removesuffix(OTHERS) == self.fingerprint
 
     def _unknown(self, record: Record) -> Members:
         """The members of a record that other programs of its revision know, and this one does not."""

@@ -199,7 +199,7 @@ class Revision(NamedTuple):
         """The scopes that its fields and states need."""
         return tuple(scope for field in self.guarded.values() for scope in scopes_of(field))
 
-    def completed(self, members: Members) -> Members:
+    def with_defaults(self, members: Members) -> Members:
         """An item with exactly these fields, in their order: those that are missing have their defaults.
 
         An open one has others, too, and the order is its own.

@@ -87,7 +87,7 @@ SELECT DISTINCT {number}, '""', '', 0, '', CAST(revision AS text), '', NULL, NUL
 FROM counters WHERE collection = {collection} AND revision <> {revision}"""
 
 # The items of a collection that are still to be converted are in one of no program, so that no unique value is twice.
-_PARK = "UPDATE items SET collection = :parked WHERE collection = :collection"
+_SET_ASIDE = "UPDATE items SET collection = :aside WHERE collection = :collection"
 _UNCONVERTED = """\
 SELECT
     {item}
@@ -95,7 +95,9 @@ FROM items
 WHERE collection = :source AND id > :after
 ORDER BY id
 LIMIT :limit"""
-_PUT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace("= :collection AND", "= :source AND")
+_CONVERT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace(
+    "= :collection AND", "= :source AND"
+)
 
 _SCHEMAS_WITH = (
     "SELECT collection, fingerprint, revision, fields FROM schemas WHERE replace(fields, :text, '') <> fields"
@@ -249,23 +251,23 @@ class Transaction(Deliveries):
         """Give a registered schema this description."""
         self._database.change(_DESCRIBE, {"collection": collection, "fingerprint": fingerprint, "fields": fields})
 
-    def park(self, collection: str) -> str:
-        """Take all items out of a collection that is converted, and return the name of where they are then.
+    def set_aside(self, collection: str) -> str:
+        """Move all items of a collection that is converted to another one, and return the name of that.
 
         So none of them has a unique value that is that of another one afterwards.
         """
-        parked = f"{collection}!"  # which is the name of none
-        self._database.change(_PARK, {"collection": collection, "parked": parked})
-        return parked
+        aside = f"{collection}!"  # which is the name of none
+        self._database.change(_SET_ASIDE, {"collection": collection, "aside": aside})
+        return aside
 
     def unconverted(self, source: str, after: str, limit: int) -> list[Record]:
-        """Return at most so many of the items that are there, of the collection or parked, in order of id after one."""
+        """Return at most so many items of a collection, or of those set aside, in order of id after one."""
         wanted = {"source": source, "after": after, "limit": limit}
         return list(map(Record._make, self._database.rows(_UNCONVERTED, wanted)))
 
-    def put(self, collection: str, source: str, record: Record) -> None:
+    def store_converted(self, collection: str, source: str, record: Record) -> None:
         """Store a converted item, which was read from that source. Raises DuplicateValue."""
-        self._change(_PUT, values_of(collection, record) | {"source": source}, counts=False)
+        self._change(_CONVERT, values_of(collection, record) | {"source": source}, counts=False)
 
     def revision(self, collection: str) -> int:
         """Return the revision of a collection's items, see `StoredState`."""
@@ -566,9 +568,9 @@ class Store(ABC):
 
         If another program has done it meanwhile, nothing is done.
 
-        It stores each item by `put`. Until it has ended, others read the former items, or get RevisionDiffers, and
-        their writes are refused. An exception, or the end of the process, changes nothing. If it `keeps` the items, a
-        file has a backup beside it first. Raises StoreFull before it begins.
+        It stores each by `store_converted`. Until it has ended, others read the former items, or get RevisionDiffers,
+        and their writes are refused. An exception, or the end of the process, changes nothing. If it `keeps` the items,
+        a file has a backup beside it first. Raises StoreFull before it begins.
         """
 
     def stored(self) -> dict[str, StoredState]:

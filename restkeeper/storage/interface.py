@@ -297,7 +297,7 @@ class StoredResponse(NamedTuple):
 class StoredState(NamedTuple):
     """What a store knows of a collection: the revision of its items, their number, and when they were converted last.
 
-    While they are converted, the revision is the former one, negated; the time is RFC 3339, and empty if they were not.
+    On PostgreSQL it is the former one, negated, while they are converted. The time is RFC 3339; empty if they were not.
     """
 
     revision: int

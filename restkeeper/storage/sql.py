@@ -197,8 +197,8 @@ def oldest_of(script: str) -> int:
     return int(found[1])
 
 
-def shuts_out(present: int) -> bool:
-    """Whether a program with so many migrations, of a store that has some, cannot use it after those that it lacks."""
+def is_breaking(present: int) -> bool:
+    """Whether a store with so many migrations, if it has some, cannot be used by its programs after the others."""
     missing = MIGRATIONS[present:] if present else ()
     return any(oldest_of(each.read_text(encoding="utf-8")) > present for each in missing)
 

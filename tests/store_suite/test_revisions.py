@@ -73,10 +73,10 @@ def test_a_refused_change_stores_nothing_else(store: Store) -> None:
 
 def converted(transaction: Transaction, **skus: str) -> None:
     """Give all items the new revision, and these values."""
-    source = transaction.park("things")
+    source = transaction.set_aside("things")
     assert [each.id for each in transaction.unconverted(source, "a", 5)] == ["b"]
     for each in transaction.unconverted(source, "", 5):
-        transaction.put("things", source, record(each.id, sku=skus[each.id])._replace(fingerprint="2-a"))
+        transaction.store_converted("things", source, record(each.id, sku=skus[each.id])._replace(fingerprint="2-a"))
 
 
 def test_all_items_are_converted_at_once(store: Store) -> None:

@@ -196,7 +196,7 @@ class OlderRepresentation(Representation):
             return self._older.converted_body(record)
         if number >= newest.number:
             return self.body(record)
-        members = self._newest.resource.revisions[number].completed(exactjson.cut(record.body))
+        members = self._newest.resource.revisions[number].with_defaults(exactjson.cut(record.body))
         return self._shown(self._chains[number].down(members, record.removed))
 
     def written_body(self, record: Record) -> bytes:

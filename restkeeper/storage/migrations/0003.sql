@@ -1,7 +1,7 @@
 -- oldest: 3
 -- The revision of a collection's items, which are all in one: a program of another revision finds none of them, and
--- stores nothing. It is the former one, negated, while they are converted and after a conversion that was interrupted,
--- and 0 if items of several are found here. `converted_at` is when it changed last (RFC 3339).
+-- stores nothing. On PostgreSQL it is the former one, negated, while they are converted and after a conversion that was
+-- interrupted. It is 0 if items of several are found here. `converted_at` is when it changed last (RFC 3339).
 ALTER TABLE counters ADD COLUMN revision {integer} NOT NULL DEFAULT 1;
 UPDATE counters SET revision = found.revision
 FROM (

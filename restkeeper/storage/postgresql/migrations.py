@@ -30,12 +30,12 @@ from restkeeper.storage.records import is_registered, register
 from restkeeper.storage.sql import (
     MIGRATIONS,
     incomplete,
+    is_breaking,
     literal,
     not_unique,
     oldest_of,
     require_layout,
     require_usable,
-    shuts_out,
 )
 
 TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
@@ -242,10 +242,10 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
         require_layout([name for (name,) in columns], "the database")
     if (present := _migration_of(session)) < len(MIGRATIONS):
         with ExitStack() as stack:
-            if shuts_out(present):
+            if is_breaking(present):
                 stack.enter_context(_unshared(session))
             stack.enter_context(holding(session, BUILDS, clock))  # no migration locks a table whose index is built
-            if shuts_out(_migration_of(session)):
+            if is_breaking(_migration_of(session)):
                 stack.enter_context(_alone(session, clock))
             migrate_alone(session, collections, clock)
     elif not all(
@@ -264,7 +264,7 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
 
     The schemas are registered before migrations lock the tables, as that can read all items.
     """
-    if (is_new := is_empty(session)) or shuts_out(_migration_of(session)):  # and nobody writes
+    if (is_new := is_empty(session)) or is_breaking(_migration_of(session)):  # and nobody writes
         run_missing(session)
     require_usable(session, len(MIGRATIONS))  # a newer program can have been first
     for collection in collections:

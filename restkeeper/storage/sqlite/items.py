@@ -49,11 +49,11 @@ from restkeeper.storage.sqlite.migrations import field_of
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
 # A statement has a copy of each page that it changes, in memory, until it ends.
-_PARK = """\
-UPDATE items SET collection = :parked
+_SET_ASIDE = """\
+UPDATE items SET collection = :aside
 WHERE collection = :collection
     AND id IN (SELECT id FROM items WHERE collection = :collection ORDER BY id LIMIT :most)"""
-PARKED_TOGETHER = 100  # items
+SET_ASIDE_TOGETHER = 100  # items
 
 _ABSENT = """\
 SELECT value
@@ -207,11 +207,11 @@ class SqliteTransaction(Transaction):
         if counts:
             self._touch(item["collection"], adds)
 
-    def park(self, collection: str) -> str:
-        wanted = {"collection": collection, "parked": f"{collection}!", "most": PARKED_TOGETHER}
-        while self._database.execute(_PARK, wanted).rowcount:
+    def set_aside(self, collection: str) -> str:
+        wanted = {"collection": collection, "aside": f"{collection}!", "most": SET_ASIDE_TOGETHER}
+        while self._database.execute(_SET_ASIDE, wanted).rowcount:
             pass
-        return str(wanted["parked"])
+        return str(wanted["aside"])
 
     def _touch(self, collection: str, adds: int) -> None:
         own = self._collections[collection].revision

@@ -22,7 +22,7 @@ from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreU
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sql import MIGRATIONS, is_search, require_usable, shuts_out
+from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_usable
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     SqliteConnection,
@@ -148,7 +148,7 @@ class SqliteStore(Store):
             if self.first:
                 self.first.backup(connection)
             else:
-                with lock.exclusive() if lock and shuts_out(version_of(connection)) else nullcontext():
+                with lock.exclusive() if lock and is_breaking(version_of(connection)) else nullcontext():
                     migrate(connection, list(self._collections.values()), indexed=indexed)
             connection.execute("PRAGMA busy_timeout = 0")  # `execute_waiting` waits
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit

@@ -1,7 +1,8 @@
 """Mistakes in the files of a service, in one line: where, and what is wrong.
 
 A traceback of such a mistake is long, and most of it is of gunicorn, Flask and the engine. The engine raises ValueError
-for a declaration that is wrong; its other errors, and those in functions of the service, keep their traceback.
+for a declaration that is wrong; its other errors, and those in functions of the service, keep their traceback, of which
+a server in development shows the lines of the service.
 """
 
 import os
@@ -43,14 +44,40 @@ def mistake_in(error: BaseException) -> str:
         return ""
     file, line, code = own[-1]
     location = f"{os.path.relpath(file, folder)}:{line}: "
-    # The last line of a traceback, such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?".
-    text = list(traceback.TracebackException.from_exception(error).format_exception_only())[-1]
+    text = _last_line(error)
     inner = [code.co_name for file, _, code in positions[positions.index(own[-1]) + 1 :] if code]
     is_keyword = type(error) is TypeError and "keyword argument" in text and {*inner} == {"__init__"}  # of a field
     if not inner or is_keyword:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name not in _CALLED
-        return "" if in_function else location + " ".join(text.split())
+        return "" if in_function else location + text
     return location + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
+
+
+def own_traceback(error: BaseException) -> str:
+    """The traceback of an error and its causes with the lines of the service alone; all lines if it has none there."""
+    shown = whole = traceback.TracebackException.from_exception(error)
+    has_own = False
+    while whole:
+        own = [each for each in whole.stack if not os.path.abspath(each.filename).startswith((_ENGINE, *_LIBRARIES))]
+        whole.stack[:], has_own = own, has_own or bool(own)
+        whole = whole.__cause__ or (None if whole.__suppress_context__ else whole.__context__)  # type: ignore[assignment]
+    if not has_own:
+        shown = traceback.TracebackException.from_exception(error)
+    return "".join(shown.format()).rstrip("\n")
+
+
+def line_of(error: BaseException) -> str:
+    """An error in one line: its last place in the service, if there is one, and its last line."""
+    files = [
+        (os.path.abspath(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [(file, line) for file, line in files if not file.startswith((_ENGINE, *_LIBRARIES))]
+    return "".join(f"{os.path.relpath(file)}:{line}: " for file, line in own[-1:]) + _last_line(error)
+
+
+def _last_line(error: BaseException) -> str:
+    """Such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?"."""
+    return " ".join(list(traceback.TracebackException.from_exception(error).format_exception_only())[-1].split())
 
 
 def install() -> None:

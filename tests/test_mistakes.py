@@ -17,8 +17,8 @@ from tests.waiting import SECONDS
 pytestmark = pytest.mark.top  # about the files of the service
 
 WAYS = {
-    "app.py": ["app.py"],
-    "serve": ["-m", "restkeeper", "serve"],
+    "app.py": ["app.py", "--no-reload"],
+    "serve": ["-m", "restkeeper", "serve", "--no-reload"],
     "gunicorn": ["-m", "gunicorn", "-c", "gunicorn.conf.py"],
     "migrate": ["-m", "restkeeper", "migrate"],
     "flask": ["-m", "flask", "migrate"],

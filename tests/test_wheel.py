@@ -107,7 +107,9 @@ def test_the_wheel_has_type_information(wheel: Path) -> None:
 
 def test_the_engine_works_inside_a_project(bin: Path, host: Path) -> None:
     assert run([bin / "python", "-c", IN_PROCESS], host) == "mine mine\n"
-    assert "has no create_app(), so it is no Restkeeper service" in run([bin / "restkeeper", "serve"], host, code=1)
+    assert "has no create_app(), so it is no Restkeeper service" in run(
+        [bin / "restkeeper", "serve", "--no-reload"], host, code=1
+    )
 
 
 def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:

@@ -23,10 +23,11 @@ except ValueError:  # gunicorn reads WEB_CONCURRENCY when it is imported
     given = os.environ.get("WEB_CONCURRENCY")
     sys.exit(f"restkeeper: WEB_CONCURRENCY={given!r}: must be a whole number from 1 to 256")
 
-from restkeeper.cli.loading import load_application, python_path
+from restkeeper.cli.loading import FILE, load_application, python_path
 from restkeeper.config import Config, ConfigError
 
 SETTINGS = "restkeeper.server.settings"
+BACKLOG = 2048  # connections that wait while a program starts, as gunicorn's
 
 
 class _Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -54,6 +55,8 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         for name, value in vars(import_module(SETTINGS)).items():
             if name in self.cfg.settings:
                 self.cfg.set(name, value)
+        if socket_of_parent := os.environ.get("RESTKEEPER_FD"):  # see `reload`
+            self.cfg.set("bind", f"fd://{socket_of_parent}")
         if self._prepare:  # after the settings, which patch modules of the standard library
             self._prepare()
 
@@ -68,13 +71,16 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 
 @click.command("serve")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=".")
-def serve_folder(folder: Path) -> None:
+@click.option("--no-reload", is_flag=True, help="Do not start it again after a change of a file.")
+def serve_folder(folder: Path, no_reload: bool) -> None:
     """Serve the service in FOLDER, by default the present folder.
 
-    Only this machine can reach it, unless AUTH says otherwise. The environment configures it, as in a deployment: HOST,
-    PORT, DATABASE_URL, AUTH and the others.
+    It starts again when a *.py of the folder is saved, added or removed. Only this machine can reach it, unless AUTH
+    says otherwise. The environment configures it, as in a deployment: HOST, PORT, DATABASE_URL, AUTH and the others.
     """
-    _serve(partial(load_application, folder.resolve()))
+    folder = folder.resolve()
+    reloads = not no_reload and (folder / FILE).is_file()
+    _serve(partial(load_application, folder), watched=folder if reloads else None)
 
 
 _CORS = "leave it out: pages of this machine may read the responses, and CORS_ORIGINS allows others"
@@ -226,8 +232,13 @@ def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool
     return files.application_of(create, file, files.FileOptions(**options), serves=serves)
 
 
-def _serve(load: Callable[..., Any], prepare: Callable[[], object] | None = None) -> None:
-    """Serve what `load` returns, after `prepare`, until the process is stopped."""
+def _serve(
+    load: Callable[..., Any], prepare: Callable[[], object] | None = None, *, watched: Path | None = None
+) -> None:
+    """Serve what `load` returns, after `prepare`, until the process is stopped.
+
+    With a `watched` folder a child process does, which starts again after each change of its files.
+    """
     os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
@@ -235,8 +246,21 @@ def _serve(load: Callable[..., Any], prepare: Callable[[], object] | None = None
         config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
-    if "GUNICORN_FD" not in os.environ and _is_taken(config.host, config.port):  # else the socket is inherited (USR2)
+    loses = config.database_url == "memory://"
+    if loses:  # which belongs to one process
+        os.environ.setdefault("WEB_CONCURRENCY", "1")
+    is_inherited = "GUNICORN_FD" in os.environ or "RESTKEEPER_FD" in os.environ  # the socket, by USR2 or `reload`
+    if not is_inherited and _is_taken(config.host, config.port):
         sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
+    if watched:
+        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        try:
+            listener = socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            sys.exit(f"restkeeper: HOST={config.host!r}, PORT='{config.port}': {error.strerror}")
+        environ = {**os.environ, "PYTHONPATH": python_path()}
+        command = [sys.executable, "-P", "-m", "restkeeper", "serve", "--no-reload", str(watched)]
+        import_module("restkeeper.server.reload").keep_serving(command, watched, listener, environ, loses=loses)
     _Gunicorn(load, prepare).run()
 
 
@@ -265,13 +289,16 @@ def serve_harness(folder: Path, port: int, ports: str, host: str | None, allow_r
     os.environ |= defaults | os.environ | ({"HOST": host} if host else {})
     if folder.is_file():
         serve_file.main([str(folder)])
-    serve_folder.callback(folder)  # type: ignore[misc]
+    _serve(partial(load_application, folder.resolve()))
 
 
 def serve(folder: Path) -> None:
-    """Replace this process with `restkeeper serve`: this one has imported modules that must be patched first."""
+    """Replace this process with `restkeeper serve`: this one has imported modules that must be patched first.
+
+    The options of `python app.py` are its own.
+    """
     os.environ["PYTHONPATH"] = python_path()
-    os.execv(sys.executable, [sys.executable, "-m", "restkeeper", "serve", str(folder)])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-m", "restkeeper", "serve", str(folder), *sys.argv[1:]])  # noqa: S606
 
 
 def _is_taken(host: str, port: int) -> bool:

@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 import gunicorn
 
+from restkeeper import mistakes
 from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings
 
 # On USR2 `python -m gunicorn` starts again as a file: on the path, its folder would hide the standard library's `http`.
@@ -138,6 +139,8 @@ limit_request_field_size = 8190
 keepalive = 75  # seconds; longer than the idle time-outs of the usual proxies (60), so that they close first
 timeout = 30  # seconds without a heartbeat until a worker is replaced
 graceful_timeout = 0 if _config.harness else 30  # seconds for requests in progress to finish; a test has none
+if "RESTKEEPER_FD" in os.environ:  # who has saved a file waits for the end; see `reload`
+    graceful_timeout, Worker.idle_grace = 1, 0.05
 if _config.harness:  # 200 spaces share them, and have 3 files each: none is closed for those of another test
     _files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     worker_connections = 5000 if _files < 0 else max(100, min(5000, _files - 800))
@@ -206,10 +209,18 @@ def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) ->
     except SystemExit as error:
         if isinstance(error.code, str):  # else gunicorn has printed a message
             print(error, file=sys.stderr)
+            _report(error.code.removeprefix("restkeeper: "))
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
+        _report(mistakes.mistake_in(error) or mistakes.line_of(error))
     finally:
         os._exit(status)
+
+
+def _report(line: str) -> None:
+    """Tell the process that started this one for development why it does not start; see `reload`."""
+    with suppress(OSError, KeyError):
+        os.write(int(os.environ["RESTKEEPER_FAULT"]), line.encode("utf-8", "backslashreplace"))
 
 
 def _check_settings(cfg: Any, address: Any) -> None:
@@ -335,6 +346,7 @@ def post_fork(server: Any, worker: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Configure the worker, open its store, and start deliveries if they run inside."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the master tells the workers, too
     configure_logging(_config.log_format, _config.log_level)
     gc.collect()
     gc.freeze()  # excludes the application from collections: a full one took 10 to 40 ms

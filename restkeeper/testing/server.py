@@ -126,7 +126,7 @@ class LiveServer(Space):
         if wrong := misspelt_settings(settings, all_ours=True) + lower:
             raise ValueError(wrong[0])
         self._folder = Path(folder).resolve()
-        self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", str(self._folder)]
+        self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", "--no-reload", str(self._folder)]
         self._resources = resources
         self._in_process = in_process
         self._app: Application | None = None  # if it is in this process

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from flask import Blueprint, Flask, Request, Response, current_app
 
@@ -165,12 +164,11 @@ def make_service(
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}
     limits = ItemLimits(*config.item_limits)
-    units: WeakKeyDictionary[Transaction, Unit] = WeakKeyDictionary()  # one for all functions in a transaction
 
     def unit(transaction: Transaction) -> Unit:
-        if (made := units.get(transaction)) is None:
-            made = units[transaction] = Unit(transaction, by_name, hooks, limits, clock)
-        return made
+        if transaction.unit is None:
+            transaction.unit = Unit(transaction, by_name, hooks, limits, clock)
+        return cast(Unit, transaction.unit)
 
     hooks.unit, hooks.resources = unit, {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}

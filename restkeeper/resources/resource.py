@@ -630,7 +630,8 @@ def _of_others(field: Field, is_computed: bool, default: Any, definition: fields
 
 def _takes_items(function: Callable[..., Any]) -> bool:
     """Whether a function before a write takes the items of the transaction, as its third parameter."""
-    parameters = [each for each in signature(function).parameters.values() if each.kind is not Parameter.KEYWORD_ONLY]
+    named = (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+    parameters = [each for each in signature(function).parameters.values() if each.kind not in named]
     return len(parameters) > 2 and (parameters[2].name == "items" or parameters[2].default is Parameter.empty)
 
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar, cast
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import unquote
 from weakref import ref
 
 from flask import has_request_context
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import Clock, rfc3339, time_after
-from restkeeper.errors import Conflict, ValidationFailed, shortened
+from restkeeper.errors import Conflict, InvalidQuery, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -37,12 +37,13 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 
 MOST_FOUND = 1000  # items that a function finds
 FIND_SECONDS = 0.1  # that it takes: other writes wait
+_ENDED = "the transaction has ended: a Unit is for the function that it was given to"
 _BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE}
 
 # In which a function of the service is called.
 current_items: ContextVar["Unit | None"] = ContextVar("restkeeper.items", default=None)
 
-_WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
+WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 
 
 def require_few_references(number: int) -> None:
@@ -69,12 +70,13 @@ class Unit:
         limits: ItemLimits,
         clock: Clock,
     ) -> None:
-        self._ref = ref(transaction)  # which has ended when nobody else refers to it
+        self._ref = ref(transaction)  # which has this
         self._representations = representations
         self._hooks = hooks
         self._limits = limits
         self._clock = clock
         self._failure: Exception | None = None
+        self.calls = 0  # of functions, which have not returned
         self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
         self.deletions: list[Change] = []  # that are to be followed, see `References`
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
@@ -84,7 +86,7 @@ class Unit:
     def _transaction(self) -> Transaction:
         transaction = self._ref()
         if transaction is None:
-            raise RuntimeError("the transaction has ended: a Unit is for the function that it was given to")
+            raise RuntimeError(_ENDED)
         return transaction
 
     def require_success(self) -> None:
@@ -101,8 +103,7 @@ class Unit:
 
         Without a `limit` it is all of them. Raises ValueError for more than 1,000.
         """
-        stored = self._stored(collection)
-        query = query_of(stored, parameters, MOST_FOUND)
+        stored, query = self._query(collection, parameters)
         find = partial(self._transaction.page, collection, query, MOST_BYTES, seconds=FIND_SECONDS)
         page = self._search(stored, query, find)
         if page.more and "limit" not in (parameters or {}):
@@ -112,8 +113,7 @@ class Unit:
 
     def count(self, collection: str, parameters: Mapping[str, Any] | None = None) -> int:
         """The number of the items of a list, by its parameters as `find`."""
-        stored = self._stored(collection)
-        query = query_of(stored, parameters, MOST_FOUND)
+        stored, query = self._query(collection, parameters)
         count = partial(self._transaction.count, collection, query, most=sys.maxsize, seconds=FIND_SECONDS)
         return self._search(stored, query, count)
 
@@ -200,6 +200,14 @@ class Unit:
         except RecordNotFound:
             raise Conflict(f"{collection}: there is no item {shortened(str(id))!r}") from None
 
+    def _query(self, collection: str, parameters: Mapping[str, Any] | None) -> tuple[StoredRepresentation, Query]:
+        """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
+        stored = self._stored(collection)
+        try:
+            return stored, query_of(stored, parameters, MOST_FOUND)
+        except InvalidQuery as error:
+            raise ValueError(f"{collection}: items.find and items.count: {error.detail}") from None
+
     def _search(self, stored: StoredRepresentation, query: Query, search: Callable[[], T]) -> T:
         """What `search` returns, when nobody else changes items of the collection any more.
 
@@ -221,14 +229,28 @@ class Unit:
             ) from None
 
     def _stored(self, collection: str) -> StoredRepresentation:
+        if not self.calls:  # the transaction can be there still, as an exception refers to it
+            raise RuntimeError(_ENDED)
         if (stored := self._representations.get(collection)) is None:
             raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
         return stored
 
 
 def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None, limit: int) -> Query:
-    """The query of a list by its parameters, of at most `limit` items in a page. Raises InvalidQuery."""
-    texts = MultiDict(parse_qsl(urlencode(parameters or {}, doseq=True), keep_blank_values=True))
+    """The query of a list by its parameters, of at most `limit` items in a page. Raises InvalidQuery.
+
+    A value can be a list, of which any is meant, and None, True or False. Raises ValueError for an empty list.
+    """
+    texts = MultiDict[str, str]()
+    for name, value in (parameters or {}).items():
+        if value is None and "[" not in name:
+            name, value = f"{name}[is]", "null"
+        elif isinstance(value, list | tuple):
+            if not value:
+                raise ValueError(f"{stored.name}: {name}: is an empty list, which no item has a value of")
+            name = name.removesuffix("[in]")  # repeated, as a value can have a comma
+        for each in value if isinstance(value, list | tuple) else [value]:
+            texts.add(name, exactjson.dumps(each).decode() if isinstance(each, bool | None) else str(each))
     query = parse(texts, stored.queryable, limit, limit).query
     return replace(query, sort=query.sort or stored.resource.order)
 
@@ -299,7 +321,7 @@ def as_conflict(collection: str) -> Iterator[None]:
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
-    for function in stored.resource.functions.get(f"after {_WRITES[change.kind]}", ()):
+    for function in stored.resource.functions.get(f"after {WRITES[change.kind]}", ()):
         items: Unit = hooks.unit(transaction)
         shown = after and item_of(stored, after), before and item_of(stored, before)
         call(items, function, *shown, items, of=(stored.name, change.record.id))
@@ -338,9 +360,11 @@ def call(items: Unit, function: Callable[..., T], *arguments: Any, of: tuple[str
     and what one of its changes has raised, also if it has caught that.
     """
     written, token = items.written.get(of) if of else None, current_items.set(items)
+    items.calls += 1
     try:
         result = function(*arguments)
     finally:
+        items.calls -= 1
         current_items.reset(token)
     items.require_success()
     if of and items.written.get(of) is not written:

@@ -18,6 +18,7 @@ from restkeeper.resources.references import added, may_read, required_by
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Action
 from restkeeper.resources.unit import (
+    WRITES,
     Unit,
     as_conflict,
     call,
@@ -209,7 +210,8 @@ class Writes(Items):
             item = changed_item(items, action.function, self.stored, before, *more)
             with as_conflict(self.name):
                 after = revised(action.function, self.stored, before, item, now=self._now(), limits=self._limits)
-                return self.represent(self._store(transaction, write, before, after))
+                own = Write(write.work)  # not `write`: the store's faults have no place in what was sent
+                return self.represent(self._store(transaction, own, before, after))
 
         return Write(work)
 
@@ -218,8 +220,14 @@ class Writes(Items):
     ) -> Record:
         """The functions before, the write with its references and its event, and the functions after.
 
+        What was sent has its references before the functions see it, and they cannot take away what it refers to.
         Returns the item as it is stored, or as it last was.
         """
+        kind = "created" if before is None else "updated" if after else "deleted"
+        if after is not None and after is not before and f"before {WRITES[kind]}" in self.resource.functions:
+            write.after[place] = after
+            self.hooks.check(transaction, Change(kind, self.stored, before, after, after.updated_at), bounded=False)
+            transaction.flush()
         try:
             after = run_before(
                 self.hooks, transaction, self.stored, before, after, now=self._now(), limits=self._limits
@@ -231,7 +239,6 @@ class Writes(Items):
         if after is not before:
             if after is not None:
                 write.after[place] = after
-            kind = "created" if before is None else "updated" if after else "deleted"
             at = after.updated_at if after else time_after(before.updated_at if before else "", self._now())
             self._apply(transaction, Change(kind, self.stored, before, after, at))
         return cast(Record, after or before)

@@ -140,6 +140,7 @@ class Transaction(Deliveries):
     changes to its server together.
     """
 
+    unit: Any = None  # the one of all functions of the service in it
     _collections: Mapping[str, Collection]
 
     @abstractmethod
@@ -179,6 +180,9 @@ class Transaction(Deliveries):
         keeps out those who lock the collection otherwise. See also `lock`. Where there can be several writers at a
         time, a store overrides this: it locks nothing.
         """
+
+    def flush(self) -> None:
+        """Raise what earlier changes are refused for, and a store that sends several together has not raised yet."""
 
     def insert(self, collection: str, record: Record) -> None:
         """Add a record. Raises DuplicateValue if its id or a unique value exists."""

@@ -169,6 +169,9 @@ class PostgresTransaction(Transaction):
                 self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
                 self._waits = False
 
+    def flush(self) -> None:
+        self._database.flush()
+
     def lock_to_delete(self, collection: str, id: str) -> None:
         self.lock_collection(collection, shared=True)
         self._database.queue(_LOCK_TO_DELETE, (collection, clean(id)))

@@ -1,0 +1,181 @@
+"""Collections whose functions are rules: each looks at other items of its transaction before it writes.
+
+With RESTKEEPER_TESTS_BY_VIEWS the rules of bookings look by `read_item` and `find_items`.
+"""
+
+import os
+from typing import Any
+
+from marshmallow import Schema
+
+from restkeeper import (
+    Application,
+    Config,
+    Conflict,
+    Index,
+    ItemSchema,
+    Reference,
+    Resource,
+    Text,
+    Unit,
+    Whole,
+    find_items,
+    read_item,
+)
+from tests.shop import create_app as create_shop
+
+Item = dict[str, Any]
+
+BY_VIEWS = "RESTKEEPER_TESTS_BY_VIEWS"
+
+
+class ToolSchema(ItemSchema):
+    """What is let."""
+
+    name = Text(1, 40, required=True)
+    price = Whole(0, 10_000, load_default=10)
+
+
+class BookingSchema(ItemSchema):
+    """Who has a tool, from one day until another one."""
+
+    tool = Reference("tools", required=True)
+    start = Text(1, 10, required=True, data_key="from")
+    until = Text(1, 10, required=True)
+    status = Text(1, 10, load_default="asked", dump_only=True)
+    price = Whole(0, load_default=0, dump_only=True)
+
+
+class InvoiceSchema(ItemSchema):
+    """It has the next number: 1, 2, 3 …"""
+
+    text = Text(0, 100, load_default="")
+    number = Whole(0, load_default=0, dump_only=True)
+
+
+class ProductSchema(ItemSchema):
+    """What is sold. Its schema does not know that there is no stock below zero."""
+
+    stock = Whole(-1000, 1000, load_default=0)
+
+
+class SaleSchema(ItemSchema):
+    """A piece of a product."""
+
+    product = Reference("products", required=True)
+
+
+class AccountSchema(ItemSchema):
+    """Money of somebody in a bank."""
+
+    bank = Text(1, 40, required=True)
+    balance = Whole(-1_000_000, 1_000_000, load_default=0)
+
+
+class TransferSchema(Schema):
+    """Money for another account."""
+
+    to = Text(1, 100, required=True)
+    amount = Whole(1, 1000, required=True)
+
+
+class WatchSchema(ItemSchema):
+    """Who is awake on a day: by day or by night, and not both."""
+
+    day = Text(1, 40, required=True)
+
+
+class NoteSchema(ItemSchema):
+    """What has no rule."""
+
+    text = Text(0, 100, load_default="")
+
+
+TOOLS = Resource("tools", "tool", ToolSchema)
+BOOKINGS = Resource("bookings", "booking", BookingSchema, indexes=(Index("tool"),))
+INVOICES = Resource("invoices", "invoice", InvoiceSchema, indexes=(Index("number"),))
+PRODUCTS = Resource("products", "product", ProductSchema)
+SALES = Resource("sales", "sale", SaleSchema, indexes=(Index("product"),))
+ACCOUNTS = Resource("accounts", "account", AccountSchema, indexes=(Index("bank"),))
+DAYS = Resource("days", "day", WatchSchema, indexes=(Index("day"),))
+NIGHTS = Resource("nights", "night", WatchSchema, indexes=(Index("day"),))
+NOTES = Resource("notes", "note", NoteSchema)
+RESOURCES = (TOOLS, BOOKINGS, INVOICES, PRODUCTS, SALES, ACCOUNTS, DAYS, NIGHTS, NOTES)
+
+
+def by_views() -> bool:
+    return bool(os.environ.get(BY_VIEWS))
+
+
+@BOOKINGS.before("create")
+def set_price(booking: Item, before: Item | None, items: Unit) -> None:
+    """The price is that of the tool."""
+    tool = read_item("tools", booking["tool"]) if by_views() else items.read("tools", booking["tool"])
+    booking["price"] = tool["price"]
+
+
+@BOOKINGS.action("confirm")
+def confirm(booking: Item, items: Unit) -> None:
+    """Confirm a booking, if the tool is free."""
+    overlap = {
+        "tool": booking["tool"],
+        "status": "confirmed",
+        "from[lt]": booking["until"],
+        "until[gt]": booking["from"],
+    }
+    if [*find_items("bookings", overlap)] if by_views() else items.find("bookings", overlap):
+        raise Conflict("the tool is taken")
+    booking["status"] = "confirmed"
+
+
+@INVOICES.before("create")
+def number(invoice: Item, before: Item | None, items: Unit) -> None:
+    """Give an invoice the next number."""
+    last = items.find("invoices", {"sort": "-number", "limit": 1})
+    invoice["number"] = last[0]["number"] + 1 if last else 1
+
+
+@SALES.before("create")
+def take(sale: Item, before: Item | None, items: Unit) -> None:
+    """Take a piece of the stock, if there is one."""
+    if not items.read("products", sale["product"])["stock"]:
+        raise Conflict("the product is out of stock")
+    items.change("products", sale["product"], lambda product: {**product, "stock": product["stock"] - 1})
+
+
+@ACCOUNTS.action("transfer", body=TransferSchema)
+def transfer(account: Item, sent: Item, items: Unit) -> None:
+    """Move money to another account. The bank has as much as before."""
+    if account["balance"] < sent["amount"] or sent["to"] == account["id"]:
+        raise Conflict("there is not so much, or no other account")
+    before = total(account["bank"], items)
+    items.change("accounts", sent["to"], lambda other: {**other, "balance": other["balance"] + sent["amount"]})
+    account["balance"] -= sent["amount"]
+    if before + sent["amount"] != total(account["bank"], items):  # this one is written after the function
+        raise AssertionError("others have changed the accounts of the bank")
+
+
+def total(bank: str, items: Unit) -> int:
+    return sum(each["balance"] for each in items.find("accounts", {"bank": bank}))
+
+
+@DAYS.before("create")
+def sleep_by_night(watch: Item, before: Item | None, items: Unit) -> None:
+    """Who is awake by day has no night."""
+    require_no(NIGHTS, watch, items)
+
+
+@NIGHTS.before("create")
+def sleep_by_day(watch: Item, before: Item | None, items: Unit) -> None:
+    """Who is awake by night has no day."""
+    require_no(DAYS, watch, items)
+
+
+def require_no(other: Resource, watch: Item, items: Unit) -> None:
+    if items.count(other.name, {"day": watch["day"]}):
+        raise Conflict(f"{other.name} has it")
+
+
+def create_app(config: Config | None = None, **options: Any) -> Application:
+    """The service with these collections."""
+    return create_shop(config, RESOURCES, **options)

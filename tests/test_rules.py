@@ -1,0 +1,395 @@
+"""Functions that look at other items before they write: rules, in the transaction of the write."""
+
+import gc
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Blueprint
+from flask.testing import FlaskClient
+from marshmallow import fields
+
+from restkeeper import (
+    Config,
+    Conflict,
+    Index,
+    ItemSchema,
+    Ownership,
+    Reference,
+    Resource,
+    Text,
+    Unit,
+    Whole,
+    find_items,
+    needs,
+    read_item,
+)
+from restkeeper.resources import unit
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.errors import StoreContended
+from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
+from tests.shop import create_app as create_shop
+from tests.shop import rules
+
+Item = dict[str, Any]
+
+pytestmark = pytest.mark.needs("batch", "events", "keys")
+
+
+class ThingSchema(ItemSchema):
+    """A thing; `mode` says what its function does."""
+
+    mode = Text(0, 100, load_default="")
+    sku = Text(0, 100, load_default=None, allow_none=True)
+    rank = Whole(0, 1000, load_default=None, allow_none=True)
+    weight = fields.Decimal(load_default=None, allow_none=True)
+    is_new = fields.Boolean(load_default=False)
+    of = Reference("things", load_default=None, allow_none=True)
+
+
+@pytest.fixture
+def things() -> Resource:
+    return Resource("things", "thing", ThingSchema, indexes=(Index("sku", unique=True), Index("mode"), Index("rank")))
+
+
+def serve(*resources: Resource, **options: Any) -> FlaskClient:
+    return create_shop(Config(**options), resources).test_client()
+
+
+def run(things: Resource, do: Callable[[Unit], Any], **options: Any) -> Any:
+    """The response to an action that does this in its transaction."""
+    things.action("do", of="collection")(do)
+    return serve(things, **options).post("/things/do")
+
+
+def make(client: FlaskClient, path: str, **sent: Any) -> Any:
+    response = client.post(path, json=sent)
+    assert response.status_code == 200, response.text
+    return response.json
+
+
+def test_rules_of_functions() -> None:
+    """What a function looks at is the state in which its write is done, also what an array or a batch created."""
+    client = rules.create_app(Config()).test_client()
+    tool = make(client, "/tools", name="saw", price=7)["id"]
+    times = [("01", "05"), ("04", "06"), ("05", "08")]
+    sent = [{"tool": tool, "from": start, "until": until} for start, until in times]
+    first, second, third = client.post("/bookings", json=sent).json
+    assert {each["price"] for each in (first, second, third)} == {7}
+    confirmed = [client.post(f"/bookings/{each['id']}/confirm") for each in (first, second, third, first)]
+    assert [each.status_code for each in confirmed] == [200, 409, 200, 409]
+    assert [each["number"] for each in client.post("/invoices", json=[{}, {}, {}]).json] == [1, 2, 3]
+    assert make(client, "/invoices")["number"] == 4
+    product = make(client, "/products", stock=2)["id"]
+    assert client.post("/sales", json=[{"product": product}] * 3).status_code == 409
+    assert [client.post("/sales", json={"product": product}).status_code for _ in range(3)] == [200, 200, 409]
+    assert client.get(f"/products/{product}").json["stock"] == 0
+    make(client, "/days", day="d")
+    assert client.post("/nights", json={"day": "d"}).json["detail"] == "days has it"
+    operations = [
+        {"method": "POST", "path": "/tools", "body": {"name": "drill", "price": 9}, "name": "tool"},
+        {"method": "POST", "path": "/bookings", "body": {"tool": "$tool", "from": "1", "until": "2"}, "name": "one"},
+        {"method": "POST", "path": "/bookings", "body": {"tool": "$tool", "from": "1", "until": "2"}, "name": "two"},
+        {"method": "POST", "path": "/bookings/$one/confirm"},
+        {"method": "POST", "path": "/bookings/$two/confirm"},
+    ]
+    batch = client.post("/api/v1/batch", json={"operations": operations})
+    assert (batch.status_code, batch.json["operation"], batch.json["detail"]) == (409, 4, "the tool is taken")
+    batch = client.post("/api/v1/batch", json={"operations": operations[:-1]})
+    assert [each["body"].get("price") for each in batch.json["results"]] == [9] * 4
+
+
+def test_a_transfer() -> None:
+    client = rules.create_app(Config()).test_client()
+    one, other = (make(client, "/accounts", bank="b", balance=5)["id"] for _ in range(2))
+    sent = [(other, 3), (other, 3), (one, 1), ("none", 1)]
+    done = [client.post(f"/accounts/{one}/transfer", json={"to": to, "amount": amount}) for to, amount in sent]
+    assert [each.status_code for each in done] == [200, 409, 409, 409]
+    assert sorted(each["balance"] for each in client.get("/accounts").json) == [2, 8]
+
+
+def test_what_a_function_does_with_items(things: Resource) -> None:
+    """Each method sees what those before it did."""
+    others = Resource("others", "other", ThingSchema, ownership=Ownership.ALL)
+
+    @things.action("do", of="collection")
+    def do(items: Unit) -> Item:
+        made = [items.create("others", {"mode": mode}, owner=owner) for mode, owner in zip("ab", owners, strict=True)]
+        items.change("others", made[0]["id"], lambda other: {**other, "rank": 5})
+        shown = [items.read("others", made[0]["id"])["rank"], read_item("others", made[0]["id"])["rank"]]
+        counts = [items.count("others"), items.delete("others", made[1]["id"])["mode"], items.count("others")]
+        found = items.find("others", {"sort": "id"})
+        return {"shown": shown, "counts": counts, "same": found == [*find_items("others", {})], "found": len(found)}
+
+    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [things, others])
+    client = app.test_client()
+    made = [make_key(client, "others:read") for _ in range(2)]
+    owners, keys = [f"key:{each['id']}" for each in made], [{"X-API-Key": each["secret"]} for each in made]
+    done = client.post("/things/do", headers=ADMIN)
+    assert done.json == {"shown": [5, 5], "counts": [2, "b", 1], "same": True, "found": 1}
+    assert [[each["mode"] for each in client.get("/others", headers=own).json] for own in keys] == [["a"], []]
+
+
+def two(item: Item, before: Any) -> None:
+    item["mode"] = "2"
+
+
+def named(item: Item, before: Any, items: Any = None) -> None:
+    item["mode"] = str(items.count("things"))
+
+
+def unnamed(item: Item, before: Any, store: Any) -> None:
+    item["mode"] = str(store.count("things"))
+
+
+def other(item: Item, before: Any, more: Any = 3) -> None:
+    item["mode"] = str(more)
+
+
+def keywords(item: Item, before: Any, **more: Any) -> None:
+    item["mode"] = str(more)
+
+
+@pytest.mark.parametrize(
+    ("function", "mode"), [(two, "2"), (named, "0"), (unnamed, "0"), (other, "3"), (keywords, "{}")]
+)
+def test_which_functions_before_a_write_get_items(things: Resource, function: Callable[..., None], mode: str) -> None:
+    things.before("create")(function)
+    assert make(serve(things), "/things")["mode"] == mode
+
+
+def test_what_was_sent_has_its_references_before_functions_see_it(things: Resource) -> None:
+    """By the pointer of a request, an array, a batch and a change. What a function sets is compared after it."""
+    seen = []
+
+    @things.before("create", "update")
+    def see(thing: Item, before: Item | None, items: Unit) -> None:
+        seen.append(thing["mode"])
+        if thing["mode"] == "refuse":
+            raise Conflict("it was called")
+        if thing["mode"] == "set":
+            thing["of"] = "lost"
+        if thing["mode"] == "delete":
+            items.delete("things", thing["of"])
+
+    client = serve(things)
+    id = make(client, "/things")["id"]
+    seen.clear()
+    lost = {"mode": "refuse", "of": "lost"}
+    operations = [{"method": "POST", "path": "/things", "body": each} for each in ({"mode": "a"}, lost)]
+    for method, path, body, place in (
+        ("POST", "/things", lost, ""),
+        ("POST", "/things", [{"mode": "a"}, lost], "1/"),
+        ("PATCH", f"/things/{id}", lost, ""),
+        ("PUT", f"/things/{id}", lost, ""),
+        ("POST", "/api/v1/batch", {"operations": operations}, "operations/1/body/"),
+    ):
+        response = client.open(path, method=method, json=body)
+        assert (response.status_code, pointers(response)) == (422, [f"#/{place}of"]), response.text
+    assert set(seen) == {"a"}
+    for mode in ("set", "delete"):
+        response = client.post("/things", json={"mode": mode, "of": id})
+        assert (response.status_code, pointers(response)) == (422, ["#/of"]), response.text
+    assert [each["id"] for each in client.get("/things").json] == [id]
+
+
+def test_a_wrong_reference_of_an_action(things: Resource) -> None:
+    """It is in nothing that was sent: a conflict without a pointer."""
+    things.action("do")(lambda thing, items: {**thing, "of": "lost"})
+    client = serve(things)
+    path = f"/things/{make(client, '/things')['id']}/do"
+    batch = {"operations": [{"method": "POST", "path": path}]}
+    for response in (client.post(path), client.post("/api/v1/batch", json=batch)):
+        assert (response.status_code, "errors" in response.json) == (409, False), response.text
+
+
+VALUES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"mode": "a,b"}, ["a,b"]),
+    ({"mode": "x y+z%41&"}, ["x y+z%41&"]),
+    ({"mode": ["a,b", "c"]}, ["a,b", "c"]),
+    ({"mode[in]": ("a,b", "c")}, ["a,b", "c"]),
+    ({"mode[in]": "c,d"}, ["c"]),
+    ({"mode": "None"}, []),
+    ({"mode": ["a,b", "c"], "rank": None}, ["c"]),
+    ({"mode": ["a,b", "c"], "is_new": True}, ["a,b"]),
+    ({"mode": ["a,b", "c"], "weight": Decimal("1.50")}, ["a,b"]),
+    ({"rank[gte]": 3, "rank[lt]": 9}, ["a,b"]),
+]
+
+
+@pytest.mark.parametrize(("parameters", "found"), VALUES)
+def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found: list[str]) -> None:
+    """They need no other form than in an item."""
+
+    @things.action("do", of="collection")
+    def do(items: Unit) -> Item:
+        items.create("things", {"mode": "a,b", "rank": 3, "is_new": True, "weight": Decimal("1.5")})
+        for mode in ("c", "x y+z%41&"):
+            items.create("things", {"mode": mode})
+        return {"found": [each["mode"] for each in items.find("things", {**parameters, "sort": "mode"})]}
+
+    assert serve(things).post("/things/do").json == {"found": found}
+
+
+FAULTS: list[tuple[Callable[[Unit], Any], str]] = [
+    (
+        lambda items: items.find("things", {"weight": 3}),
+        'need an index: add one of these to the Resource"s indexes: Index("weight")',
+    ),
+    (lambda items: items.count("things", {"weight[gt]": 3, "is_new": True}), 'Index("is_new"), Index("weight")'),
+    (lambda items: items.find("things", {"sort": "-weight", "limit": 1}), 'Index("weight")'),
+    (lambda items: items.find("things", {"mode[ne]": "a"}), "need an index"),
+    (lambda items: items.find("things", {"or": "(mode=a,weight=3)"}), "need an index"),
+    (lambda items: items.find("things"), "items.find: more than 3 items"),
+    (lambda items: items.find("things", {"mode[in]": []}), "mode[in]: is an empty list"),
+    (lambda items: items.find("things", {"mod": "a"}), "mod is not a parameter of this list"),
+    (lambda items: items.find("things", {"rank": "many"}), "rank must be a whole number"),
+    (lambda items: items.find("thing"), 'there is no collection "thing"'),
+]
+
+
+@pytest.mark.parametrize(("search", "reason"), FAULTS)
+def test_a_search_that_is_a_fault_of_the_service(
+    things: Resource,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    search: Callable[[Unit], Any],
+    reason: str,
+) -> None:
+    """The caller learns nothing, and the log has what is wrong. Nothing is stored."""
+    monkeypatch.setattr(unit, "MOST_FOUND", 3)
+
+    @things.action("do", of="collection")
+    def do(items: Unit) -> None:
+        for _ in range(4):
+            items.create("things", {})
+        search(items)
+
+    client = serve(things)
+    with caplog.at_level(logging.ERROR, "restkeeper"):
+        response = client.post("/things/do")
+    assert (response.status_code, "detail" in response.json) == (500, False)
+    error = caplog.records[0].exc_info
+    assert error and reason in str(error[1]).replace("'", '"')
+    assert client.get("/things").json == []
+
+
+@pytest.mark.sqlite
+def test_the_time_limit_of_a_search_ends_its_work_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things: Resource
+) -> None:
+    """Others that share its commit are stored."""
+    monkeypatch.setattr(unit, "FIND_SECONDS", 0.0)
+
+    @things.before("create")
+    def look(thing: Item, before: Item | None, items: Unit) -> None:
+        if thing["mode"] == "slow":
+            items.create("things", {"mode": "lost"})
+            items.find("things", {"mode": "many"})
+
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things])
+    client = app.test_client()
+    for _ in range(3):
+        assert client.post("/things", json=[{"mode": "many"}] * 100).status_code == 200
+
+    def create(number: int) -> int:
+        sent = {"mode": "slow" if number % 2 else "quick"}
+        return app.test_client().post("/things", json=sent).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(create, range(40)))
+    assert statuses == [200, 500] * 20
+    totals = {mode: client.get(f"/things?count=mode&mode={mode}").json for mode in ("quick", "lost", "slow")}
+    assert [sum(each["count"] for each in found) for found in totals.values()] == [20, 0, 0]
+
+
+def test_a_function_is_called_again_when_the_store_asks_for_it(things: Resource) -> None:
+    """Nothing of the attempt before is left."""
+    calls = []
+
+    @things.before("create")
+    def look(thing: Item, before: Item | None, items: Unit) -> None:
+        calls.append(items.count("things"))
+        items.create("others", {})
+        if len(calls) == 1:
+            raise StoreContended("others have locked it")
+
+    client = serve(things, Resource("others", "other", ThingSchema))
+    make(client, "/things")
+    assert calls == [0, 0]
+    assert len(client.get("/others").json) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_items_are_for_the_function_that_gets_them(things: Resource, fails: bool) -> None:
+    """What is kept of them does nothing, also while an exception still refers to the transaction."""
+    kept: list[Unit] = []
+
+    @things.before("create")
+    def keep(thing: Item, before: Item | None, items: Unit) -> None:
+        kept.append(items)
+        if fails:
+            raise Conflict("no")
+
+    client = serve(things)
+    client.post("/things", json={})
+    (items,) = kept
+    for use in (
+        lambda: items.read("things", "x"),
+        lambda: items.find("things"),
+        lambda: items.count("things"),
+        lambda: items.create("things", {}),
+        lambda: items.change("things", "x", lambda thing: None),
+        lambda: items.delete("things", "x"),
+    ):
+        with pytest.raises(RuntimeError, match="the transaction has ended"):
+            use()
+    assert len(client.get("/things").json) == (0 if fails else 1)
+
+
+def test_nothing_is_kept_of_a_change_that_failed(things: Resource) -> None:
+    """Its exception refers to the transaction, which refers to what has failed in it."""
+
+    @things.before("create")
+    def fail(thing: Item, before: Item | None, items: Unit) -> None:
+        if not thing["sku"]:
+            for _ in range(2):
+                items.create("things", {"sku": "taken"})
+
+    client = serve(things)
+    for _ in range(3):
+        assert client.post("/things", json={}).status_code == 409
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Transaction)]
+
+
+def test_views_read_what_is_committed(tmp_path: Path, things: Resource) -> None:
+    """Also while a function of a transaction that changes it is running."""
+    views, shown = Blueprint("views", __name__), []
+
+    @views.get("/seen/<id>")
+    @needs("public")
+    def see(id: str) -> Item:
+        return {"mode": read_item("things", id)["mode"], "found": len([*find_items("things", {"mode": "new"})])}
+
+    @things.action("do")
+    def do(thing: Item, items: Unit) -> None:
+        items.create("things", {"mode": "new"})
+        with ThreadPoolExecutor(1) as pool:
+            shown.append(pool.submit(lambda: app.test_client().get(f"/seen/{thing['id']}").json).result())
+        shown.append({"mode": read_item("things", thing["id"])["mode"], "found": len([*find_items("things", NEW)])})
+        thing["mode"] = "new"
+
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things], blueprints=[views])
+    client = app.test_client()
+    id = make(client, "/things", mode="old")["id"]
+    assert client.post(f"/things/{id}/do").status_code == 200
+    assert shown == [{"mode": "old", "found": 0}, {"mode": "old", "found": 1}]
+    assert client.get(f"/seen/{id}").json == {"mode": "new", "found": 2}
+
+
+NEW = {"mode": "new"}

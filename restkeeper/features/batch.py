@@ -151,14 +151,15 @@ class BatchHandlers:
         operations = load(BatchSchema(), sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._writes.get(unquote(path[1])) for path in paths)
-        request.environ[SHOWN] = {each.name for each in named if each}
+        request.environ[SHOWN] = names = {each.name for each in named if each}
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
         service, once = self._service, self._service.hooks.idempotency(sent)
+        run = partial(write_once, service.store, once, clock=service.clock, collections=names)
         try:
-            return write_once(service.store, once, lambda: Write(partial(self._run, operations, False)), service.clock)
+            return run(lambda: Write(partial(self._run, operations, False)))
         except (DuplicateValue, ReferenceMissing):  # PostgreSQL may say so later than in its operation: look for that
-            return write_once(service.store, once, lambda: Write(partial(self._run, operations, True)), service.clock)
+            return run(lambda: Write(partial(self._run, operations, True)))
 
     def _run(self, operations: list[JsonObject], one_by_one: bool, transaction: Transaction, _: Write) -> Reply:
         ids: dict[str, str | int] = {}

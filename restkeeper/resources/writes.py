@@ -343,7 +343,7 @@ class Writes(Items):
                     return RecordChanged("the item was created meanwhile")
             return DuplicateValue(*(self._taken(write) or map(self.representation.name_of, error.fields)))
 
-        return write_once(self.store, once, prepare, self.clock, explain)
+        return write_once(self.store, once, prepare, self.clock, explain, [self.name])
 
     def _taken(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
@@ -404,13 +404,14 @@ def write_once(
     prepare: Callable[[], Write],
     clock: Clock = time,
     explain: Callable[[DuplicateValue | ReferenceMissing, Write], Exception] = lambda error, write: error,
+    collections: Iterable[str] = (),
 ) -> Reply:
     """Do a write in one transaction with its response, at most once; or return the response that is stored.
 
     It is prepared if there is none, and done again if the store had to end the transaction because of others. `explain`
-    returns what to raise for what the store refuses.
+    returns what to raise for what the store refuses. It begins with the locks of the `collections` that it changes.
     """
-    locked, prepared = Locked(), list[Write]()
+    locked, prepared = Locked(dict.fromkeys(collections, False)), list[Write]()
 
     def work(transaction: Transaction) -> Reply:
         write = prepared[0]

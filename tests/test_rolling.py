@@ -16,6 +16,7 @@ from restkeeper.resources.representation import ItemLimits
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.service import service_of
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import EventFilter, Index, Record
 from tests.shop import create_app
 from tests.test_stored import resource
@@ -154,6 +155,21 @@ def test_an_old_program_can_start_again(
     assert serve(NEW).get(where).json["weight"] == 3
     schemas = service_of(old.application).store.schemas("notes")
     assert [each.fingerprint for each in schemas] == [OLD.fingerprint, NEW.fingerprint]
+
+
+def test_two_types_of_one_new_field(serve: Callable[[Resource], FlaskClient]) -> None:
+    """Both programs start while there is no item; then each shows the values of the other, and a change leaves none."""
+    declared = [resource({"title": TITLE, "size": size}) for size in (Text(load_default=""), Whole(load_default=0))]
+    clients = [serve(each) for each in declared]
+    sent = [{"title": "a", "size": "big"}, {"title": "b", "size": 3}]
+    paths = [client.post("/notes", json=each).headers["Location"] for client, each in zip(clients, sent, strict=True)]
+    for client, path, item in zip(clients, reversed(paths), reversed(sent), strict=True):
+        assert client.get(path).json.items() >= item.items()
+        refused = client.patch(path, json={"title": "c"})
+        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/size")
+    serve(declared[1])
+    with pytest.raises(StoreUnavailable, match='"size" is of type string'):
+        serve(declared[0])
 
 
 def test_what_a_program_does_not_know_counts(old: FlaskClient, new: FlaskClient) -> None:

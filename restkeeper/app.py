@@ -210,7 +210,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
 
     # The way of a request, in order; what runs after the handler runs in the opposite order.
     log = observe.access_log(config.log_format, config.log_level)
-    observe.install(app, log, now=service.clock.time)  # its id and log line
+    observe.install(app, log, now=service.clock.time, details=config.log_format in observe.SHORT)  # its id and log line
     install("metrics")
     errors.install(app)  # whatever is raised, as a problem
     edge.install(  # a sane address, of this service

@@ -263,7 +263,12 @@ class Config:
     harness_ports: str = _setting(
         "", _ports, "the ports of the harness' spaces: `9000-9199`; while unset any free ones, each once"
     )
-    log_format: str = _setting("text", _one_of("json", "text"), "form of the log lines: `text` or `json`")
+    log_format: str = _setting(
+        "text",
+        _one_of("json", "text", "short", "colour"),
+        "form of the log lines: `text` or `json`; for development `short`, with `colour`. `short` by `make run`, on a "
+        "terminal `colour`",
+    )
     log_level: str = _setting(
         "warning",
         _one_of("debug", "info", "warning", "error"),

@@ -62,8 +62,8 @@ def own_traceback(error: BaseException) -> str:
         whole.stack[:], has_own = own, has_own or bool(own)
         whole = whole.__cause__ or (None if whole.__suppress_context__ else whole.__context__)  # type: ignore[assignment]
     if not has_own:
-        shown = traceback.TracebackException.from_exception(error)
-    return "".join(shown.format()).rstrip("\n")
+        return "".join(traceback.format_exception(error)).rstrip("\n")
+    return "".join([*shown.format(), "The engine's lines are left out: LOG_LEVEL=debug shows them."])
 
 
 def line_of(error: BaseException) -> str:

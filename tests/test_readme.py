@@ -330,7 +330,7 @@ def test_the_development_server_starts(tmp_path: Path) -> None:
     running.stdout.close()
     running.wait(timeout=SECONDS)
     first, *_ = (tmp_path / "log.txt").read_text().splitlines()
-    assert "path=/products" in first
+    assert " 200 GET /products " in first
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "reap": "restkeeper.cli.running:reap",
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
+    "shell": "restkeeper.cli.shell:shell",
 }
 
 
@@ -31,6 +32,7 @@ def add_commands(app: Flask) -> None:
     """Add the commands to `flask`."""
     for name in COMMANDS.values():
         app.cli.add_command(load_command(name))
+    app.shell_context_processor(lambda: import_module("restkeeper.cli.shell").names_of(app))
 
 
 def is_running() -> bool:

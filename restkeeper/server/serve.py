@@ -242,6 +242,8 @@ def _serve(
     os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
+    has_colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # https://no-color.org
+    os.environ.setdefault("LOG_FORMAT", "colour" if has_colours else "short")
     try:
         config = Config.from_env()
     except ConfigError as error:

@@ -93,7 +93,7 @@ from restkeeper.server.worker import NO_PRELOAD, Worker  # noqa: E402
 from restkeeper.service import Service, locate_store, service_of, started_stores  # noqa: E402
 from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
-from restkeeper.web.observe import configure_logging  # noqa: E402
+from restkeeper.web.observe import SHORT, configure_logging  # noqa: E402
 
 # Settings of gunicorn that the worker does not read, and what to set.
 _UNUSED = {
@@ -211,7 +211,10 @@ def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) ->
             print(error, file=sys.stderr)
             _report(error.code.removeprefix("restkeeper: "))
     except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+        if _config.log_format in SHORT and _config.log_level != "debug" and not mistakes.mistake_in(error):
+            print(mistakes.own_traceback(error), file=sys.stderr)
+        else:
+            sys.excepthook(type(error), error, error.__traceback__)
         _report(mistakes.mistake_in(error) or mistakes.line_of(error))
     finally:
         os._exit(status)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from flask import Request, Response
 from flask import request as current_request
 
 from restkeeper.clock import rfc3339
+from restkeeper.mistakes import own_traceback
 from restkeeper.web.application import Application
 from restkeeper.web.auth import name_of
 
@@ -36,9 +38,13 @@ STDERR = 2
 
 
 def install(
-    app: Application, access_log: Callable[[Line], None] | None, *, now: Callable[[], float] = time.time
+    app: Application,
+    access_log: Callable[[Line], None] | None,
+    *,
+    now: Callable[[], float] = time.time,
+    details: bool = False,
 ) -> None:
-    """Give every request of `app` an id, and every response its log line, dated by `now`."""
+    """Give every request of `app` an id, and every response its log line, dated by `now`, also with `details`."""
 
     def begin(request: Request) -> None:
         environ = request.environ
@@ -65,6 +71,8 @@ def install(
         }
         if used := environ.get(DEPRECATED):
             line["deprecated"] = ", ".join([each.name for each in used])
+        if details and response.mimetype == "application/problem+json":
+            line["problem"] = orjson.loads(response.get_data())["message"]
         access_log(line)
 
     app.before.append(begin)
@@ -72,7 +80,7 @@ def install(
 
 
 def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:
-    """What writes a request's line to standard error, "json" or "text"; None where `level` leaves such lines out.
+    """What writes a request's line to standard error, in a form of `SHAPES`; None where `level` leaves such lines out.
 
     It is one system call and not a logging.Logger, which would cost more than reading the item.
     """
@@ -89,7 +97,7 @@ def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:
 
 def _shape_of(log_format: str) -> Callable[[Line], bytes]:
     """How a line is written, without the secret of a key that a client has sent in a path."""
-    shape = _json_line if log_format == "json" else _text_line
+    shape = SHAPES[log_format]
     return lambda line: _SECRET.sub(rb"\1***", written) if b"rk_" in (written := shape(line)) else written
 
 
@@ -100,11 +108,40 @@ def _json_line(line: Line) -> bytes:
 def _text_line(line: Line) -> bytes:
     """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
     fields = {name: str(value) for name, value in line.items() if name not in ("time", "level", "event", "exception")}
-    pairs = [f"{name}={text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)}" for name, text in fields.items()]
+    pairs = [f"{name}={_escaped(text)}" for name, text in fields.items()]
     text = " ".join([line["time"], line["level"], line["event"], *pairs])
     if "exception" in line:
         text = f"{text}\n{line['exception']}"
     return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _escaped(text: str) -> str:
+    return text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)
+
+
+def _short_line(line: Line, colour: Callable[[object, int], str] = lambda text, code: str(text)) -> bytes:
+    """A line for who develops: the time of day and what was answered; below it what is wrong."""
+    lines = [colour(line["time"][11:19], _DIM)]
+    if status := line.get("status"):
+        coloured = colour(status, _COLOURS[status // 100 - 1])
+        lines[0] = f"{lines[0]} {coloured} {line['method']} {_escaped(line['path'])} {line['ms']:.1f} ms"
+        lines[0] += f", deprecated: {line['deprecated']}" if "deprecated" in line else ""
+    else:
+        lines[0] = f"{lines[0]} {colour(line['level'], _LEVELS.get(line['level'], _DIM))} {line['event']}"
+    if problem := line.get("problem"):
+        lines.append("         " + "".join(each if each.isprintable() else "?" for each in problem))
+    lines += [line["exception"]] if "exception" in line else []
+    return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
+
+
+_DIM, _COLOURS, _LEVELS = 2, (2, 32, 36, 33, 31), {"warning": 33, "error": 31, "critical": 31}  # ECMA-48, 8.3.117
+SHORT = ("short", "colour")
+SHAPES: dict[str, Callable[[Line], bytes]] = {
+    "json": _json_line,
+    "text": _text_line,
+    "short": _short_line,
+    "colour": partial(_short_line, colour=lambda text, code: f"\033[{code}m{text}\033[0m"),
+}
 
 
 def request_id() -> str:
@@ -113,9 +150,9 @@ def request_id() -> str:
 
 
 def configure_logging(log_format: str, level: str) -> None:
-    """Send the program's log to standard error, a line a record, as "text" or "json"."""
+    """Send the program's log to standard error, a line a record, in a form of `SHAPES`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(_shape_of(log_format)))
+    handler.setFormatter(_Lines(_shape_of(log_format), is_whole=log_format not in SHORT or level == "debug"))
     logger = logging.getLogger("restkeeper")
     logger.handlers[:] = [handler]
     logger.propagate = False
@@ -123,11 +160,11 @@ def configure_logging(log_format: str, level: str) -> None:
 
 
 class _Lines(logging.Formatter):
-    """Formats log records like the lines of requests."""
+    """Formats log records like the lines of requests; a traceback that is not whole has those of the service alone."""
 
-    def __init__(self, shape: Callable[[Line], bytes]) -> None:
+    def __init__(self, shape: Callable[[Line], bytes], *, is_whole: bool) -> None:
         super().__init__()
-        self._shape = shape
+        self._shape, self._is_whole = shape, is_whole
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -137,6 +174,7 @@ class _Lines(logging.Formatter):
         }
         if request_id := record.__dict__.get("request_id"):
             line["request_id"] = request_id
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if record.exc_info and record.exc_info[1]:
+            error = record.exc_info[1]
+            line["exception"] = self.formatException(record.exc_info) if self._is_whole else own_traceback(error)
         return self._shape(line).decode().rstrip("\n")

@@ -1,0 +1,58 @@
+"""`restkeeper shell`: a Python shell with the service."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+from flask import Flask, current_app
+from flask.cli import shell_command, with_appcontext
+
+from restkeeper.cli.common import Command
+from restkeeper.resources.unit import Unit
+from restkeeper.service import Service, service_of
+from restkeeper.storage.base import Transaction
+
+METHODS = ("read", "find", "count", "create", "change", "delete")  # of Unit
+
+
+class Items:
+    """The items of all collections, as `Unit` has them, but each call is a transaction of its own."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def __dir__(self) -> list[str]:
+        return [*METHODS]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in METHODS:
+            raise AttributeError(f"items has no {name}; it has {', '.join(METHODS)}")
+        method = getattr(Unit, name)
+
+        @wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            def work(transaction: Transaction) -> Any:
+                return method(self._service.hooks.unit(transaction), *arguments, **options)
+
+            return self._service.store.write(work)
+
+        return call
+
+
+def names_of(app: Flask) -> dict[str, Any]:
+    """What a shell has besides `app`, that of `flask shell` too."""
+    return {"items": Items(service_of(app)), "client": app.test_client()}
+
+
+@click.command(cls=Command)
+@click.pass_context
+@with_appcontext
+def shell(context: click.Context) -> None:
+    """Open a Python shell with `items`, `app` and `client`.
+
+    Each call, such as items.find("products", {"status": "active"}), is a transaction. Whose an item is makes no
+    difference there; `client` sends requests as tests do.
+    """
+    click.echo(f"items ({', '.join(METHODS)}), app, client; {service_of(current_app).location.name}", err=True)
+    context.invoke(shell_command)

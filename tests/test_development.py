@@ -1,0 +1,125 @@
+"""What makes a day of development pleasant: a log of short lines, tracebacks of one's own code, a shell."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from restkeeper.app import create_app
+from restkeeper.config import Config
+from restkeeper.mistakes import line_of, own_traceback
+from restkeeper.server import serve
+from restkeeper.service import service_of
+from restkeeper.web import observe
+from restkeeper.web.auth import needs
+from tests.shop import create_app as create_shop
+from tests.shop.products import RESOURCE as PRODUCTS
+
+NOTE = "The engine's lines are left out: LOG_LEVEL=debug shows them."
+
+
+@pytest.mark.parametrize("form", ["short", "colour"])
+def test_a_request_is_a_short_line_with_what_is_wrong_below(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing that a client sends begins a line, or changes the terminal."""
+    client = create_app(Config(log_format=form, log_level="info"), [PRODUCTS]).test_client()
+    client.get("/products")
+    client.post("/products", json={"price": "a"})
+    client.get("/products?no%0A%1B[31mthing=1")
+    client.get("/a%0A%1B[31mb")
+    found, invalid, faults, query, unknown, path, nothing = capfd.readouterr().err.splitlines()
+    if form == "short":
+        assert found[8:22] == " 200 GET /prod" and found.endswith(" ms")
+        assert "\033" not in found + invalid + faults + query + unknown + path + nothing
+    else:
+        assert found.startswith("\033[2m") and " \033[32m200\033[0m GET /products " in found
+        assert " \033[33m422\033[0m POST /products " in invalid
+    assert faults == "         name is required; price must be a number"
+    assert unknown.startswith("         ") and "no??[31mthing" in unknown
+    assert "GET /a%0A%1B%5B31mb " in path and "\033" not in nothing
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "no_color", "form"), [(True, "", "colour"), (True, "1", "short"), (False, "", "short")]
+)
+def test_only_a_terminal_has_colours(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, no_color: str, form: str
+) -> None:
+    """And not where NO_COLOR is set."""
+    for name in ("LOG_FORMAT", "AUTH", "WEBHOOK_WORKER", "RESTKEEPER_WELCOME"):
+        monkeypatch.setenv(name, "")  # so that it is as before at the end
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PORT", "none")
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with pytest.raises(SystemExit):
+        serve._serve(lambda: None)
+    assert os.environ["LOG_FORMAT"] == form
+
+
+CODE = """
+import json
+def change(text):
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise KeyError("x") from error
+"""
+
+
+def failed() -> Exception:
+    """The exception of a function of a service, which calls the standard library."""
+    names: dict[str, Any] = {}
+    exec(compile(CODE, "/srv/shop/resources/orders.py", "exec"), names)  # noqa: S102
+    with pytest.raises(KeyError) as caught:
+        names["change"]("{")
+    return caught.value
+
+
+def test_a_traceback_has_the_lines_of_the_service() -> None:
+    """Also those of its causes; all lines if it has none, as then the engine is wrong."""
+    shown = own_traceback(failed())
+    assert shown.count("/srv/shop/resources/orders.py") == 2 and shown.endswith(f"KeyError: 'x'\n{NOTE}")
+    assert "JSONDecodeError: " in shown and "direct cause" in shown and "decoder.py" not in shown
+    assert line_of(failed()) == f"{os.path.relpath('/srv/shop/resources/orders.py')}:7: KeyError: 'x'"
+    with pytest.raises(ValueError) as caught:
+        Path("\0").stat()
+    caught.value.__traceback__ = caught.value.__traceback__ and caught.value.__traceback__.tb_next
+    assert "pathlib" in own_traceback(caught.value) and NOTE not in own_traceback(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "level", "is_whole"), [("short", "info", False), ("short", "debug", True), ("text", "info", True)]
+)
+def test_the_log_of_development_shows_them(
+    capfd: pytest.CaptureFixture[str], form: str, level: str, is_whole: bool
+) -> None:
+    app = create_app(Config(log_format=form, log_level="error"), [PRODUCTS])
+    app.add_url_rule("/wrong", view_func=needs("public")(lambda: {}["x"]))
+    with capfd.disabled():
+        observe.configure_logging(form, level)
+    observe.configure_logging(form, level)
+    assert app.test_client().get("/wrong").status_code == 500
+    text = capfd.readouterr().err
+    assert "test_development.py" in text and "KeyError: 'x'" in text
+    assert ("/flask/app.py" in text, NOTE in text) == (is_whole, not is_whole)
+
+
+def test_a_shell_has_items_each_call_a_transaction() -> None:
+    """With what `Unit` has, the application and a client; also as `flask shell`."""
+    app = create_shop(Config())
+    names = app.make_shell_context()
+    items, client = names["items"], names["client"]
+    made = items.create("products", {"name": "Lamp", "price": 1})
+    assert names["app"] is app and client.get("/products").json == [made]
+    assert items.change("products", made["id"], lambda item: item | {"stock": 3})["stock"] == 3
+    assert items.find("products", {"sort": "id"}) == [items.read("products", made["id"])]
+    assert items.count("products") == 1
+    assert items.delete("products", made["id"])["stock"] == 3 and client.get("/products").json == []
+    assert service_of(app).store.last_event().endswith("_3")
+    assert dir(items) == sorted(["read", "find", "count", "create", "change", "delete"])
+    with pytest.raises(AttributeError, match="items has no write; it has read, find, "):
+        items.write()
+    result = app.test_cli_runner().invoke(args=["--help"])
+    assert "shell" in result.output

@@ -3,7 +3,7 @@
 What is answered is done once, and what is not answered once or never: creates, changes and deletes, arrays, batches and
 actions. The history of each item is linearizable, also that of a singleton; each change is once in the feed, in order,
 and was delivered; no id is given twice; no item refers to nothing, and what a deletion does to others is done with it;
-functions before and after each write have run once.
+functions before and after each write have run once. Without faults, what a rule of a function allows once is done once.
 
 `python -m tests.soak` runs it on SQLite; four times a second a process or all of them are killed with -9. With
 `--store postgresql` there are three instances, with faults of the database too. `make test` runs it for some seconds.
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 from tests.cluster import SECURED, Cluster, add_options, running
 from tests.histories import FeedEvent, Operation, Refusal, check, check_log
 from tests.live import ROOT
+from tests.races import race
 from tests.receiver import Receiver
 from tests.recorder import BACKOFF, ITEMS, PATIENCE, SINGLETON, Client, NotSent, Recorder
 from tests.shop import BOUNDS
@@ -39,6 +40,7 @@ DELIVERERS = 2
 TYPES = ["brand.*", "product.*", "part.*", "offer.*", "settings.*"]  # of events that are delivered
 WEBHOOK_SECONDS = 5  # for which an endpoint, which is in the process of the clients, can be busy
 EVERY = 0.25  # seconds from the end of a fault to the next
+ROUNDS = 100  # of each race for what a rule allows once
 RESPONSES = 5000  # after which everything has happened: mostly after some hundreds
 SHOWN = 20  # lines of what is wrong
 SETTINGS = {
@@ -334,3 +336,4 @@ if __name__ == "__main__":
     add_options(options)
     arguments = options.parse_args()
     soak(arguments.seconds, 1, arguments.store, arguments.instances)
+    race(arguments.store, ROUNDS, speed=arguments.store == "postgresql")

@@ -1,0 +1,182 @@
+"""Callers that ask at the same time for what a rule allows to one of them, or to some: see `tests.shop.rules`.
+
+`python -m tests.soak` runs many rounds, and on PostgreSQL measures what other collections lose beside a rule.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+from tests.cluster import Cluster, running
+
+APP = "tests.shop.rules:create_app()"
+CALLERS = 50
+CONFIRMATIONS = 20  # of overlapping bookings
+STOCK = 10
+ACCOUNTS = 4
+BALANCE = 20
+DAYS = 8
+OPEN = {"AUTH": "open", "RATE_LIMIT": "off", "app": APP}
+SPEED_SECONDS = 2.0
+TURNS = 5  # of each measurement
+
+Request = tuple[str, Any]
+
+
+class Races:
+    """Rounds of requests to the instances of a service. What is wrong is an AssertionError."""
+
+    def __init__(self, service: Cluster) -> None:
+        self._service = service
+        self._pool = ThreadPoolExecutor(CALLERS)
+        self._chance = random.Random(0)  # noqa: S311
+        self._rounds = 0
+        self.slowest = 0.0
+        self.statuses: Counter[int] = Counter()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def run(self, rounds: int) -> None:
+        """Each race so many times."""
+        for _ in range(rounds):
+            self._rounds += 1
+            for race in (self.bookings, self.invoices, self.sales, self.accounts, self.watches):
+                race()
+
+    def bookings(self) -> None:
+        """Of overlapping bookings one is confirmed."""
+        for action in ("confirm", "confirm-by-view"):
+            tool = self._make("/tools", {"name": "saw", "price": self._rounds})
+            booking = {"tool": tool["id"], "from": "2026-01-01", "until": "2026-02-01"}
+            made = self._make("/bookings", [booking] * CONFIRMATIONS)
+            assert {each["price"] for each in made} == {self._rounds}
+            statuses = self._post([(f"/bookings/{each['id']}/{action}", None) for each in made])
+            assert statuses == {200: 1, 409: CONFIRMATIONS - 1}, (action, statuses)
+            assert self._count("bookings", f"tool={tool['id']}&status=confirmed") == 1
+
+    def invoices(self) -> None:
+        """Their numbers have no gap, and none is twice."""
+        statuses = self._post([("/invoices", {})] * CALLERS)
+        assert statuses == {200: CALLERS}, statuses
+        last = CALLERS * self._rounds
+        listed = self._get(f"/invoices?sort=-number&limit={CALLERS}")
+        assert [each["number"] for each in listed] == [*range(last, last - CALLERS, -1)]
+
+    def sales(self) -> None:
+        """No more is sold than there is."""
+        product = self._make("/products", {"stock": STOCK})["id"]
+        statuses = self._post([("/sales", {"product": product})] * (2 * STOCK))
+        assert statuses == {200: STOCK, 409: STOCK}, statuses
+        assert self._get(f"/products/{product}")["stock"] == 0
+        assert self._count("sales", f"product={product}") == STOCK
+
+    def accounts(self) -> None:
+        """The sum of the accounts of a bank stays, and no more is taken than all have together."""
+        bank = f"bank-{self._rounds}"
+        ids = [each["id"] for each in self._make("/accounts", [{"bank": bank, "balance": BALANCE}] * ACCOUNTS)]
+        pairs = [self._chance.sample(ids, 2) for _ in range(CALLERS)]
+        sent = [(f"/accounts/{one}/transfer", {"to": other, "amount": 5}) for one, other in pairs]
+        statuses = self._post(sent)
+        assert statuses.keys() <= {200, 409} and statuses[200], statuses
+        balances = [each["balance"] for each in self._get(f"/accounts?bank={bank}")]
+        assert (sum(balances), min(balances) >= 0) == (BALANCE * ACCOUNTS, True), balances
+        statuses = self._post(
+            [(f"/accounts/{id}/withdraw", {"amount": 5}) for id in self._chance.choices(ids, k=CALLERS)]
+        )
+        most = BALANCE * ACCOUNTS // 5
+        assert statuses == {200: most, 409: CALLERS - most}, statuses
+        assert sum(each["balance"] for each in self._get(f"/accounts?bank={bank}")) == 0
+
+    def watches(self) -> None:
+        """A day has a watch by day or by night: each looks at the other collection."""
+        days = [f"{self._rounds}-{number}" for number in range(DAYS)]
+        sent = [(path, {"day": day}) for day in days for path in ("/days", "/nights", "/nights", "/days")]
+        statuses = self._post(sent)
+        assert statuses.keys() <= {200, 409}, statuses
+        for day in days:
+            counts = [self._count(name, f"day={day}") for name in ("days", "nights")]
+            assert min(counts) == 0 < max(counts), (day, counts, statuses)
+
+    def speed(self) -> float:
+        """The median of the ratios of creates a second, of a collection without rules: beside a rule, and alone."""
+        ratios = []
+        for _ in range(TURNS):
+            alone = self._creates()
+            with self._beside():
+                ratios.append(self._creates() / alone)
+        return sorted(ratios)[TURNS // 2]
+
+    def _creates(self, callers: int = 4) -> int:
+        end = time.monotonic() + SPEED_SECONDS
+
+        def create(_: int) -> int:
+            made = 0
+            while time.monotonic() < end:
+                assert self._service.post("/notes", {}).status == 200
+                made += 1
+            return made
+
+        return sum(self._pool.map(create, range(callers)))
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """Meanwhile the bookings are locked nearly all of the time."""
+        stop = Event()
+
+        def audit() -> None:
+            while not stop.is_set():
+                assert self._service.post("/bookings/audit", None).status == 200
+
+        audits = [self._pool.submit(audit) for _ in range(2)]
+        yield
+        stop.set()
+        for each in audits:
+            each.result()
+
+    def _post(self, requests: Sequence[Request]) -> Counter[int]:
+        """Send all at the same time; return how many responses have each status."""
+
+        def send(request: Request) -> int:
+            began = time.monotonic()
+            status = self._service.post(*request).status
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            return status
+
+        statuses = Counter(self._pool.map(send, requests))
+        self.statuses += statuses
+        return statuses
+
+    def _make(self, path: str, sent: Any) -> Any:
+        response = self._service.post(path, sent)
+        assert response.status == 200, response.body
+        return response.json()
+
+    def _get(self, path: str) -> Any:
+        return self._service.get(path).json()
+
+    def _count(self, collection: str, parameters: str) -> int:
+        return len(self._get(f"/{collection}?limit=100&{parameters}"))
+
+
+def race(store: str, rounds: int, *, speed: bool = False) -> Races:
+    """Rounds with an own service: SQLite with two workers, or PostgreSQL with three instances."""
+    with running(store, **OPEN) as service:
+        races = Races(service)
+        try:
+            races.run(rounds)
+            ratio = races.speed() if speed else None
+        finally:
+            races.close()
+        lines = service.lines()
+    assert not lines, "\n".join(lines[:20])
+    counts = ", ".join(f"{count} × {status}" for status, count in sorted(races.statuses.items()))
+    print(f"{rounds} rounds of rules: {counts}; the slowest response took {races.slowest:.1f} s")
+    if ratio is not None:
+        print(f"writes of another collection beside a rule: {ratio:.2f} of their speed alone")
+    return races

@@ -174,6 +174,8 @@ def race(store: str, rounds: int, *, speed: bool = False) -> Races:
         finally:
             races.close()
         lines = service.lines()
+        if service.server:
+            lines += [line for line in service.server.log.read_text().splitlines() if "deadlock" in line]
     assert not lines, "\n".join(lines[:20])
     counts = ", ".join(f"{count} × {status}" for status, count in sorted(races.statuses.items()))
     print(f"{rounds} rounds of rules: {counts}; the slowest response took {races.slowest:.1f} s")

@@ -1,37 +1,40 @@
 """Ownership: access to the items of other callers, in collections that declare it."""
 
-from restkeeper.errors import Forbidden, InvalidQuery, NotFound
+from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.resources.changes import Access
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
-from restkeeper.web.auth import ADMIN, LONGEST_OWNER, caller
+from restkeeper.web.auth import LONGEST_OWNER, caller, lacking
 
 
 def install(app: Application, service: Service) -> None:
     """Store the owner of each new item, and restrict other callers as the collection declares."""
+    owned = (each for each in service.resources if each.ownership is not Ownership.NONE)
+    service.guard.scopes |= dict.fromkeys(each.scope(ALL_OWNERS) for each in owned)
     service.hooks.access = lambda resource: Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource)
 
 
 class _OwnedAccess(Access):
-    """See `Access`. Admins may do everything; other callers see items of others only if changes alone are owned."""
+    """See `Access`. With the scope `C:all` a caller reaches the items of all owners, by what its other scopes allow."""
 
     def __init__(self, resource: Resource) -> None:
         self._sees_others = resource.ownership is Ownership.CHANGES
+        self._all = resource.scope(ALL_OWNERS)
 
     def owner_of_new(self, named: str | None = None) -> str | None:
         if named is None:
             return caller().owner_id
-        if not caller().may(ADMIN):
-            raise Forbidden("only admins create items for others (owner)")
+        if not caller().may(self._all):
+            raise lacking(self._all, "a new item of another owner")
         if not 0 < len(named) <= LONGEST_OWNER or "\0" in named:
             raise InvalidQuery(errors=[{"parameter": "owner", "detail": f"must have 1 to {LONGEST_OWNER} characters"}])
         return named
 
     def visible_owner(self) -> str | None:
         who = caller()
-        return None if self._sees_others or who.may(ADMIN) else who.owner_id
+        return None if self._sees_others or who.may(self._all) else who.owner_id
 
     def require_sight(self, record: Record) -> None:
         if self.visible_owner() not in (None, record.owner):
@@ -39,5 +42,5 @@ class _OwnedAccess(Access):
 
     def require_change(self, record: Record) -> None:
         self.require_sight(record)
-        if record.owner != caller().owner_id and not caller().may(ADMIN):
-            raise Forbidden("only its owner may change this item")
+        if record.owner != caller().owner_id and not caller().may(self._all):
+            raise lacking(self._all, "a change of an item of another owner")

@@ -71,6 +71,7 @@ Functions = tuple[Callable[..., Any], ...]
 Definitions = Mapping[str, fields.Field[Any]]
 
 CALLABLE = "callable"  # in a fingerprint, for a default that a function makes: its values differ
+ALL_OWNERS = "all"  # in the scope C:all, with which C:read and C:write reach the items of all owners
 LARGEST_PAGE = 10_000  # items
 LONGEST_PATH = 64  # characters
 
@@ -215,13 +216,13 @@ class Resource:
     """A collection: its names, the schema of its items, its indexes, and the fields that full-text search covers.
 
     `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
-    but admins. With `events`, every change of an item is an event. `upgrades` has the steps that lead to each revision
-    of the items from the one before, as far as there are stored items or versions of older revisions; the first
-    revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", or "_position", in
-    which items were stored. `page_limit` and `page_bytes` are the items and bytes of its pages, also if other lists can
-    have less (PAGE_LIMIT_MAX, PAGE_BYTES), and `embed_limit` is the number of items that are embedded in one that they
-    refer to. With ids="client" callers give the ids: a PUT creates an item if there is none, and a POST can have an
-    `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer" callers can give
+    without the scope `C:all`. With `events`, every change of an item is an event. `upgrades` has the steps that lead to
+    each revision of the items from the one before, as far as there are stored items or versions of older revisions; the
+    first revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", or "_position",
+    in which items were stored. `page_limit` and `page_bytes` are the items and bytes of its pages, also if other lists
+    can have less (PAGE_LIMIT_MAX, PAGE_BYTES), and `embed_limit` is the number of items that are embedded in one that
+    they refer to. With ids="client" callers give the ids: a PUT creates an item if there is none, and a POST can have
+    an `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer" callers can give
     integers, and the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a
     collection that they only read: actions, functions of the service and imports write it all the same.
 
@@ -279,6 +280,7 @@ class Resource:
             raise ValueError(f"{self.name}: action({name!r}): is an operation of each collection: choose another name")
         if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", scope):
             raise ValueError(f"{self.name}: action({name!r}, scope={scope!r}): write one like {self.name}:{name}")
+        _require_free(f"{self.name}: action({name!r}, scope={scope!r})", scope)
         if of not in (known := ("item",) if self.singleton else ("item", "collection")):
             raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be {' or '.join(map(repr, known))}")
 
@@ -427,6 +429,8 @@ class Resource:
         for name, field in revision.guarded.items():
             if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
+            for scope in scopes_of(field):
+                _require_free(f"{self.name}.{name}", scope)
 
     @property
     def public_name(self) -> str:
@@ -565,6 +569,12 @@ class Resource:
         lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
         more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
+
+
+def _require_free(what: str, scope: str) -> None:
+    """Raises ValueError for a scope that reaches the items of all owners."""
+    if scope.endswith(f":{ALL_OWNERS}"):
+        raise ValueError(f"{what}: {scope!r} is reserved for reaching the items of all owners: choose another name")
 
 
 def no_path(text: str) -> str:

@@ -28,7 +28,6 @@ from restkeeper.features.events.types import (
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Change
 from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
-from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired
@@ -197,7 +196,7 @@ class EventHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._representations = EventRepresentations(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
-        self._private = {each.name for each in resources if each.ownership is Ownership.ALL}
+        self._access = {each.name: service.hooks.access(each) for each in resources}
         self._keys = {each.name: each.key for each in resources}
         named = {each.public_name: each for each in resources if each.events}
         self._known = {public: each.name for public, each in named.items()}
@@ -308,7 +307,7 @@ class EventHandlers:
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
         names = [self._known[name] for name in allowed if name in (params.collections or allowed)]
-        own = () if who.may(ADMIN) else tuple(name for name in names if name in self._private)
+        own = tuple(name for name in names if name in self._access and self._access[name].visible_owner() is not None)
         item = params.item
         if item and len(params.collections) == 1:
             item = self._keys.get(names[0], str)(item) or item

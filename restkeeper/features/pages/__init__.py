@@ -12,12 +12,11 @@ from flask import Blueprint, Response, render_template, request
 from restkeeper import errors
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.features.pages.calls import first_calls
-from restkeeper.resources.resource import Ownership
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import ADMIN, PUBLIC, caller, needs
+from restkeeper.web.auth import PUBLIC, caller, needs
 from restkeeper.web.exactjson import HTML, JSON, quality, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.preconditions import document, page
@@ -73,7 +72,7 @@ class PageHandlers:
         collections, readable = list[dict[str, Any]](), list[str]()
         for each in service.resources:
             collections.append({"name": each.public_name, "url": address_of(f"/{each.public_name}")})
-            if caller().may(ADMIN if each.ownership is Ownership.ALL else each.scope("read")):
+            if caller().may(each.scope("read")) and service.hooks.access(each).visible_owner() is None:
                 readable.append(each.name)
                 with suppress(RevisionDiffers):  # the others go on
                     collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}

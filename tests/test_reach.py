@@ -1,0 +1,276 @@
+"""What each caller reaches: callers × operations × collections × owners of items, compared with one table.
+
+Also on PostgreSQL: `pytest tests/test_reach.py --store=postgresql`.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+
+from restkeeper import Config, ItemSchema, Ownership, Reference, Resource, Status, Text, Unit
+from restkeeper.schemas.fields import Lifecycle
+from restkeeper.service import service_of
+from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.recorder import next_of
+from tests.shop import create_app
+
+pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys", "ownership", "pages")
+
+Item = dict[str, Any]
+OWNERSHIPS = {"notes": Ownership.ALL, "posts": Ownership.CHANGES, "marks": Ownership.NONE}
+OWNERS = ("ada", "bob", "")  # of the items of each collection; the last one has none
+PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
+
+
+class LinkSchema(ItemSchema):
+    """A link to an item of each collection."""
+
+    note = Reference("notes", load_default=None, allow_none=True)
+    post = Reference("posts", load_default=None, allow_none=True)
+    mark = Reference("marks", load_default=None, allow_none=True)
+
+
+def declared(name: str, ownership: Ownership) -> Resource:
+    schema = ItemSchema.from_dict({"name": Text(1, 50, required=True)}, name=name.title())
+    resource = Resource(name, name[:-1], schema, ownership=ownership, search=("name",), ids="client")  # type: ignore[arg-type]
+
+    @resource.action("touch", scope="write")
+    def touch(item: Item, items: Unit) -> None:
+        """Change nothing."""
+
+    return resource
+
+
+class Known(NamedTuple):
+    """A caller: its scopes, and its owners."""
+
+    scopes: tuple[str, ...]
+    owners: tuple[str, ...] = ()
+
+    def may(self, name: str, way: str) -> bool:
+        return "admin" in self.scopes or f"{name}:{way}" in self.scopes
+
+    def sees(self, name: str, owner: str) -> bool:
+        """Whether an item of this owner is there for it."""
+        return OWNERSHIPS[name] is not Ownership.ALL or owner in self.owners or self.may(name, "all")
+
+    def changes(self, name: str, owner: str) -> bool:
+        """Whether it may change an item of this owner, as far as that is about owners."""
+        return OWNERSHIPS[name] is Ownership.NONE or owner in self.owners or self.may(name, "all")
+
+    def read(self, name: str, owner: str) -> int:
+        """The status of a request that reads the item."""
+        return 403 if not self.may(name, "read") else 200 if self.sees(name, owner) else 404
+
+    def change(self, name: str, owner: str) -> int:
+        """The status of a request that would change the item, if its condition were true."""
+        if not self.may(name, "write"):
+            return 403
+        return 404 if not self.sees(name, owner) else 412 if self.changes(name, owner) else 403
+
+
+def every(*ways: str) -> tuple[str, ...]:
+    return tuple(f"{name}:{way}" for name in OWNERSHIPS for way in ways)
+
+
+CALLERS = {
+    "admin": Known(("admin",)),
+    "ada": Known(every("read", "write"), ("ada",)),
+    "stranger": Known(every("read", "write")),
+    "staff": Known((*every("read", "write"), "notes:all", "posts:all"), ("staff",)),
+    "staff that only reads": Known((*every("read"), "notes:all", "posts:all"), ("ada",)),
+    "staff that only writes": Known((*every("write"), "notes:all", "posts:all")),
+    "staff of posts": Known((*every("read", "write"), "posts:all"), ("ada",)),
+    "all, and nothing to do": Known(("notes:all", "posts:all")),
+}
+HOLDERS = {name: known for name, known in CALLERS.items() if name != "admin"}
+
+
+def id_of(owner: str) -> str:
+    return owner or "nobody"
+
+
+class Service:
+    """A service with an item of each owner in each collection; what they are called is their id."""
+
+    def __init__(self) -> None:
+        resources = [*(declared(*each) for each in OWNERSHIPS.items()), Resource("links", "link", LinkSchema)]
+        self.client = create_app(
+            Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off"), resources
+        ).test_client()
+        links = tuple(f"links:{way}" for way in ("read", "write"))
+        self.headers = {"admin": ADMIN} | {
+            name: key(self.client, *known.scopes, *links, **({"owner": known.owners[0]} if known.owners else {}))
+            for name, known in HOLDERS.items()
+        }
+        for name in OWNERSHIPS:
+            for owner in OWNERS:
+                self.create(name, owner)
+        self.links = {owner: self.link(owner) for owner in OWNERS}
+
+    def create(self, name: str, owner: str) -> None:
+        """An item, which without an owner is that of a function of the service, as an import's."""
+        id = id_of(owner)
+        query = f"?owner={owner}" if owner and OWNERSHIPS[name] is not Ownership.NONE else ""
+        if query:
+            sent = {"id": id, "name": f"of {id}"}
+            assert self.client.post(f"/{name}{query}", json=sent, headers=ADMIN).status_code == 200
+            return
+        service = service_of(self.client.application)  # type: ignore[arg-type]
+        with self.client.application.app_context():  # type: ignore[union-attr]
+            service.store.write(
+                lambda transaction: service.hooks.unit(transaction).create(name, {"id": id, "name": f"of {id}"})
+            )
+
+    def link(self, owner: str) -> str:
+        sent = {name.removesuffix("s"): id_of(owner) for name in OWNERSHIPS}
+        return str(self.client.post("/links", json=sent, headers=ADMIN).json["id"])
+
+    def send(self, caller: str, method: str, path: str, **options: Any) -> Any:
+        headers = self.headers[caller] | options.pop("headers", {})
+        return self.client.open(path, method=method, headers=headers, **options)
+
+
+@pytest.fixture(scope="module")
+def service() -> Service:
+    return Service()
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    for caller in CALLERS:
+        for name in OWNERSHIPS:
+            yield caller, name
+
+
+@pytest.fixture(params=list(cases()), ids=" ".join)
+def case(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_one_item(service: Service, case: tuple[str, str]) -> None:
+    """By each method, action and batch: 403 by scopes, 404 by reach, 403 by owner, and then the condition."""
+    caller, name = case
+    known, send = CALLERS[caller], partial(service.send, caller)
+    for owner in OWNERS:
+        path = f"/{name}/{id_of(owner)}"
+        for method in ("GET", "HEAD"):
+            assert send(method, path).status_code == known.read(name, owner), (method, owner)
+        for method, more in (("PUT", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/touch")):
+            sent = {"name": "changed"} if method in ("PUT", "PATCH") else None
+            wanted = known.change(name, owner)
+            if method == "PUT" and wanted == 404:
+                wanted = 412  # as where there is no item: this condition does not let it create one
+            found = send(method, path + more, json=sent, headers=PREVIEW)
+            assert found.status_code == wanted, (method, owner)
+            operation = {"method": method, "path": path + more, **({"body": sent} if sent else {})}
+            batch = {"operations": [operation | {"if_match": PREVIEW["If-Match"]}]}
+            assert send("POST", "/api/v1/batch", json=batch).status_code == wanted, (method, owner)
+
+
+def test_lists(service: Service, case: tuple[str, str]) -> None:
+    """Items, totals, counts, searches, filters and pages by cursor have what the caller reaches; `/` counts no more."""
+    caller, name = case
+    known, send = CALLERS[caller], partial(service.send, caller)
+    seen = sorted(id_of(owner) for owner in OWNERS if known.sees(name, owner))
+    (shown,) = [each for each in send("GET", "/").json["collections"] if each["name"] == name]
+    is_whole = known.may(name, "read") and len(seen) == len(OWNERS)
+    assert shown.get("items") == (len(OWNERS) if is_whole else None)
+    if not known.may(name, "read"):
+        for query in ("", "?count=name", "?q=of", "?id=ada"):
+            assert send("GET", f"/{name}{query}").status_code == 403
+        return
+    for query in ("", "?sort=-name", "?q=of", "?name[like]=of", "?name[ne]=x&limit=9"):
+        found = send("GET", f"/{name}{query}")
+        assert sorted(each["id"] for each in found.json) == seen, query
+        assert found.headers["X-Total-Count"] == str(len(seen)), query
+    counted = {each["value"]: each["count"] for each in send("GET", f"/{name}?count=name").json}
+    assert counted == {f"of {id}": 1 for id in seen}
+    walked, path = [], f"/{name}?sort=-id&limit=1"
+    while path:
+        page = send("GET", path)
+        walked += [each["id"] for each in page.json]
+        path = next_of(page)
+    assert walked == seen[::-1]
+    for id in map(id_of, OWNERS):
+        assert [each["id"] for each in send("GET", f"/{name}?id={id}").json] == [id] * (id in seen)
+
+
+def test_events(service: Service, case: tuple[str, str]) -> None:
+    """Those of the items that it reaches."""
+    caller, name = case
+    known = CALLERS[caller]
+    found = service.send(caller, "GET", f"/api/v1/events?collection={name}&limit=100")
+    if not known.may(name, "read"):
+        assert found.status_code == 403
+        return
+    assert [each["data"]["id"] for each in found.json] == [id_of(each) for each in OWNERS if known.sees(name, each)]
+
+
+def test_references(service: Service, case: tuple[str, str]) -> None:
+    """An item is embedded, has a nested list, and can be referred to, where the caller reads it."""
+    caller, name = case
+    known, field = CALLERS[caller], name.removesuffix("s")
+    for owner, link in service.links.items():
+        id, status = id_of(owner), known.read(name, owner)
+        embedded = service.send(caller, "GET", f"/links/{link}?embed={field}").json[field]
+        assert (embedded if isinstance(embedded, str) else embedded["id"], isinstance(embedded, dict)) == (
+            id,
+            status == 200,
+        )
+        nested = service.send(caller, "GET", f"/{name}/{id}/links")
+        assert nested.status_code == status
+        if status == 200:
+            assert [each["id"] for each in nested.json] == [link]
+        referring = service.send(caller, "POST", "/links", json={field: id}, headers=PREVIEW)
+        assert referring.status_code == (403 if status == 403 else 412), referring.text
+        batch = {"operations": [{"method": "POST", "path": "/links", "body": {field: id}}] * 2}
+        batch["operations"][1] = {"method": "POST", "path": "/links", "body": {field: "none"}}  # so that none is stored
+        faults = service.send(caller, "POST", "/api/v1/batch", json=batch)
+        at = "#/operations/1/body" if status in (200, 403) and faults.status_code == 422 else "#/operations/0/body"
+        assert faults.status_code == (403 if status == 403 else 422), faults.text
+        if status != 403:
+            assert pointers(faults)[0] == f"{at}/{field}"
+
+
+def test_creating(service: Service, case: tuple[str, str]) -> None:
+    """A new item is the caller's; that of another owner needs `C:all`, also in an array."""
+    caller, name = case
+    known = CALLERS[caller]
+    one = {"id": "new", "name": "new"}
+    for sent in (one, [one]):
+        for query, is_foreign in (("", False), ("?owner=bob", True), ("?owner=nobody", True)):
+            if query and OWNERSHIPS[name] is Ownership.NONE:
+                wanted = 422
+            else:
+                wanted = 412 if not is_foreign or known.may(name, "all") else 403
+            wanted = wanted if known.may(name, "write") else 403
+            found = service.send(caller, "POST", f"/{name}{query}", json=sent, headers=PREVIEW)
+            assert found.status_code == wanted, (query, found.text)
+
+
+@pytest.mark.parametrize("name", ["notes", "posts"])
+def test_staff_change_what_others_own(name: str) -> None:
+    """It stays theirs; the history of the item is theirs, too."""
+    service = Service()
+    assert service.send("admin", "DELETE", f"/links/{service.links['ada']}").status_code == 200
+    for method, sent in (("PATCH", {"name": "one"}), ("PUT", {"name": "two"}), ("DELETE", None)):
+        assert service.send("staff", method, f"/{name}/ada", json=sent).status_code == 200
+    query = f"/api/v1/events?collection={name}&item=ada"
+    assert [each["data"]["name"] for each in service.send("ada", "GET", query).json] == ["of ada", "one", "two", "two"]
+    made = service.send("staff", "POST", f"/{name}?owner=ada", json={"id": "x", "name": "x"})
+    assert made.status_code == 200 and service.send("ada", "PATCH", f"/{name}/x", json={"name": "y"}).status_code == 200
+
+
+def test_the_scope_is_reserved() -> None:
+    """No action, field or state has it; keys have that of a collection whose items have owners."""
+    message = "'notes:all' is reserved for reaching the items of all owners"
+    with pytest.raises(ValueError, match=message):
+        Resource("notes", "note", LinkSchema).action("see", scope="notes:all")
+    guarded = (Text(load_default="", writable_by="notes:all"), Status(Lifecycle("a", {"a": ()}, {"a": "notes:all"})))
+    for field in guarded:
+        with pytest.raises(ValueError, match=f"notes.x: {message}"):
+            Resource("notes", "note", ItemSchema.from_dict({"x": field}))  # type: ignore[arg-type]
+    made = Service().client.post("/api/v1/keys", json={"name": "x", "scopes": ["marks:all"]}, headers=ADMIN)
+    assert made.status_code == 422

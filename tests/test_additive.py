@@ -250,6 +250,26 @@ def test_nothing_is_deleted_that_an_unknown_field_may_refer_to(
     assert old.delete(ada.headers["Location"]).status_code == 200
 
 
+def test_nothing_goes_with_a_deletion_that_an_unknown_field_may_refer_to(serve: Callable[..., FlaskClient]) -> None:
+    """Also to what nothing refers to that this program knows."""
+    pets = Resource(
+        "pets",
+        "pet",
+        ItemSchema.from_dict({"of": Reference("people", on_delete="cascade", required=True)}, name="Pets"),
+    )  # type: ignore[arg-type]
+    old = serve(pets, PEOPLE)
+    ada = old.post("/people", json={"name": "Ada"})
+    pet = old.post("/pets", json={"of": ada.json["id"]})
+    visits = ItemSchema.from_dict({"by": Reference("pets", required=True)}, name="Visits")
+    new = serve(Resource("visits", "visit", visits), pets, PEOPLE)  # type: ignore[arg-type]
+    visit = new.post("/visits", json={"by": pet.json["id"]}).headers["Location"]
+    refused = old.delete(ada.headers["Location"])
+    assert refused.status_code == 503 and "by of visits may refer to it" in refused.json["detail"]
+    assert [old.get(each.headers["Location"]).status_code for each in (ada, pet)] == [200, 200]
+    assert new.delete(visit).status_code == 200
+    assert old.delete(ada.headers["Location"]).status_code == 200
+
+
 def test_an_unknown_reference_that_an_old_program_keeps_counts(serve: Callable[..., FlaskClient]) -> None:
     old = serve(OLD, PEOPLE)
     ada = old.post("/people", json={"name": "Ada"})

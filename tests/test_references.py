@@ -34,7 +34,7 @@ from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
-from tests.shop.references import LISTS, OWNERS, THINGS, LineSchema, ThingSchema, create_app
+from tests.shop.references import LISTS, OWNERS, THINGS, LineSchema, OwnerSchema, ThingSchema, create_app
 
 NULL = "a.to: on_delete='null' needs allow_none=True, and no field around it"
 
@@ -212,6 +212,52 @@ def test_functions_before_a_write_see_what_follows_a_deletion() -> None:
     for path in (f"/owners/{seer}", f"/things/{whole}"):
         assert (client.delete(path).status_code, client.get(path).status_code) == (409, 200)
     assert len(events(client)) == count
+
+
+def test_what_follows_a_deletion_is_as_functions_have_left_it() -> None:
+    """Each item when its turn comes: one is changed before, and one is gone, by the function after another one."""
+    things = Resource("things", "thing", ThingSchema)
+
+    @things.after("delete")
+    def go_on(thing: None, before: dict[str, Any], items: Unit) -> None:
+        if before["id"] == parts[0]:
+            items.change("things", parts[1], lambda part: {**part, "seen_by": seer})
+            items.change("things", parts[2], lambda part: {**part, "part_of": None})
+            items.delete("things", parts[3])
+
+    client = create_shop(Config(), [OWNERS, things]).test_client()
+    owner, seer = new(client, "/owners"), new(client, "/owners")
+    whole = new(client, "/things", owner=owner)
+    parts = sorted(new(client, "/things", owner=owner, part_of=whole) for _ in range(5))
+    assert client.delete(f"/things/{whole}").status_code == 200
+    assert [each["id"] for each in client.get("/things").json] == [parts[2]]
+    recorded = client.get("/api/v1/events").json
+    gone = [each["data"] for each in recorded if each["type"] == "thing.deleted"]
+    assert [each["id"] for each in gone] == [whole, parts[0], parts[3], parts[1], parts[4]]
+    assert (gone[3]["seen_by"], gone[3]["version"]) == (seer, 2)
+
+
+@pytest.mark.needs("batch")
+def test_what_follows_a_deletion_is_as_its_batch_has_left_it() -> None:
+    """Also after a function has changed it before, in the same transaction."""
+    owners = Resource("owners", "owner", OwnerSchema)
+
+    @owners.after("update")
+    def see(owner: dict[str, Any], before: dict[str, Any], items: Unit) -> None:
+        items.change("things", thing, lambda thing: {**thing, "owner": other})
+
+    client = create_shop(Config(), [owners, THINGS]).test_client()
+    seer, other, last = (new(client, "/owners") for _ in range(3))
+    thing = new(client, "/things", owner=seer, seen_by=seer)
+    sent = [
+        {"method": "PATCH", "path": f"/owners/{other}", "body": {"name": "x"}},
+        {"method": "PATCH", "path": f"/things/{thing}", "body": {"owner": last}},
+        {"method": "DELETE", "path": f"/owners/{seer}"},
+    ]
+    response = client.post("/api/v1/batch", json={"operations": sent})
+    assert response.status_code == 200, response.json
+    found = client.get(f"/things/{thing}").json
+    assert (found["owner"], found["seen_by"], found["version"]) == (last, None, 4)
 
 
 def test_what_a_function_does_wrong_after_a_deletion() -> None:

@@ -23,7 +23,7 @@ from restkeeper.web.auth import caller, lacking
 
 _UPDATE = "update this program or, if no newer one runs, run `restkeeper migrate --tidy`"
 _UNKNOWN = "items that the caller may not read refer to it"
-TOGETHER = 100  # items whose referrers one statement finds
+TOGETHER = 300  # items that one statement reads, or whose referrers it finds
 
 
 class StillReferenced(Conflict):
@@ -69,10 +69,10 @@ class References:
         """
         name, after = change.representation.name, change.after
         if after is None:
-            self._require_known(transaction, name, change.record.id)
-            if name in self._to and not (unit := self._hooks.unit(transaction)).deletions:
-                transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after the plan
-                unit.referrers = self._plan(transaction, unit, change)
+            if not (unit := self._hooks.unit(transaction)).deletions:  # else `follow` asks, for many together
+                transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after these questions
+                self._require_known(transaction, name)
+                unit.referrers = self._plan(transaction, unit, change) if name in self._to else ()
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
@@ -87,21 +87,17 @@ class References:
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
             self._require(transaction, to, dict(sorted(ids.items())), after)
 
-    def _require_known(self, transaction: Transaction, to: str, id: str) -> None:
-        """Raises Unavailable if items of another program may refer to one by a field that this one does not know."""
-        unknown = [
-            (name, path, schema)
-            for name, schema in transaction.schemas_with(f'"{to}"')
-            for path, other in references_of(schema.fields).items()
-            if other == to and (name, path) not in self._fields
-        ]
-        if unknown:
-            transaction.lock_to_delete(to, id)  # nothing comes to refer to it after this question
-        for name, path, schema in unknown:
-            if transaction.has_items_of(name, schema):
-                may_know = not has_request_context() or caller().may(f"{name}:read")
-                which = f"{path} of {name}" if may_know else "another program"
-                raise Unavailable(f"{which} may refer to it: {_UPDATE}")
+    def _require_known(self, transaction: Transaction, to: str) -> None:
+        """Raises Unavailable if another program has items that may refer to one by a field that this one does not know.
+
+        To what is locked, or deleted, nothing comes to refer after this question.
+        """
+        for name, schema in transaction.schemas_with(f'"{to}"'):
+            for path, other in references_of(schema.fields).items():
+                if other == to and (name, path) not in self._fields and transaction.has_items_of(name, schema):
+                    may_know = not has_request_context() or caller().may(f"{name}:read")
+                    which = f"{path} of {name}" if may_know else "another program"
+                    raise Unavailable(f"{which} may refer to it: {_UPDATE}")
 
     def _require(
         self, transaction: Transaction, to: str, new: Mapping[str, tuple[str | int, str]], record: Record
@@ -126,18 +122,21 @@ class References:
         Raises StillReferenced, Conflict as `Unit.apply`, RevisionDiffers, and Forbidden for what the
         request, but not its caller, may delete.
         """
-        if change.after is not None or change.representation.name not in self._to:
+        if change.after is not None:
             return
         unit: Unit = self._hooks.unit(transaction)
         unit.deletions.append(change)
         if len(unit.deletions) > 1:
             return  # it follows another deletion: a chain may be long
-        found: Iterable[_Referrers] = unit.referrers
+        found: Iterable[_Referrers]
+        found, unit.referrers = unit.referrers, ()
         while unit.deletions:
             level = [*unit.deletions]
             for referrers in found or self._referrers(transaction, _by_collection(level)):
                 self._follow(transaction, unit, referrers)
             del unit.deletions[: len(level)]
+            for name in _by_collection(unit.deletions):
+                self._require_known(transaction, name)
             found = ()
 
     def _plan(self, transaction: Transaction, unit: Unit, change: Change) -> list["_Referrers"]:
@@ -189,11 +188,7 @@ class References:
     def _follow(self, transaction: Transaction, unit: Unit, referrers: "_Referrers") -> None:
         stored, path, rule, to, ids = referrers
         referrers.require_allowed()
-        for id in ids:
-            try:
-                before = transaction.read(stored.name, id)
-            except RecordNotFound:
-                continue  # it went with one before it, or others have deleted it
+        for before in _current(transaction, unit, stored.name, ids):
             if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
                 continue
             now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
@@ -208,6 +203,18 @@ class References:
                 left = unit.apply(stored, before, after, now, NO_LIMITS)
             if rule == "null" and item_of(stored, left).get(path) is not None:
                 raise referrers.refusal(", and stays")
+
+
+def _current(transaction: Transaction, unit: Unit, collection: str, ids: Sequence[str]) -> Iterator[Record]:
+    """Items that are there, locked: each as functions have left it when its turn comes."""
+    for start in range(0, len(ids), TOGETHER):
+        former = unit.written.copy()
+        for record in transaction.read_all(collection, ids[start : start + TOGETHER]):
+            key = collection, record.id
+            if (last := unit.written.get(key)) is former.get(key):
+                yield record
+            elif last and last.after:
+                yield last.after
 
 
 def forget_undeclared(transaction: Transaction, declared: Container[str]) -> None:

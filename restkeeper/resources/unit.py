@@ -77,7 +77,7 @@ class Unit:
         self._clock = clock
         self._failure: Exception | None = None
         self.calls = 0  # of functions, which have not returned
-        self.written: dict[tuple[str, str], Record | None] = {}  # by collection and id, the last change of each
+        self.written: dict[tuple[str, str], Change] = {}  # by collection and id, the last change of each
         self.deletions: list[Change] = []  # that are to be followed, see `References`
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
         self._changes = self._bytes = self._references = 0
@@ -170,7 +170,7 @@ class Unit:
             except Exception as error:  # a part of the change is done
                 self._failure = error
                 raise
-            self.written[stored.name, change.record.id] = after
+            self.written[stored.name, change.record.id] = change
         return cast(Record, after or before)
 
     def require_room(self, changes: int = 0) -> None:

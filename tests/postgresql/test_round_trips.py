@@ -14,10 +14,14 @@ from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
+from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.postgresql import store
+from restkeeper.web import exactjson
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
 from tests.shop import create_app
+from tests.shop.references import create_app as create_referring
+from tests.things import kept
 from tests.waiting import until
 
 pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("events")]
@@ -95,3 +99,24 @@ def test_requests_take_few_round_trips(shop: Shop) -> None:
     assert steady(lambda: shop.ask("GET", path)) == 1
     assert steady(lambda: shop.ask("GET", "/products")) == 1
     assert steady(shop.create) <= 3
+
+
+@pytest.mark.parametrize("field", ["part_of", "seen_by"])
+def test_what_follows_a_deletion_takes_few_round_trips(wire: Wire, field: str) -> None:
+    """Of 900 items that go with it, or lose a value: all are locked, changed and recorded together."""
+    app = create_referring(Config(database_url=wire.url))
+    store, client = kept(service_of(app).store), app.test_client()
+    owner = client.post("/owners", json={}).json["id"]
+    to = "owners" if field == "seen_by" else "things"
+    path = client.post(f"/{to}", json={"owner": owner} if to == "things" else {}).headers["Location"]
+    for _ in range(9):
+        sent = [{"owner": owner, field: path.rpartition("/")[2]}] * 100
+        assert client.post("/things", json=sent).status_code == 200
+    last = store.last_event()
+    wire.trips()
+    assert client.delete(path).status_code == 200
+    assert wire.trips() <= 40  # where it asked for each item, there were 2,700
+    found = store.events(last, EventFilter(("owners", "things")), 1000).events
+    kind = "deleted" if to == "things" else "updated"
+    assert [each.type for each in found[1:]] == [f"thing.{kind}"] * 900
+    assert len({exactjson.loads(each.data)["id"] for each in found}) == 901

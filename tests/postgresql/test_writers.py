@@ -198,15 +198,19 @@ def test_a_time_limit_is_of_one_search(url: str) -> None:
     assert shown == [[("7s",)]] * 2
 
 
-def test_an_item_out_of_the_order_is_not_waited_for(url: str) -> None:
+@pytest.mark.parametrize("many", [False, True])
+def test_an_item_out_of_the_order_is_not_waited_for(url: str, many: bool) -> None:
     """A transaction ends at once instead, and the next one locks all items of the former first."""
     store, locked = open_store(url, [THINGS]), Locked()
     insert(store, record("a"), record("b"))
 
     def work(transaction: Transaction) -> None:
         transaction.lock(locked)
-        for id in "ba":
-            transaction.read("things", id)
+        transaction.read("things", "b")
+        if many:
+            assert len(transaction.read_all("things", ["b", "a"])) == 2
+        else:
+            transaction.read("things", "a")
 
     with psycopg.connect(url) as other:
         other.execute("SELECT 1 FROM items WHERE id = 'a' FOR UPDATE")

@@ -378,6 +378,18 @@ def test_a_work_runs_in_its_callers_context(store: Store) -> None:
     assert seen == {number: number for number in range(16)}
 
 
+def test_many_records_are_read_together(store: Store) -> None:
+    """In the order of their ids, without those that do not exist; what the transaction has changed is there."""
+    insert(store, *map(record, "abcé"))
+
+    def work(transaction: Transaction) -> list[Record]:
+        transaction.update("things", record("b", 2))
+        transaction.delete("things", "c")
+        return transaction.read_all("things", ["é", "c", "missing", "b", "\0", "a"])
+
+    assert store.write(work) == [record("a"), record("b", 2), record("é")]
+
+
 def test_writers_on_many_threads_lose_nothing(store: Store) -> None:
     """Works that share a commit succeed or fail independently."""
     failures: list[str] = []

@@ -20,7 +20,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Collection, Event, Record, StoredResponse
-from restkeeper.storage.postgresql.dialect import DIALECT, cleaned, fields_of
+from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, fields_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.queries import clean
@@ -49,6 +49,14 @@ SELECT 1 FROM items
 WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
 FOR NO KEY UPDATE"""
+
+_READ_ALL = f"""\
+SELECT
+    {COLUMNS}
+FROM items
+WHERE collection = %s AND id = ANY(%s::text[])
+ORDER BY id
+FOR NO KEY UPDATE"""  # noqa: S608 - constant columns
 
 # The advisory locks of a collection in this store: each change has the shared one. Nobody who has locked anything waits
 # for one of them, but tries to get it (see `Transaction.lock`).
@@ -146,6 +154,19 @@ class PostgresTransaction(Transaction):
         if lock:
             self._locked.add((collection, id))
         return record
+
+    def read_all(self, collection: str, ids: Sequence[str]) -> list[Record]:
+        self.lock_collection(collection, shared=True)
+        keeps_order = [self._keeps_order(collection, id) for id in sorted(ids)]  # of all, so that each is noted
+        statement = _READ_ALL if all(keeps_order) else f"{_READ_ALL} NOWAIT"
+        try:
+            rows = self._database.fetch(statement, (collection, [*map(clean, ids)]))
+        except psycopg.errors.LockNotAvailable:
+            if all(keeps_order):
+                raise
+            raise StoreContended(OTHERS) from None
+        self._locked.update((collection, id) for id, *_ in rows)
+        return [*map(Record._make, rows)]
 
     def _keeps_order(self, collection: str, id: str) -> bool:
         """Note that an item is locked next. Whether that is in the order."""

@@ -259,7 +259,7 @@ def test_an_item_is_edited_as_json(page: Page) -> None:
     assert page.tab.run("document.activeElement.selectionStart") == 29
     page.fill("json", '{"title": "", "price": "x"}')
     page.press("Save")
-    page.see(".error p", "title: ", "price: Not a valid number")
+    page.see(".error p", "title: ", "price: must be a number")
     page.fill("json", '{"title": "Mat", "price": 6.50, "data": {"b": 9007199254740993}}')
     page.press("Form")
     page.until("document.querySelector('[name=title]').value === 'Mat'")

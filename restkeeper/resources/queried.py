@@ -12,7 +12,7 @@ from marshmallow import ValidationError, fields, validate
 from restkeeper.clock import rfc3339
 from restkeeper.schemas.fields import IntegerReference, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
-from restkeeper.schemas.prepared import ISO, fields_of
+from restkeeper.schemas.prepared import EXPECTED, ISO, fields_of
 from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.queries import MOST_NAMES
 
@@ -31,17 +31,17 @@ class _Compared(NamedTuple):
 
 _COMPARED = (  # the first that fits
     _Compared(WeakReference, Kind.JSON),
-    _Compared(Time, Kind.TIME, "a time like 2026-01-31T12:00:00Z"),
-    _Compared(fields.NaiveDateTime, Kind.TEXT, "a time like 2026-01-31T12:00:00"),
-    _Compared(fields.DateTime, Kind.TIME, "a time like 2026-01-31T12:00:00Z"),
-    _Compared(fields.Date, Kind.TEXT, "a date like 2026-01-31"),
-    _Compared(fields.Time, Kind.TEXT, "a time of day like 12:00"),
-    _Compared(fields.UUID, Kind.TEXT, "a UUID like 01912d68-783e-7a03-8467-5661c1243ad4"),
-    _Compared(fields.IPv4, Kind.TEXT, "an IPv4 address like 10.0.0.1", is_ordered=False),
-    _Compared(fields.IPv6, Kind.TEXT, "an IPv6 address like ::1", is_ordered=False),
-    _Compared(fields.IP, Kind.TEXT, "an IP address like 10.0.0.1", is_ordered=False),
-    _Compared(fields.IPv6Interface, Kind.TEXT, "an IPv6 address like ::1/128", is_ordered=False),
-    _Compared(fields.IPInterface, Kind.TEXT, "an IP address like 10.0.0.1/8", is_ordered=False),
+    _Compared(Time, Kind.TIME, EXPECTED[fields.DateTime]),
+    _Compared(fields.NaiveDateTime, Kind.TEXT, EXPECTED[fields.NaiveDateTime]),
+    _Compared(fields.DateTime, Kind.TIME, EXPECTED[fields.DateTime]),
+    _Compared(fields.Date, Kind.TEXT, EXPECTED[fields.Date]),
+    _Compared(fields.Time, Kind.TEXT, EXPECTED[fields.Time]),
+    _Compared(fields.UUID, Kind.TEXT, EXPECTED[fields.UUID]),
+    _Compared(fields.IPv4, Kind.TEXT, EXPECTED[fields.IPv4], is_ordered=False),
+    _Compared(fields.IPv6, Kind.TEXT, EXPECTED[fields.IPv6], is_ordered=False),
+    _Compared(fields.IP, Kind.TEXT, EXPECTED[fields.IP], is_ordered=False),
+    _Compared(fields.IPv6Interface, Kind.TEXT, EXPECTED[fields.IPv6Interface], is_ordered=False),
+    _Compared(fields.IPInterface, Kind.TEXT, EXPECTED[fields.IPInterface], is_ordered=False),
     _Compared(fields.String, Kind.TEXT),
     _Compared(IntegerId, Kind.SERIAL),
     _Compared(fields.Integer, Kind.INTEGER),

@@ -90,7 +90,8 @@ class Pattern(validate.Regexp):
         return value
 
 
-def _bounds(low: int, high: int) -> str:
+def bounds(low: int, high: int) -> str:
+    """The numbers of characters or items that are allowed, in words."""
     if low and high >= MOST:
         return f"at least {low}"
     return f"{low} to {high}" if low else f"at most {high}"
@@ -102,7 +103,7 @@ class Text(Guarded, fields.String):
     default_error_messages = TEXT_ERRORS
 
     def __init__(self, low: int = 0, high: int = 10_000, **options: Unpack[FieldOptions]) -> None:
-        length = validate.Length(low or None, high, error=f"must have {_bounds(low, high)} characters")
+        length = validate.Length(low or None, high, error=f"must have {bounds(low, high)} characters")
         options["validate"] = (length, *validators_in(options))
         super().__init__(**options)
 
@@ -205,7 +206,7 @@ class ListOf(Guarded, fields.List[Any]):
     def __init__(
         self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Unpack[FieldOptions]
     ) -> None:
-        words = f"must have {_bounds(low, high)} items"
+        words = f"must have {bounds(low, high)} items"
         self._length = validate.Length(low or None, high, error=words)
         options["validate"] = (self._length, *validators_in(options))
         super().__init__(inner, **options)

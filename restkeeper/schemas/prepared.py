@@ -1,17 +1,18 @@
 """Schemas as items have them: nothing is rounded or lost, each value has one form, and what cannot work is refused."""
 
 from collections.abc import Iterator
+from copy import copy
 from datetime import UTC, datetime, time
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from inspect import signature
 from typing import Any
 
-from marshmallow import INCLUDE, RAISE, Schema, ValidationError, fields, missing
+from marshmallow import INCLUDE, RAISE, Schema, ValidationError, fields, missing, validate
 from marshmallow.exceptions import RegistryError
 
 from restkeeper.clock import rfc3339
-from restkeeper.schemas.fields import EXACT, WRITABLE_BY, Lifecycle, Status, default_of
+from restkeeper.schemas.fields import EXACT, MOST, WRITABLE_BY, Lifecycle, Status, bounds, default_of
 from restkeeper.schemas.item import READ_ONLY
 
 Field = fields.Field[Any]
@@ -21,6 +22,43 @@ COMPUTED = (fields.Method, fields.Function)
 ISO = (None, "iso", "iso8601")  # the formats of dates and times that sort as texts
 # Characters: of a number in JSON; of an address (RFC 5321, section 4.5.3.1); of a URL, as long as one of a request.
 LONGEST = {fields.Decimal: 100, fields.Email: 254, fields.Url: 8192}
+EXPECTED: dict[type[Field], str] = {  # what a field of marshmallow takes, by the first that fits
+    fields.NaiveDateTime: "a time like 2026-01-31T12:00:00",
+    fields.DateTime: "a time like 2026-01-31T12:00:00Z",
+    fields.Date: "a date like 2026-01-31",
+    fields.Time: "a time of day like 12:00",
+    fields.UUID: "a UUID like 01912d68-783e-7a03-8467-5661c1243ad4",
+    fields.IPv4: "an IPv4 address like 10.0.0.1",
+    fields.IPv6: "an IPv6 address like ::1",
+    fields.IP: "an IP address like 10.0.0.1",
+    fields.IPv6Interface: "an IPv6 address like ::1/128",
+    fields.IPInterface: "an IP address like 10.0.0.1/8",
+    fields.Email: "an e-mail address like name@example.org",
+    fields.Url: "a URL like https://example.org/path",
+    fields.String: "a string",
+    fields.Integer: "a whole number",
+    fields.Number: "a number",
+    fields.TimeDelta: "a number",
+    fields.Boolean: "true or false",
+    fields.Nested: "an object",
+    fields.List: "an array",
+    fields.Tuple: "an array",
+    fields.Mapping: "an object",
+}
+_MESSAGES = {
+    "required": "is required",
+    "null": "must not be null",
+    "unknown": "must be one of: {choices}",
+    "too_large": "is too large",
+    "validator_failed": "is not valid",
+}
+_OF_CHECKS: dict[type, str] = {
+    validate.OneOf: "must be one of: {choices}",
+    validate.Regexp: "must match {regex}",
+    validate.Email: f"must be {EXPECTED[fields.Email]}",
+    validate.URL: f"must be {EXPECTED[fields.Url]}",
+}
+_INVALID = ("invalid", "invalid_uuid", "invalid_ip", "invalid_ip_interface", "invalid_awareness", "special", "type")
 _LOAD: dict[str, Any] = {"many": False, "partial": False, "unknown": RAISE}
 # The keywords with which marshmallow calls each kind of hook.
 _CALLS: dict[str, dict[str, Any]] = dict.fromkeys(("pre_load", "post_load", "validates_schema"), _LOAD)
@@ -39,6 +77,7 @@ def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
         made = schema(exclude=exclude)
         for _, field, _ in all_fields_in(made):
             _make_exact(field)
+            _word(field)
             if field.dump_only:
                 field.required = False
                 field.load_default = field.load_default if field.dump_default is missing else field.dump_default
@@ -143,6 +182,46 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         "writable_by: nobody can write what is dump_only": is_own and is_guarded,
         f"Lifecycle: {', '.join(states)}: no states: say which can follow": bool(states),
     }
+
+
+def _word(field: Field) -> None:
+    """Say what would be right, in the words of the engine, unless the service has words of its own."""
+    known: dict[str, str] = {}
+    for each in reversed(type(field).__mro__):
+        if each.__module__ == fields.__name__:
+            known |= getattr(each, "default_error_messages", {})
+    expected = next((words for of, words in EXPECTED.items() if isinstance(field, of)), "")
+    if expected and getattr(field, "format", None) in ISO:
+        messages = _MESSAGES | dict.fromkeys(_INVALID, f"must be {expected}")
+    else:
+        messages = _MESSAGES
+    own = {key: text for key, text in field.error_messages.items() if text != known.get(key)}
+    field.error_messages = {**field.error_messages, **messages, **own}
+    field.validators = [_worded(check, field) for check in field.validators]
+    if isinstance(field, fields.Nested):
+        inner, default = field.schema, Schema._default_error_messages
+        words = {"type": "must be an object", "unknown": "is not a field of this object"}
+        said = {key: text for key, text in words.items() if inner.error_messages[key] == default[key]}
+        inner.error_messages = inner.error_messages | said
+
+
+def _worded(check: Any, field: Field) -> Any:
+    """A validator of marshmallow that has no words of the service, in those of the engine."""
+    words, low, high = "", getattr(check, "min", None), getattr(check, "max", None)
+    if type(check) is validate.Length:
+        most = MOST if high is None else high
+        number = bounds(low or 0, most) if check.equal is None else check.equal
+        words = f"must have {number} {'characters' if isinstance(field, fields.String) else 'items'}"
+    elif type(check) is validate.Range and check.min_inclusive and check.max_inclusive:
+        words = "must be from {min} to {max}" if high is not None else "must be at least {min}"
+        words = "must be at most {max}" if low is None else words
+    else:
+        words = _OF_CHECKS.get(type(check), "")
+    if not words or check.error not in (None, getattr(check, "default_message", None)):
+        return check
+    check = copy(check)
+    check.error = words
+    return check
 
 
 def _make_exact(field: Field) -> bool:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from restkeeper.server.serve import serve as serve
     from restkeeper.service import find_items as find_items
     from restkeeper.service import read_item as read_item
+    from restkeeper.service import shown as shown
     from restkeeper.storage.interface import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
     from restkeeper.testing import Space as Space
@@ -71,7 +72,7 @@ _HOMES = {
     ),
     "schemas.item": ["ItemSchema"],
     "server.serve": ["serve"],
-    "service": ["find_items", "read_item"],
+    "service": ["find_items", "read_item", "shown"],
     "storage.interface": ["Index"],
     "testing": ["LiveServer", "Space"],
     "versions": ["Deprecation", "Version", "Versions"],

@@ -227,10 +227,17 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
         app.after.append(forbid_caches)
 
 
+def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    """What the present caller may see of an item that `read_item` or `find_items` has returned: no private fields."""
+    private = service_of(current_app).representations[collection].unreadable()
+    return {name: value for name, value in item.items() if name not in private}
+
+
 def read_item(collection: str, id: str | int) -> dict[str, Any]:
     """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound.
 
-    In an action, and a function before or after a write, it is read as by `items`.
+    It has private fields, too: a response is to have what is `shown` of it. In an action, and a function before or
+    after a write, it is read as by `items`.
     """
     service = service_of(current_app)
     stored, items = service.representations[collection], current_items.get()
@@ -239,7 +246,7 @@ def read_item(collection: str, id: str | int) -> dict[str, Any]:
 
 
 def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """The items of a list, as `read_item`. Raises InvalidQuery.
+    """The items of a list, as `read_item`, also with private fields. Raises InvalidQuery.
 
     The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
     all of the items, read page by page: one that stays is there once, whatever is written meanwhile.

@@ -492,6 +492,39 @@ def test_a_key_is_kept_for_the_tab_and_its_scopes_are_obeyed(tmp_path: Path, tab
         page.finish()
 
 
+def test_private_fields_are_for_callers_that_may_read_them(tmp_path: Path, tab: Tab) -> None:
+    """For others there are no such columns, filters, forms and lists; saving what they see keeps the values."""
+    with Gunicorn(tmp_path, app=APP, workers=1, AUTH="required", ADMIN_KEY=ADMIN_KEY) as server:
+        scopes = ["plates:read", "plates:write", "things:read"]
+        clerk = server.post("/api/v1/keys", {"name": "k", "scopes": scopes}, ADMIN).json()["secret"]
+        thing = server.post("/things", {"title": "Lamp"}, ADMIN).json()["id"]
+        plate = server.post("/plates", {"title": "P", "remark": "cracked", "thing": thing}, ADMIN).json()
+        page = Page(tab, server)
+        page.open("list/plates", "Sign in")
+        page.tab.write("#key", ADMIN_KEY)
+        page.tab.run("document.querySelector('main form').requestSubmit()")
+        for private in (["remark", "thing"], []):
+            page.see("#status", "1 of 1 plates")
+            named = page.texts("thead th, [aria-label=Field] option")
+            assert sorted({*named} & {"remark", "thing"}) == private
+            tab.run(f"location.hash = '#/item/things/{thing}'")
+            page.see("h1", "Lamp")
+            page.see("section h2", "History")
+            assert ("Plates by thing" in page.texts("section h2")) == bool(private)
+            tab.run(f"location.hash = '#/edit/plates/{plate['id']}'")
+            page.see("h1", "Edit P")
+            assert tab.run("document.querySelectorAll('[name=remark]').length") == bool(private)
+            if private:
+                sign_in(page, clerk)
+                tab.run("location.hash = '#/list/plates'")
+        page.fill("summary", "seen")
+        page.press("Save")
+        page.see("#status", "It is saved")
+        stored = server.get(f"/plates/{plate['id']}", ADMIN).json()
+        assert (stored["summary"], stored["remark"], stored["thing"]) == ("seen", "cracked", thing)
+        page.finish()
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
 def test_every_view_is_accessible_and_fits(page: Page, width: int, scheme: str) -> None:
     """axe finds nothing, and the page has the width of the window."""

@@ -56,7 +56,7 @@ def test_an_editor_sees_the_names_and_options() -> None:
     """All public names of the package; the options of each field: those of marshmallow, and our own."""
     assert set(restkeeper.__all__) <= set(dir(restkeeper))
     theirs = inspect.get_annotations(fields.Field.__init__).keys() - {"return"}
-    assert FieldOptions.__annotations__.keys() == theirs | {"writable_by"}
+    assert FieldOptions.__annotations__.keys() == theirs | {"readable_by", "writable_by"}
     public = {name: getattr(restkeeper, name) for name in restkeeper.__all__}
     known = {name: each for name, each in public.items() if isinstance(each, type) and issubclass(each, fields.Field)}
     typed = {name: get_origin(inspect.signature(each).parameters["options"].annotation) for name, each in known.items()}

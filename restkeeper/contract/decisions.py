@@ -44,7 +44,7 @@ BOUNDS = {
 SHARED: dict[str, Row] = {  # by all versions: what clients depend on beside the schema
     "x-unique": {"added": CHANGED, "removed": UNCLEAR},
     "x-transitions": {"fewer": CHANGED, "more": HARMLESS},
-    "x-writable-by": {"added": CHANGED, "removed": HARMLESS, "changed": CHANGED},
+    **dict.fromkeys(("x-writable-by", "x-readable-by"), {"added": CHANGED, "removed": HARMLESS, "changed": CHANGED}),
     "x-scopes": {"added": CHANGED, "removed": HARMLESS, "fewer": HARMLESS, "more": CHANGED},
     "x-search": {"added": HARMLESS, "removed": CHANGED, "fewer": CHANGED, "more": HARMLESS},
     "x-fold": {"added": CHANGED, "removed": CHANGED},

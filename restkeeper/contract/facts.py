@@ -269,7 +269,7 @@ def _restrictions(schema: Json, *, has_null: bool, is_id: bool) -> Json:
             facts["bits"] = BITS[value]
         elif keyword == "pattern" and is_id:
             facts["pattern of an id"] = value
-        elif keyword in BOUNDS or keyword == "x-writable-by":
+        elif keyword in BOUNDS or keyword in ("x-writable-by", "x-readable-by"):
             facts[keyword] = None if keyword in COUNTED and not value else value
         elif keyword not in READ and not keyword.startswith("x-"):
             facts[keyword] = _text(value)

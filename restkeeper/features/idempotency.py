@@ -9,7 +9,7 @@ with errors are not stored.
 import re
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -43,7 +43,9 @@ _PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them
 def install(app: Application, service: Service) -> None:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
-    policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
+    scopes = {scope for each in service.resources for scope in each.reading_scopes}
+    required = config.idempotency == "required"
+    policy = Idempotency(config.idempotency_ttl, required=required, now=now, reading_scopes=scopes)
     service.hooks.idempotency = policy.record
     service.lookup.plans.append(response_key)
     service.contributions.extend(_contributions(config))
@@ -67,7 +69,8 @@ class IdempotencyKeyInvalid(Problem):
 class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
     about = (
-        "This `Idempotency-Key` was used for a request with another body or query. Use a new key for each operation."
+        "This `Idempotency-Key` was used for a request with another body or query, or when its caller could read other "
+        "fields. Use a new key for each operation."
     )
 
 
@@ -96,9 +99,20 @@ def _contributions(config: Config) -> Iterator[Contribution]:
 
 
 class Idempotency:
-    """The policy: for how many seconds responses are stored, and whether every POST needs a key."""
+    """The policy: for how many seconds responses are stored, and whether every POST needs a key.
 
-    def __init__(self, seconds: int, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
+    With other `reading_scopes` than the first request had, a repetition is another request: it reads other fields.
+    """
+
+    def __init__(
+        self,
+        seconds: int,
+        *,
+        required: bool = False,
+        now: Callable[[], float] = time.time,
+        reading_scopes: Iterable[str] = (),
+    ) -> None:
+        self._reading_scopes = sorted(reading_scopes)
         self.seconds = seconds
         self._required = required
         self._now = now
@@ -116,15 +130,18 @@ class Idempotency:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each new request")
             return IdempotencyRecord()
         key = read_key(field)
-        id = _id_of(environ, caller_in(environ).id, key)
+        who = caller_in(environ)
+        id = _id_of(environ, who.id, key)
         seal = None
         if secret:
             secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
             seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
         now = self._now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
+        unread = [each for each in self._reading_scopes if not who.may(each)]
+        more = [query, unread] if unread else [query] if query else []
         try:  # the order of names makes no difference
-            print_ = sha256(exactjson.dumps([query, sent] if query else sent, sort=True)).hexdigest()
+            print_ = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
         except orjson.JSONEncodeError:
             print_ = ""  # of what is not valid text, and never stored
         return _Keyed(id, print_, seal, now, now - self.seconds)
@@ -172,7 +189,9 @@ class _Keyed(IdempotencyRecord):
         head, _, body = found.body.partition(b"\n")
         print_, status, headers = orjson.loads(head)
         if print_ != self.print_:
-            raise IdempotencyKeyReused("this key was used with another body or query; use a new key for this request")
+            raise IdempotencyKeyReused(
+                "this key was used with another body or query, or by who could read other fields; use a new key"
+            )
         headers.append(("Idempotent-Replayed", "true"))
         try:
             body = self.seal.decrypt(body) if self.seal else body

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from restkeeper.clock import uuid7
+from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.base import Store, Transaction
@@ -90,7 +91,9 @@ class Hooks:
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()
     before_read: list[Callable[[Representation, int], None]] = field(default_factory=list)
-    represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: stored
+    represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: without_fields(
+        stored, stored
+    )
     unit: Callable[[Transaction], Any] = lambda transaction: None
     dependents: Callable[[], Collection[str]] = lambda: ()
     described: Callable[[Any], Any] = lambda app: app

@@ -17,7 +17,7 @@ from restkeeper.resources.representation import Representation, StoredRepresenta
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Refers
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort
+from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
@@ -62,7 +62,30 @@ class Relation(NamedTuple):
         return not field.is_many or field.kind is Kind.JSON
 
 
-def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> dict[str, Relation]:
+class _Readable(Mapping[str, Relation]):
+    """The relations of some items by name, without those by a field that the reader may not see."""
+
+    def __init__(self, items: Embeddable, relations: Mapping[str, Relation]) -> None:
+        self._all = {
+            name: (each, (each.to if each.is_back else items).stored, root_of(each.path))
+            for name, each in relations.items()
+        }
+        self.has_private = any(field in stored.revision.private for _, stored, field in self._all.values())
+
+    def __getitem__(self, name: str) -> Relation:
+        relation, stored, field = self._all[name]
+        if field in stored.unreadable():
+            raise KeyError(name)
+        return relation
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, (_, stored, field) in self._all.items() if field not in stored.unreadable())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
     """What can be embedded in some items, by its name for callers. `others` are the items of all collections.
 
     What refers to them has the name of its collection. Where that is a field of the item, or several fields refer to
@@ -86,7 +109,9 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> dict[str, R
         name = each.to.resource.public_name
         is_free = counts[each.to.name] == 1 and taken.isdisjoint({name, next_of(name)})
         found[name if is_free else f"{name}.{each.field}"] = each
-    return found | {each.beside or each.field: each for each in to}
+    found |= {each.beside or each.field: each for each in to}
+    readable = _Readable(items, found)
+    return readable if readable.has_private else found
 
 
 def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers]]:

@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any
 from urllib.parse import quote
 
-from flask import Blueprint, current_app, request
+from flask import Blueprint, abort, current_app, request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
@@ -208,7 +208,9 @@ class ReferringHandlers(CollectionHandlers):
         self.relation = relation
 
     def _parent(self, id: str) -> Record:
-        """The item that others refer to. Raises Forbidden, and NotFound as `require_sight`."""
+        """The item that others refer to. Raises Forbidden, and NotFound as `require_sight`, or as for no path."""
+        if self.relation not in self.parents.relations.values():
+            abort(404)
         if not caller().may(scope := self.parents.resource.scope("read")):
             raise lacking(scope)
         request.environ[SHOWN] = {self.name}

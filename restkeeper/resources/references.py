@@ -17,7 +17,7 @@ from restkeeper.schemas.fields import IntegerReference, Reference, Refers, WeakR
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
-from restkeeper.storage.interface import Filter, Op, Query, Record
+from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
@@ -174,7 +174,8 @@ class References:
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
                     continue
-                if rule == "null" and stored.resource.public_name in self._hooks.dependents():
+                is_known = root_of(path) not in stored.unreadable()
+                if rule == "null" and is_known and stored.resource.public_name in self._hooks.dependents():
                     rule = "chosen"
                     if not caller().may(scope := stored.resource.scope("write")):
                         raise lacking(scope)  # also if there is none: who may not know, learns nothing
@@ -242,9 +243,10 @@ class _Referrers(NamedTuple):
             raise self.refusal()
 
     def refusal(self, more: str = "") -> StillReferenced:
-        """The error; it names no collection that the caller may not read."""
+        """The error; it names no collection and no field that the caller may not read."""
         known = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
-        return StillReferenced(known if may_read(self.stored.resource) else _UNKNOWN)
+        is_private = root_of(self.path) in self.stored.unreadable()
+        return StillReferenced(known if may_read(self.stored.resource) and not is_private else _UNKNOWN)
 
 
 def _by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:

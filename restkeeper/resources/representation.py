@@ -19,6 +19,7 @@ from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, RevisionDiffers
 from restkeeper.storage.interface import Collection, Page, Query, Record
 from restkeeper.web import exactjson
+from restkeeper.web.auth import reader
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.queries import Queryable
 
@@ -172,6 +173,11 @@ class StoredRepresentation(Representation):
         if resource.singleton:
             with suppress(ValidationFailed):
                 self.initial = self.create({}, id=self.name, now=_NEVER)._replace(version=0)
+
+    def unreadable(self) -> set[str]:
+        """The fields that are private, and whose reader may not see them."""
+        private = self.revision.private
+        return {name for name, scope in private.items() if not reader().may(scope)} if private else set()
 
     @property
     def collection(self) -> Collection:

@@ -30,7 +30,7 @@ from restkeeper.resources.evolution import (
     was_open,
 )
 from restkeeper.resources.queried import NAME, queryable_fields
-from restkeeper.schemas.fields import Refers, default_of, scopes_of
+from restkeeper.schemas.fields import READABLE_BY, Refers, default_of, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import COMPUTED, all_fields_in, fields_of, is_computed, is_optional, prepared, refusals
 from restkeeper.storage.interface import (
@@ -120,6 +120,7 @@ class Revision(NamedTuple):
     always: frozenset[str]  # those of them that no item is without
     described: Definitions  # that the store knows: integer ids, too
     guarded: Definitions  # that need a scope to be changed, also to some states
+    private: Mapping[str, str]  # those that need a scope to be read, which the mapping has
     references: Mapping[str, Refers]  # by their paths, also those inside nested schemas
     names: tuple[str, ...]  # of all fields in the order of an item, in JSON
     stored: tuple[str, ...]  # those with which it is stored: also those of the server that are hidden
@@ -181,6 +182,13 @@ class Revision(NamedTuple):
             always=frozenset(definitions.keys() - optional),
             described=MappingProxyType(id | definitions),
             guarded=MappingProxyType({name: field for name, field in definitions.items() if any(scopes_of(field))}),
+            private=MappingProxyType(
+                {
+                    name: field.metadata[READABLE_BY]
+                    for name, field in definitions.items()
+                    if READABLE_BY in field.metadata
+                }
+            ),
             references=MappingProxyType(dict(references_in(made))),
             names=tuple(ordered),
             stored=stored,
@@ -372,6 +380,11 @@ class Resource:
             is_free = self.undeclared and key.field not in known
             if key.field not in sortable and not is_free and self.sort != POSITION:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
+        shown = {**dict.fromkeys(self.search, "search"), **dict.fromkeys(self.unique, "a unique Index")}
+        shown |= {key.field: "sort" for key in self.order}
+        for name in self.newest.private:
+            if use := "undeclared=True" if self.undeclared else shown.get(name):
+                raise ValueError(f"{self.name}.{name}: readable_by: {use} would show its values to who may not read it")
         limits = {"page_limit": LARGEST_PAGE, "page_bytes": 2**31, "embed_limit": LARGEST_PAGE}
         for name, most in limits.items():
             value = getattr(self, name)
@@ -410,7 +423,8 @@ class Resource:
         if "id" in revision.hidden and not self.singleton:
             raise ValueError(f"{self.name}: {self.schema.__name__}.Meta: leaves out id: exclude only times and version")
         for name in READ_ONLY:
-            if not (name in revision.hidden or made.declared_fields[name].dump_only):
+            own = made.declared_fields[name]
+            if not (name in revision.hidden or (own.dump_only and READABLE_BY not in own.metadata)):
                 raise ValueError(f"{self.name}.{name}: the server sets it: use another name")
             if not made.declared_fields[name].dump_only:
                 raise ValueError(
@@ -467,6 +481,11 @@ class Resource:
     def order(self) -> tuple[Sort, ...]:
         """The sort keys of a list that no request sorts."""
         return tuple(Sort(name.removeprefix("-"), name.startswith("-")) for name in self.sort.split(",") if name)
+
+    @cached_property
+    def reading_scopes(self) -> frozenset[str]:
+        """The scopes that callers need to read private fields, in any revision."""
+        return frozenset(scope for revision in self.revisions.values() for scope in revision.private.values())
 
     @cached_property
     def unique(self) -> frozenset[str]:

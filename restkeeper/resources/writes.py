@@ -29,7 +29,7 @@ from restkeeper.resources.unit import (
     run_before,
     use_ids,
 )
-from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
+from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
@@ -247,27 +247,35 @@ class Writes(Items):
         return rfc3339(self.clock.time())
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
-        """As `Representation.replace`, by a caller: a field that it may not change, and left out, stays as it is.
+        """As `Representation.replace`, by a caller: a field that it may not change stays as it is.
 
-        Raises Forbidden as `_require_scopes`.
+        Raises Forbidden as `_guarded` and `_require_scopes`.
         """
+        own = sent
+        if foreign := self._guarded(sent):
+            members = exactjson.cut(self.representation.body(record))
+            own = {name: exactjson.stored(members[name]) for name in foreign if name in members} | sent
+        return self._require_scopes(record, self.representation.replace(record, own, **options), sent)
+
+    def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
+        """As `Representation.merge`, by a caller. Raises Forbidden as `_guarded` and `_require_scopes`."""
+        self._guarded(patch)
+        return self._require_scopes(record, self.representation.merge(record, patch, **options), patch)
+
+    def _guarded(self, sent: JsonObject) -> set[str]:
+        """The fields that the caller may not change. Raises Forbidden for one that is sent, also with its own value."""
         foreign = {
-            known
+            known: scope
             for name, field in self.stored.revision.guarded.items()
             if (scope := field.metadata.get(WRITABLE_BY)) and not caller().may(scope)
             for known in self.representation.names_of(name)
         }
-        if foreign - sent.keys():
-            members = exactjson.cut(self.representation.body(record))
-            sent = {name: exactjson.stored(members[name]) for name in foreign if name in members} | sent
-        return self._require_scopes(record, self.representation.replace(record, sent, **options), sent)
-
-    def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
-        """As `Representation.merge`, by a caller. Raises Forbidden as `_require_scopes`."""
-        return self._require_scopes(record, self.representation.merge(record, patch, **options), patch)
+        if refused := next((name for name in sent if name in foreign), None):
+            raise lacking(foreign[refused], f"a change of {refused}")
+        return {*foreign}
 
     def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
-        """The item. Raises Forbidden for a value, or a state, that it did not have, and the caller may not set.
+        """The item. Raises Forbidden for a state that it did not have, and the caller may not set.
 
         That is also a reference to a collection that it may not read: it must not learn which items exist. A new item
         had the defaults.
@@ -275,19 +283,19 @@ class Writes(Items):
         if after is before:
             return after
         self._require_readable(before, after)
-        if not (guarded := self.stored.revision.guarded):
+        states = {
+            n: each.lifecycle.scopes for n, each in self.stored.revision.guarded.items() if isinstance(each, Status)
+        }
+        if not states:
             return after
         had = exactjson.cut(self.stored.present(before).body) if before else self.stored.revision.defaults
         has = exactjson.cut(after.body)
-        for name, field in guarded.items():
+        for name, scopes in states.items():
             known = self.representation.names_of(name)
             is_set = before is not None or not sent.keys().isdisjoint(known)
-            if is_set and not exactjson.equal(has.get(name, b"null"), had.get(name, b"null")):
-                value = exactjson.stored(has.get(name, b"null"))
-                to = f" to {value}" if isinstance(field, Status) else ""
-                for scope in scopes_of(field, value):
-                    if not caller().may(scope):
-                        raise lacking(scope, f"a change of {known[0]}{to}")
+            state, former = (exactjson.stored(each.get(name, b"null")) for each in (has, had))
+            if is_set and state != former and (scope := scopes.get(state)) and not caller().may(scope):
+                raise lacking(scope, f"a change of {known[0]} to {state}")
         return after
 
     def _require_readable(self, before: Record | None, after: Record) -> None:
@@ -310,6 +318,8 @@ class Writes(Items):
         owner = self.access.owner_of_new(owner)
         for number, each in in_turns(enumerate(several), self.clock):
             try:
+                if self.stored.revision.guarded:
+                    self._guarded(each)
                 record = self.representation.create(each, id=ids[number], now=self._now(), limits=self._limits)
                 records.append(self._require_scopes(None, record, each)._replace(owner=owner))
                 if several is sent and self.stored.revision.references:  # before the work of the others and of a store
@@ -393,8 +403,8 @@ def explained(
     for around, record in write.after.items() if write else ():
         if record.id == error.of:
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
-            pointer = around + known["pointer"].removeprefix("#/")
-            return ValidationFailed(f"{pointer}: {error.detail}", errors=[{**known, "pointer": f"#/{pointer}"}])
+            (found,) = placed(around, [known])
+            return ValidationFailed(f"{found['pointer'].removeprefix('#/')}: {found['detail']}", errors=[found])
     return error  # it is of an item that a function of the service writes
 
 

@@ -17,7 +17,7 @@ TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not 
 
 EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
 MOST = 2**31 - 1  # characters and elements where there is no bound: an item has its own
-WRITABLE_BY = "x-writable-by"  # in the metadata of a field, and in the document
+WRITABLE_BY, READABLE_BY = "x-writable-by", "x-readable-by"  # in the metadata of a field, and in the document
 
 
 def default_of(field: fields.Field[Any]) -> Any:
@@ -27,16 +27,14 @@ def default_of(field: fields.Field[Any]) -> Any:
     return value if isinstance(field, fields.Method | fields.Function) else field._serialize(value, None, None)
 
 
-def scopes_of(field: fields.Field[Any], *values: Any) -> Iterator[str]:
-    """The scopes that a caller needs to set a field to one of these values; without any, all that it names."""
-    if scope := field.metadata.get(WRITABLE_BY):
-        yield scope
-    states = field.lifecycle.scopes if isinstance(field, Status) else {}
-    yield from (scope for state, scope in states.items() if state in (values or states))
+def scopes_of(field: fields.Field[Any]) -> Iterator[str]:
+    """The scopes that a caller needs to change a field, or to set some of its states."""
+    yield from (field.metadata[key] for key in (WRITABLE_BY, READABLE_BY) if key in field.metadata)
+    yield from field.lifecycle.scopes.values() if isinstance(field, Status) else ()
 
 
 class FieldOptions(TypedDict, total=False):
-    """The options of every field: those of marshmallow, and the scope that a caller needs to change the value."""
+    """The options of every field: those of marshmallow, and the scopes that a caller needs to change or read it."""
 
     load_default: Any
     dump_default: Any
@@ -52,6 +50,7 @@ class FieldOptions(TypedDict, total=False):
     error_messages: types.ErrorMessages | None
     metadata: Mapping[str, Any] | None
     writable_by: str
+    readable_by: str
 
 
 class ReferenceOptions(FieldOptions, total=False):
@@ -73,11 +72,15 @@ def _describe(options: FieldOptions, about: Mapping[str, Any]) -> None:
 
 
 class Guarded:
-    """Base of these fields. A caller can change the value only with the scope `writable_by`, if there is one."""
+    """Base of these fields. A caller can change the value only with the scope `writable_by`, if there is one.
+
+    Without the scope `readable_by` the field is not there for a caller, which can neither read nor change it.
+    """
 
     def __init__(self, *args: Any, **options: Unpack[FieldOptions]) -> None:
-        if scope := options.pop("writable_by", ""):
-            options["metadata"] = {**(options.get("metadata") or {}), WRITABLE_BY: scope}
+        scopes = {WRITABLE_BY: options.pop("writable_by", ""), READABLE_BY: options.pop("readable_by", "")}
+        if own := {name: scope for name, scope in scopes.items() if scope}:
+            options["metadata"] = {**(options.get("metadata") or {}), **own}
         super().__init__(*args, **cast(dict[str, Any], options))
 
 

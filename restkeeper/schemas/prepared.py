@@ -12,7 +12,7 @@ from marshmallow import INCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import RegistryError
 
 from restkeeper.clock import rfc3339
-from restkeeper.schemas.fields import EXACT, MOST, WRITABLE_BY, Lifecycle, Status, bounds, default_of
+from restkeeper.schemas.fields import EXACT, MOST, READABLE_BY, WRITABLE_BY, Lifecycle, Status, bounds, default_of
 from restkeeper.schemas.item import READ_ONLY
 
 Field = fields.Field[Any]
@@ -160,6 +160,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
     keys = field.key_field if isinstance(field, fields.Mapping) else None
     is_own = field.dump_only and not is_inside  # it is no caller's
     is_guarded, is_status = WRITABLE_BY in field.metadata, isinstance(field, Status)
+    is_private = READABLE_BY in field.metadata
     needs_default = is_own and is_newest and not field.allow_none and not is_computed(field)
     lifecycle = field.lifecycle if isinstance(field, Status) else Lifecycle("", {})
     named = (lifecycle.initial, *lifecycle.scopes, *(each for move in lifecycle.moves.values() for each in move))
@@ -177,6 +178,10 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         inside: is_inside and field.dump_only,
         "Status: only the item has a lifecycle: use String with OneOf": is_inside and is_status,
         "writable_by is for the fields of the item itself": is_inside and is_guarded,
+        "readable_by is for the fields of the item itself": is_inside and is_private,
+        "readable_by: who may not read it could not create items: say what load_default is": is_private
+        and field.required,
+        "readable_by: a state decides what all callers can do: use a field beside it": is_private and is_status,
         _VAGUE: is_vague and not is_inside,
         default: needs_default and default_of(field) is None,
         "writable_by: nobody can write what is dump_only": is_own and is_guarded,

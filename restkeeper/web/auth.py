@@ -6,14 +6,15 @@ required; every cause gets the same response.
 """
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple, TypeVar
 
-from flask import Request, request
+from flask import Request, has_request_context, request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
@@ -51,6 +52,24 @@ _KEY = "restkeeper.caller"  # in the WSGI environment
 def caller() -> Caller:
     """The caller of the current request."""
     return caller_in(request.environ)
+
+
+_reader: ContextVar[Caller | None] = ContextVar("restkeeper.reader", default=None)
+
+
+@contextmanager
+def reading_as(who: Caller) -> Iterator[None]:
+    """Represent items for another reader than the caller of the request: for a webhook, or in the document."""
+    token = _reader.set(who)
+    try:
+        yield
+    finally:
+        _reader.reset(token)
+
+
+def reader() -> Caller:
+    """For whom items are represented: the caller of the request, if it is not for another; a command reads all."""
+    return _reader.get() or (caller() if has_request_context() else EVERYBODY)
 
 
 def caller_in(environ: dict[str, Any]) -> Caller:

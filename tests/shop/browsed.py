@@ -63,6 +63,13 @@ class PostSchema(ItemSchema):
     tags = ListOf(Text(0, 40), load_default=None, allow_none=True)
 
 
+class PlateSchema(PostSchema):
+    """A post with what only some may read."""
+
+    remark = Text(0, 200, load_default="", readable_by="plates:manage")
+    thing = Reference("things", load_default=None, allow_none=True, readable_by="plates:manage")
+
+
 class PaymentSchema(Schema):
     """How an order is paid."""
 
@@ -73,7 +80,7 @@ THINGS = Resource("things", "thing", ThingSchema, search=("title",))
 ORDERS = Resource("orders", "order", OrderSchema)
 POSTS = Resource("posts", "post", PostSchema, ids="integer")
 NOTES = Resource("notes", "note", PostSchema, methods=("GET", "POST", "PATCH"))
-PLATES = Resource("plates", "plate", PostSchema, methods=("GET", "POST", "PUT"))
+PLATES = Resource("plates", "plate", PlateSchema, methods=("GET", "POST", "PUT"))
 
 
 @ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")

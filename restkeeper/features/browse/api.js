@@ -5,7 +5,7 @@ const KEY = `restkeeper.key ${BASE}`;
 const VALUES = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // numbers of JSON
 const LABELS = ["name", "title", "label", "email", "url"]; // fields by which an item is shown, if it has one
 export const HUGE = 2 ** 20; // characters: a text that may have as many has no bound of its own
-let [description, scopes] = []; // of the service, and of the caller
+let [whole, description, scopes] = []; // the document of the service, it with whole paths, and the scopes of the caller
 
 export const collections = new Map();
 export const title = () => description?.info.title ?? "Browse";
@@ -60,17 +60,20 @@ class Collection {
     const parameters = (many ?? one).get.parameters.map(resolved);
     const values = (wanted) => resolved(parameters.find((each) => each.name === wanted)?.schema.items).enum ?? [];
     Object.assign(this, { name, path, read: (many ?? one).get, create, update, remove: one.delete, isSingle: !many, method: one.put ? "PUT" : "PATCH" });
-    this.fields = returned.properties ?? {};
+    const [all, isRead] = [Object.entries(returned.properties ?? {}), ([, part]) => holds(resolved(part)["x-readable-by"])];
+    // Those that the caller may read, and the others, which are not there for it.
+    [this.fields, this.unread] = [all.filter(isRead), all.filter((each) => !isRead(each))].map(Object.fromEntries);
     this.id = returned["x-id"] ?? "id"; // the name of the field
     [this.newSchema, this.changedSchema] = [create, update].map((each) => schemaOf(each?.requestBody));
-    [this.sortable, this.canSearch] = [values("sort"), parameters.some((each) => each.name === "q")];
+    const isKnown = (field) => !own(this.unread, field.replace("-", "").split(".")[0]);
+    [this.sortable, this.canSearch] = [values("sort").filter(isKnown), parameters.some((each) => each.name === "q")];
     this.limit = Math.min(20, parameters.find((each) => each.name === "limit")?.schema.maximum ?? 20);
     this.embeds = values("embed").filter((field) => own(this.fields, field.split(".")[0])).slice(0, 10);
     this.filters = new Map(); // by field, by operator: the schema of the value
     for (const { name, schema } of parameters) {
       const [, field, operator] = /^([^[]+)\[(\w+)\]$/.exec(name) ?? [];
       const plain = parameters.find((each) => each.name === field)?.schema;
-      if (field) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
+      if (field && isKnown(field)) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
     }
     const isLabel = ([field, each]) => kindOf(each) === "string" && field !== this.id && !each.format && !each.enum && !each["x-references"];
     this.label = LABELS.find((field) => own(this.fields, field))
@@ -97,16 +100,19 @@ class Collection {
       const [name] = path.startsWith(`/${this.path}/{id}/`) && get ? get.tags : [];
       const given = name && decodeURIComponent(path.split("/").pop()).slice(name.length + 1) || undefined;
       const of = may(get) && collections.get(name);
-      const field = given ?? Object.keys(of?.fields ?? {}).find((each) => of.fields[each]["x-references"] === this.name);
-      return of ? [{ of, field, path: (id) => pathFor(path, id) }] : [];
+      const among = (fields = {}) => Object.keys(fields).find((each) => fields[each]["x-references"] === this.name);
+      const field = given ?? among(of?.fields);
+      return of && !own(of.unread, field ?? among(of.unread)) ? [{ of, field, path: (id) => pathFor(path, id) }] : [];
     });
   }
 }
 // Read the document, once, and the scopes of the caller.
 export async function load() {
   if (!JSON.rawJSON) throw new Error("This browser rounds long numbers: please use a newer one");
-  if (!description) readCollections((await send("GET", new URL("openapi.json", HERE))).data);
-  scopes ??= new Set((await send("GET", new URL("browse/scopes", HERE))).data);
+  if (whole && scopes) return;
+  description = whole ??= (await send("GET", new URL("openapi.json", HERE))).data;
+  scopes = new Set((await send("GET", new URL("browse/scopes", HERE))).data);
+  readCollections(whole); // by what the caller may read
 }
 
 function readCollections(document) {

@@ -219,7 +219,7 @@ async function edit(collection, id, query, isNew = false) {
   const [mine, address, place, schema] = [view, collection.address(id), h("div"), isNew ? collection.newSchema : collection.changedSchema];
   if (!schema) throw new Error("There is no such page");
   let { data: before, headers } = isNew ? {} : await get(address);
-  const isOpen = (part, name) => part && holds(resolved(part)["x-writable-by"]) && (isNew || name !== collection.id);
+  const isOpen = (part, name) => part && ["x-writable-by", "x-readable-by"].every((each) => holds(resolved(part)[each])) && (isNew || name !== collection.id);
   const hidden = Object.keys({ ...collection.fields, ...schema.properties }).filter((name) => !isOpen(own(schema.properties, name), name));
   let isRaw = false;
   const fieldsFor = (values, more) => [group(schema, values, { hidden, ...more })].map((made) => (isRaw ? raw(made.read()) : made))[0];

@@ -18,7 +18,7 @@ from restkeeper.service import Service, service_of
 from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson, preconditions
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import PUBLIC, needs
+from restkeeper.web.auth import EVERYBODY, PUBLIC, needs, reading_as
 from restkeeper.web.exactjson import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
@@ -56,7 +56,8 @@ class DocumentHandlers:
 
         @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
         def made(described: Application, mount: str, sunsets: int) -> bytes:
-            return exactjson.dumps(document(described, service_of(described), version, mount))
+            with reading_as(EVERYBODY):  # the same document for all
+                return exactjson.dumps(document(described, service_of(described), version, mount))
 
         self._app, self._document, self._making = app, made, threading.Lock()
 

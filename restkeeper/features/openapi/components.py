@@ -10,7 +10,7 @@ from restkeeper.resources.embedding import next_of
 from restkeeper.resources.items import Items
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
-from restkeeper.schemas.fields import Status, default_of
+from restkeeper.schemas.fields import READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
 from restkeeper.storage.interface import ANY, Kind, Op
@@ -130,7 +130,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     unsaid = ("readOnly", *(["examples"] if example else ()))
     shown = {name: spec.as_returned(_without(part, *unsaid)) for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
-    item["required"] = [name for name in shown if name not in optional]
+    item["required"] = [name for name, part in shown.items() if name not in optional and READABLE_BY not in part]
     item |= {"examples": [example]} if example else {}
     item |= {"x-id": id} if id != "id" else {}
     patch = {name: with_nulls["properties"][name] for name in own if name != id}

@@ -12,7 +12,7 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
-from restkeeper.schemas.fields import WRITABLE_BY, Refers, Time
+from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Refers, Time
 from restkeeper.schemas.prepared import prepared
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
@@ -40,9 +40,14 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
     for name in [name for name in ("format", "pattern", "min") if name in ret]:
         if ret[name] is None or name == "min" or isinstance(field, fields.NaiveDateTime):
             del ret[name]  # a time without an offset is no date-time (RFC 3339)
-    if scope := field.metadata.get(WRITABLE_BY):
-        about = f"Only callers with the scope `{scope}` can change it."
-        return {"description": " ".join([*ret.get("description", "").split(" "), about]).strip()}
+    said = {READABLE_BY: "read and change it: it is not there for others", WRITABLE_BY: "change it"}
+    about = [
+        f"Only callers with the scope `{field.metadata[key]}` can {what}."
+        for key, what in said.items()
+        if key in field.metadata
+    ]
+    if about:
+        return {"description": " ".join([*ret.get("description", "").split(" "), *about]).strip()}
     return {"const": field.constant} if isinstance(field, fields.Constant) else {}
 
 

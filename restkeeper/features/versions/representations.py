@@ -5,22 +5,18 @@ there as well; faults name the fields as these callers know them. What they do n
 may show it.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
 
-from restkeeper.clock import Clock, rfc3339
+from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
 from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
+from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
-from restkeeper.resources.resource import schema_with
-from restkeeper.schemas.item import READ_ONLY
-from restkeeper.schemas.prepared import fields_of
-from restkeeper.storage.interface import Page, Query, Record, root_of
-from restkeeper.versions import Deprecation, Versions, seconds_of
+from restkeeper.storage.interface import Query, Record, root_of
+from restkeeper.versions import Versions, seconds_of
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.queries import Queryable
@@ -28,8 +24,8 @@ from restkeeper.web.queries import Queryable
 
 def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Representation:
     """How a version has the items of a collection now. Raises ConfigError for a revision without steps from it."""
-    whole, deprecated = before_sunsets(versions, newest, version), versions.fields_of(version, newest.name)
-    return cast(Representation, SunsetRepresentation(whole, deprecated, clock)) if deprecated else whole
+    ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
+    return without_fields(before_sunsets(versions, newest, version), newest, ends, clock)
 
 
 def before_sunsets(versions: Versions, newest: StoredRepresentation, version: str) -> Representation:
@@ -204,89 +200,3 @@ class OlderRepresentation(Representation):
 
     def _shown(self, item: Members) -> bytes:
         return exactjson.joined({name: item[name] for name in self.names})
-
-
-class SunsetRepresentation:
-    """See `Representation`: at each moment it is the given one without the fields whose sunset is over."""
-
-    def __init__(self, whole: Representation, deprecations: Sequence[Deprecation], clock: Clock) -> None:
-        ordered = sorted(deprecations, key=lambda each: each.sunset)
-        self._ends = [seconds_of(each.sunset) for each in ordered]
-        self._left = [whole, *(ReducedRepresentation(whole, ordered[: count + 1]) for count in range(len(ordered)))]
-        self._clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._left[bisect_right(self._ends, self._clock.time())], name)
-
-
-class ReducedRepresentation(Representation):
-    """A representation without some fields, which are gone."""
-
-    def __init__(self, whole: Representation, gone: Sequence[Deprecation]) -> None:
-        self._whole = whole
-        self._gone = {each.member: each.retired for each in gone}
-        self.name = whole.name
-        self.names = tuple(name for name in whole.names if name not in self._gone)
-        self.texts = whole.texts - self._gone.keys()
-        self._gone_at = rfc3339(max(seconds_of(each.sunset) for each in gone))
-        self.fingerprint = "-".join([whole.fingerprint, *sorted(self._gone)])
-        fields = fields_of(whole.schema())
-        left = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
-        self.schema = schema_with(whole.schema, left)
-        before = whole.queryable
-        queried = {name: field for name, field in before.fields.items() if root_of(name) not in self._gone}
-        self.queryable = Queryable(queried, self.names, {**before.refused, **self._gone})
-
-    @property
-    def changed_at(self) -> str:  # type: ignore[override]
-        return max(self._gone_at, self._whole.changed_at)
-
-    def query(self, query: Query) -> Query:
-        return self._whole.query(query)
-
-    def names_of(self, field: str) -> tuple[str, ...]:
-        return self._whole.names_of(field)
-
-    def known_fault(self, found: JsonObject) -> JsonObject:
-        return self._whole.known_fault(found)
-
-    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._read(sent, partial(self._whole.create, id=id, now=now, limits=limits))
-
-    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._read(sent, partial(self._whole.restore, id=id, now=now, limits=limits))
-
-    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """See `Representation.replace`. The fields that are gone stay."""
-        members = exactjson.cut(self._whole.body(record))
-        kept = {name: exactjson.stored(members[name]) for name in self._gone if name in members}
-        return self._read(sent, lambda own: self._whole.replace(record, own | kept, now=now, limits=limits))
-
-    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._read(patch, lambda own: self._whole.merge(record, own, now=now, limits=limits))
-
-    def _read(self, sent: JsonObject, make: Callable[[JsonObject], Record]) -> Record:
-        """What `make` returns for the fields that there are. Raises ValidationFailed with the faults of all."""
-        faults = [fault([name], self._gone[name]) for name in sent if name in self._gone]
-        try:
-            record = make({name: value for name, value in sent.items() if name not in self._gone})
-        except ValidationFailed as error:
-            require_none(faults + error.members["errors"])
-            raise
-        require_none(faults)
-        return record
-
-    def body(self, record: Record) -> bytes:
-        return self._reduced(self._whole.body(record))
-
-    def converted_body(self, record: Record) -> bytes:
-        return self._reduced(self._whole.converted_body(record))
-
-    def written_body(self, record: Record) -> bytes:
-        return self._reduced(self._whole.written_body(record))
-
-    def bodies(self, page: Page) -> list[bytes]:
-        return [self._reduced(body) for body in self._whole.bodies(page)]
-
-    def _reduced(self, body: bytes) -> bytes:
-        return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name not in self._gone})

@@ -24,6 +24,7 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, RevisionDiffers, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
+from restkeeper.web.auth import Caller, reading_as
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread
 ENDPOINT_AT_ONCE = 8  # of these to one endpoint
@@ -41,12 +42,13 @@ _log = logging.getLogger("restkeeper")
 
 
 class _Job(NamedTuple):
-    """A leased delivery, the end of its lease, its webhook's URL and version of the API, and the secrets to sign it."""
+    """A leased delivery, the end of its lease, its webhook's URL, version of the API and scopes, and its secrets."""
 
     delivery: Delivery
     until: float
     url: str
     version: str
+    scopes: frozenset[str]  # to read private fields
     secrets: tuple[str, ...]
 
     @property
@@ -218,14 +220,16 @@ class Deliverer:
                 queued += transaction.queue(id, EventFilter((*self._collections, *own), types), now, QUEUED - queued)
             secrets = tuple(each.value for each in signing if each.until is None or each.until > now)
             leased = transaction.lease(id, now, until, room, manual_only=not (is_active and is_open))
-            jobs += [_Job(each, until, webhook["url"], webhook["api_version"], secrets) for each in leased]
+            scopes = frozenset(webhook.get("scopes", ()))  # none: it was stored before there were any
+            jobs += [_Job(each, until, webhook["url"], webhook["api_version"], scopes, secrets) for each in leased]
         return jobs, queued
 
     def _start(self, job: _Job) -> None:
         """Start a delivery in a thread; if that cannot be, its lease will expire."""
         delivery = job.delivery
         try:
-            event = reduced(self._convert(delivery.event, job.version))
+            with reading_as(Caller(delivery.webhook, job.scopes)):
+                event = reduced(self._convert(delivery.event, job.version))
         except RevisionDiffers as error:  # the lease will expire, and another process can send it
             self._is_former = True
             _log.warning("this program delivers nothing as long as that is so: %s", error.detail)

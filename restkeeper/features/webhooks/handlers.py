@@ -82,6 +82,11 @@ class WebhookSchema(ItemSchema):
             "description": "Version of the API in whose form events are sent; by default that of the request's path."
         },
     )
+    scopes = ListOf(
+        Text(1, 200),
+        load_default=list,
+        metadata={"description": "Scopes of private fields: events have only those fields whose scope is here."},
+    )
     description = Text(0, 200, load_default="", metadata={"description": "What it is for."})
     status = Status(
         LIFECYCLE,
@@ -177,7 +182,9 @@ class WebhookHandlers(SecretItemHandlers):
         self._versions = [each.name for each in service.served]
         self._types = known_types(service.resources)
         self._config, self._webhooks = service.config, service.of_features[WEBHOOKS.name]
+        self._scopes = sorted({scope for each in service.resources for scope in each.reading_scopes})
         choices = {"types": self._types, "api_version": self._versions}
+        choices |= {"scopes": self._scopes} if self._scopes else {}
         defaults = {"api_version": version}
         super().__init__(
             service.items_of(self._webhooks, caching=UNCACHED, choices=choices, defaults=defaults, apply=self._apply)
@@ -308,7 +315,7 @@ class WebhookHandlers(SecretItemHandlers):
         def valid(before: Record, sent: JsonObject, **options: Any) -> Record:
             after = change(before, sent, **options)
             was, now = (exactjson.loads(each.body) for each in (before, after))
-            is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version"))
+            is_changed = any(was.get(name) != now[name] for name in ("url", "types", "api_version", "scopes"))
             if after is not before and (is_changed or now["status"] == "active"):
                 require_none(self._faults(now, pinned=was["api_version"]))
             return after
@@ -339,9 +346,10 @@ class WebhookHandlers(SecretItemHandlers):
                 faults.append({"pointer": "#/url", "detail": f"must be a public address, {unless}"})
         if webhook["api_version"] not in (pinned, *self._versions):
             faults.append({"pointer": "#/api_version", "detail": f"must be one of: {', '.join(self._versions)}"})
-        for n, type in enumerate(webhook["types"]):
-            if type not in self._types:
-                faults.append({"pointer": f"#/types/{n}", "detail": f"must be one of: {', '.join(self._types)}"})
+        for name, known in (("types", self._types), ("scopes", self._scopes)):
+            wrong = [n for n, each in enumerate(webhook[name]) if each not in known]
+            detail = f"must be one of: {', '.join(known)}" if known else "no field needs a scope to be read"
+            faults += [{"pointer": f"#/{name}/{n}", "detail": detail} for n in wrong]
         return faults
 
 

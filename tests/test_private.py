@@ -1,0 +1,434 @@
+"""Private fields: for a caller without the scope they are not there, by any route."""
+
+from typing import Any
+
+import pytest
+from flask import Blueprint, Flask
+from flask.testing import FlaskClient
+from marshmallow import ValidationError, validates_schema
+from werkzeug.test import TestResponse
+
+from restkeeper import (
+    Config,
+    Convert,
+    Index,
+    ItemSchema,
+    JsonObject,
+    Lifecycle,
+    ListOf,
+    Money,
+    Reference,
+    Rename,
+    Resource,
+    Status,
+    Text,
+    Unit,
+    Version,
+    Versions,
+    find_items,
+    needs,
+    read_item,
+    shown,
+)
+from restkeeper.service import service_of
+from restkeeper.web.auth import Caller
+from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.shop import create_app
+from tests.test_versions import Sent, deliverer_to
+
+pytestmark = pytest.mark.needs("keys", "events", "batch", "idempotency", "dialects", "versions", "webhooks", "openapi")
+
+MANAGE = "jobs:manage"
+SECRET = "the customer pays late"  # noqa: S105 - no password
+PRIVATE = ("note", "cost", "extra", "customer", "tags")
+
+
+class CustomerSchema(ItemSchema):
+    name = Text(1, 50, required=True)
+
+
+class JobSchema(ItemSchema):
+    title = Text(1, 50, required=True)
+    note = Text(0, 100, load_default="", readable_by=MANAGE)
+    cost = Money(load_default=None, allow_none=True, readable_by=MANAGE)
+    extra = JsonObject(load_default=dict, readable_by=MANAGE)
+    tags = ListOf(Text(), load_default=list, readable_by=MANAGE)
+    customer = Reference("customers", load_default=None, allow_none=True, on_delete="null", readable_by=MANAGE)
+    rank = Text(0, 9, load_default="", writable_by=MANAGE)
+    status = Status(Lifecycle("open", {"open": ("done",), "done": ()}))
+
+    @validates_schema
+    def require_sense(self, item: dict[str, Any], **_: Any) -> None:
+        if item["title"] == "impossible":
+            raise ValidationError("does not go with this title", "note")
+
+
+def to_cost(fee: str) -> Any:
+    return int(fee) if fee else None
+
+
+def to_fee(cost: Any) -> str:
+    return "" if cost is None else str(cost)
+
+
+CUSTOMERS = Resource("customers", "customer", CustomerSchema)
+JOBS = Resource(
+    "jobs",
+    "job",
+    JobSchema,
+    indexes=(Index("note"), Index("customer")),
+    search=("title",),
+    upgrades={
+        2: [Rename("remark", "note")],
+        3: [Convert({"fee": Text(0, 20, load_default="")}, ["cost"], to_cost, to_fee)],
+    },
+)
+
+
+@JOBS.action("finish")
+def finish(job: dict[str, Any], items: Unit) -> dict[str, Any]:
+    assert "note" in job  # the function sees all
+    return {**job, "status": "done", "note": f"{job['note']}!"}
+
+
+@pytest.fixture
+def app() -> Flask:
+    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
+    return create_app(config, (CUSTOMERS, JOBS), versions=versions, blueprints=[REPORTS])
+
+
+@pytest.fixture
+def client(app: Flask) -> FlaskClient:
+    return app.test_client()
+
+
+REPORTS = Blueprint("reports", __name__)
+
+
+@REPORTS.get("/reports/first")
+@needs("jobs:read")
+def report() -> Any:
+    (job,) = find_items("jobs")
+    assert read_item("jobs", job["id"]) == job and job["note"] == SECRET
+    return shown("jobs", job)
+
+
+@pytest.fixture
+def clerk(client: FlaskClient) -> dict[str, str]:
+    return key(client, "jobs:read", "jobs:write", "customers:read", "customers:write")
+
+
+@pytest.fixture
+def chief(client: FlaskClient) -> dict[str, str]:
+    return key(client, "jobs:read", "jobs:write", "customers:read", MANAGE)
+
+
+@pytest.fixture
+def customer(client: FlaskClient) -> str:
+    return str(client.post("/customers", json={"name": "Ada"}, headers=ADMIN).json["id"])
+
+
+@pytest.fixture
+def job(client: FlaskClient, chief: Any, customer: str) -> dict[str, Any]:
+    sent = {"title": "roof", "note": SECRET, "cost": 70, "extra": {"a": 1}, "tags": ["x"], "customer": customer}
+    made = client.post("/jobs", json=sent, headers=chief)
+    assert made.status_code == 200, made.text
+    job: dict[str, Any] = made.json
+    assert {**job, **sent} == job
+    return job
+
+
+def public(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in PRIVATE}
+
+
+def without_times(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in item.items() if name not in ("updated_at", "version")}
+
+
+def same_but_for(name: str, response: TestResponse, other: TestResponse) -> bool:
+    """Whether a response is that to a name that nothing has, in which this one is nowhere."""
+    texts = [
+        {**each.json, "request_id": "", "instance": ""} if isinstance(each.json, dict) else each.json
+        for each in (response, other)
+    ]
+    first, second = map(str, texts)
+    return response.status_code == other.status_code and first.replace(name, "nope") == second
+
+
+READS = ("/jobs", "/jobs/{id}", "/jobs?sort=title", "/jobs?title=roof", "/jobs?q=roof", "/jobs?_sort=title")
+
+
+@pytest.mark.parametrize("path", READS)
+def test_it_is_in_no_item(client: FlaskClient, clerk: Any, chief: Any, job: Any, path: str) -> None:
+    """Also when who may read it has just read the same address, from the cache of pages."""
+    for _ in range(2):
+        for caller, expected in ((chief, job), (clerk, public(job))):
+            found = client.get(path.format(**job), headers=caller).json
+            assert (found[0] if isinstance(found, list) else found) == expected
+    assert client.get("/api/v1/jobs", headers=clerk).json == [
+        {name: value for name, value in public(job).items() if name not in ("remark", "fee")}
+    ]
+
+
+QUERIES = (
+    *("{0}=x", "{0}[gte]=x", "{0}[is]=null", "{0}_gte=x", "{0}:contains=x", "{0}.a=1", "{0}.a[is]=null"),
+    *("sort={0}", "sort=-{0}", "fields={0}", "fields=id,{0}", "count={0}", "embed={0}", "_expand={0}", "_embed={0}"),
+    *("or=({0}=x,title=y)", "not=({0}=x)", "_sort={0}", 'filter={{"{0}":"x"}}', 'sort=["{0}","ASC"]'),
+    *('_where={{"{0}":{{"gt":"x"}}}}', 'filter={{"{0}":{{"a":1}}}}', "sort={0}&cursor=AAAA", "range=[0,1]&{0}=x"),
+)
+
+
+@pytest.mark.parametrize("name", [*PRIVATE, "v1 remark", "v1 fee"])
+def test_it_is_unknown_in_queries(client: FlaskClient, clerk: Any, job: Any, name: str) -> None:
+    """The same 400 as for a name that nothing has, letter by letter."""
+    path, field = ("/api/v1/jobs", name.removeprefix("v1 ")) if name.startswith("v1 ") else ("/jobs", name)
+    for query in QUERIES:
+        found, other = (client.get(f"{path}?{query.format(each)}", headers=clerk) for each in (field, "nope"))
+        assert found.status_code == 400, query
+        assert same_but_for(field, found, other), (query, found.text, other.text)
+        assert not any(each in other.json["detail"] for each in (*PRIVATE, "remark", "fee")), other.text
+    one = [client.get(f"/jobs/{job['id']}?fields={each}", headers=clerk) for each in (name, "nope")]
+    assert same_but_for(name, *one)
+
+
+def test_a_cursor_opens_nothing(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
+    """That of a list which is sorted by the field is of another list without the sort, and that is refused."""
+    client.post("/jobs", json={"title": "b"}, headers=chief)
+    link = client.get("/jobs?sort=note&limit=1", headers=chief).headers["Link"]
+    query = link.split("?", 1)[1].split(">")[0]
+    cursor = next(each for part in link.split("<") for each in part.split(">")[0].split("&") if "cursor=" in each)
+    assert client.get(f"/jobs?{cursor}&sort=note&limit=1", headers=chief).status_code == 200
+    for each in (f"{cursor}&sort=note&limit=1", f"{cursor}&limit=1", cursor, query):
+        found = client.get(f"/jobs?{each}", headers=clerk)
+        assert found.status_code == 400 or "note" not in found.text, each
+
+
+def test_a_write_with_it_is_refused(client: FlaskClient, clerk: Any, job: Any) -> None:
+    """Whatever the value, also the present one, an invalid one, or a field that is only not to be changed."""
+    path = f"/jobs/{job['id']}"
+    for name in (*PRIVATE, "rank"):
+        for value in (job[name], "other", None, 5, {}):
+            sent = {"title": "roof", name: value}
+            for response in (
+                client.put(path, json=sent, headers=clerk),
+                client.patch(path, json={name: value}, headers=clerk),
+                client.post("/jobs", json=sent, headers=clerk),
+                client.post("/jobs", json=[{"title": "a"}, sent], headers=clerk),
+            ):
+                detail = f"a change of {name} needs the scope {MANAGE}"
+                assert (response.status_code, response.json["detail"]) == (403, detail)
+    for name in ("remark", "fee"):  # what it is in an older version
+        assert client.patch(f"/api/v1{path}", json={name: SECRET}, headers=clerk).status_code == 403
+        assert client.post("/api/v1/jobs", json={"title": "a", name: ""}, headers=clerk).status_code == 403
+    assert client.get("/jobs", headers=ADMIN).json == [job]
+
+
+def test_a_missing_item_and_a_condition_come_first(client: FlaskClient, clerk: Any, job: Any) -> None:
+    """As a request without the field would be refused."""
+    assert client.patch("/jobs/none", json={"note": ""}, headers=clerk).status_code == 404
+    stale = {**clerk, "If-Match": '"x"'}
+    assert client.put(f"/jobs/{job['id']}", json={"title": "a", "note": ""}, headers=stale).status_code == 412
+
+
+def test_a_write_without_it_keeps_it(client: FlaskClient, clerk: Any, job: Any) -> None:
+    """A PUT, a PATCH, in each version; responses have what the caller may read, with its own ETag."""
+    path = f"/jobs/{job['id']}"
+    tag = client.get(path, headers=clerk).headers["ETag"]
+    for response in (
+        client.put(path, json={"title": "a"}, headers={**clerk, "If-Match": tag}),
+        client.patch(path, json={"title": "b"}, headers=clerk),
+        client.put(f"/api/v1{path}", json={"title": "c"}, headers=clerk),
+        client.patch(f"/api/v1{path}", json={"title": "d"}, headers=clerk),
+        client.put(path, json=client.get(path, headers=clerk).json, headers={**clerk, "If-None-Match": "x"}),
+    ):
+        if response.status_code == 403:  # the last one has the rank that it got
+            assert response.json["detail"].startswith("a change of rank")
+            continue
+        assert response.status_code == 200, response.text
+        assert response.json.keys().isdisjoint({*PRIVATE, "remark", "fee"})
+    stored = client.get(path, headers=ADMIN).json
+    assert {name: stored[name] for name in PRIVATE} == {name: job[name] for name in PRIVATE}
+    assert stored["title"] == "d"
+
+
+def test_responses_of_writes(client: FlaskClient, clerk: Any, job: Any) -> None:
+    """Of a create, an array, an action, a batch and a deletion."""
+    path = f"/jobs/{job['id']}"
+    made = client.post("/jobs", json={"title": "a"}, headers=clerk).json
+    (listed,) = client.post("/jobs", json=[{"title": "a"}], headers=clerk).json
+    done = client.post(f"{path}/finish", headers=clerk).json
+    operations = [
+        {"method": "POST", "path": "/jobs", "body": {"title": "a"}},
+        {"method": "PATCH", "path": path, "body": {"title": "c"}},
+        {"method": "PUT", "path": path, "body": {"title": "d", "status": "done"}},
+        {"method": "DELETE", "path": path},
+    ]
+    batch = client.post("/api/v2/batch", json={"operations": operations}, headers=clerk)
+    assert batch.status_code == 200, batch.text
+    for each in (made, listed, done, *(each["body"] for each in batch.json["results"])):
+        assert each.keys() == public(job).keys()
+    assert "late!" in client.get("/api/v1/events", headers=ADMIN).text
+    refused = [{"method": "PATCH", "path": f"/jobs/{made['id']}", "body": {"note": ""}}]
+    assert client.post("/api/v2/batch", json={"operations": refused}, headers=clerk).status_code == 403
+
+
+def test_events(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
+    """As items are; the ETag of a page depends on who reads it."""
+    client.patch(f"/jobs/{job['id']}", json={"note": "other"}, headers=chief)
+    client.delete(f"/jobs/{job['id']}", headers=chief)
+    feed = "/api/v{0}/events?collection=jobs"
+    seen = client.get(feed.format(2), headers=chief)
+    found = client.get(feed.format(2), headers=clerk)
+    assert [each["data"] for each in found.json] == [public(each["data"]) for each in seen.json]
+    assert seen.json[0]["data"] == job and len(found.json) == 3
+    assert found.headers["ETag"] != seen.headers["ETag"]
+    waited = client.get(f"{feed.format(2)}&wait=1", headers=clerk)
+    assert waited.json == found.json
+    older = client.get(feed.format(1), headers=clerk).json
+    assert all(each["data"].keys().isdisjoint({*PRIVATE, "remark", "fee"}) for each in older)
+    assert client.get(feed.format(1), headers=chief).json[0]["data"]["remark"] == SECRET
+
+
+def test_a_private_reference_is_no_relation(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
+    """No embedding from either side, and no path below the other item."""
+    of = f"/customers/{job['customer']}"
+    assert client.get(f"{of}/jobs", headers=chief).json == [job]
+    for path in (f"{of}/jobs", f"{of}/nope"):
+        for call in (client.get, client.post):
+            body = {"json": {"title": "a"}} if call == client.post else {}
+            found = call(path, headers=clerk, **body)
+            assert (found.status_code, found.json["detail"]) == (404, f"nothing is at {path}")
+    assert client.get(f"{of}?embed=jobs", headers=chief).json["jobs"] == [job]
+    assert client.get(f"/jobs/{job['id']}?embed=customer", headers=chief).json["customer"]["name"] == "Ada"
+    for path, name in ((of, "jobs"), ("/customers", "jobs"), ("/jobs", "customer")):
+        found, other = (client.get(f"{path}?embed={each}", headers=clerk) for each in (name, "nope"))
+        assert found.status_code == 400 and same_but_for(name, found, other), found.text
+
+
+def test_a_deletion_of_what_it_refers_to(client: FlaskClient, clerk: Any, job: Any) -> None:
+    """The rule of the reference holds; that a request deletes those that refer to an item is for who may read that."""
+    of = f"/customers/{job['customer']}?_dependent=jobs"
+    assert client.delete(of, headers=clerk).status_code == 200
+    assert client.get(f"/jobs/{job['id']}", headers=ADMIN).json["customer"] is None
+
+
+def test_a_restricting_reference_is_not_named(customer: str) -> None:
+    """The refusal says that there are such items, as for a collection that the caller may not read."""
+
+    class Restricting(ItemSchema):
+        of = Reference("customers", load_default=None, allow_none=True, readable_by=MANAGE)
+
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
+    client = create_app(config, (CUSTOMERS, Resource("tasks", "task", Restricting))).test_client()
+    path = f"/customers/{client.post('/customers', json={'name': 'a'}, headers=ADMIN).json['id']}"
+    client.post("/tasks", json={"of": path.rpartition("/")[2]}, headers=ADMIN)
+    callers = {"of of tasks": ADMIN, "may not read": key(client, "customers:write", "tasks:read", "tasks:write")}
+    for said, caller in callers.items():
+        refused = client.delete(path, headers=caller)
+        assert refused.status_code == 409 and said in refused.json["detail"]
+
+
+def test_a_fault_of_it_is_not_shown(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
+    """What the schema refuses of it together with other fields has no pointer and no words of it."""
+    path, sent = f"/jobs/{job['id']}", {"title": "impossible"}
+    for response in (
+        client.put(path, json=sent, headers=clerk),
+        client.patch(path, json=sent, headers=clerk),
+        client.patch(f"/api/v1{path}", json=sent, headers=clerk),
+    ):
+        assert (response.status_code, pointers(response)) == (422, ["#"])
+        assert "note" not in response.text and "remark" not in response.text
+    assert pointers(client.patch(path, json=sent, headers=chief)) == ["#/note"]
+
+
+def test_etags(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
+    """They are of what the caller sees; that of one caller is none for another."""
+    for path in ("/jobs", f"/jobs/{job['id']}"):
+        tags = [client.get(path, headers=each).headers["ETag"] for each in (clerk, chief)]
+        assert len({*tags}) == 2
+        for caller, expected in ((clerk, (304, 200)), (chief, (200, 304))):
+            got = [client.get(path, headers={**caller, "If-None-Match": tag}).status_code for tag in tags]
+            assert tuple(got) == expected
+
+
+def test_a_replay_is_for_the_same_readable_fields(app: Any, client: FlaskClient) -> None:
+    """With fewer scopes, the first response would have what the caller may not read any more."""
+    scopes = {"jobs:read", "jobs:write", MANAGE}
+    service_of(app).guard.verifiers.append(lambda token, digest: Caller("bob", frozenset(scopes)))
+    headers = {"X-API-Key": "bob", "Idempotency-Key": "k"}
+    operations = {"operations": [{"method": "POST", "path": "/jobs", "body": {"title": "b", "note": SECRET}}]}
+    calls = [("/jobs", {"title": "a", "note": SECRET}), ("/api/v2/batch", operations)]
+    for path, body in calls:
+        assert SECRET in client.post(path, json=body, headers=headers).text
+        assert client.post(path, json=body, headers=headers).headers["Idempotent-Replayed"] == "true"
+    scopes.remove(MANAGE)
+    for path, body in calls:
+        again = client.post(path, json=body, headers=headers)
+        assert (again.status_code, again.json["code"]) == (422, "idempotency-key-reused")
+
+
+def test_webhooks_have_it_by_their_own_scopes(app: Any, client: FlaskClient, chief: Any) -> None:
+    """Also those of an older version; by default they have none of it."""
+    hooks = {"/a": {}, "/b": {"scopes": [MANAGE]}, "/c": {"api_version": "v1"}}
+    for end, more in hooks.items():
+        sent = {"url": f"https://example.org{end}", "types": ["job.*"], "api_version": "v2", **more}
+        assert client.post("/api/v2/webhooks", json=sent, headers=ADMIN).status_code == 200
+    wrong = {"url": "https://example.org/", "scopes": ["jobs:nope"]}
+    refused = client.post("/api/v2/webhooks", json=wrong, headers=ADMIN)
+    assert refused.json["errors"] == [{"pointer": "#/scopes/0", "detail": f"must be one of: {MANAGE}"}]
+    client.post("/jobs", json={"title": "roof", "note": SECRET}, headers=chief)
+    sent: Sent = []
+    deliverer = deliverer_to(sent, app)
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    data = dict(sent)
+    assert data.keys() == {"/a", "/b", "/c"} and data["/b"]["note"] == SECRET
+    assert data["/a"].keys().isdisjoint(PRIVATE) and data["/c"].keys().isdisjoint({"remark", "fee", *PRIVATE})
+
+
+def test_views_show_what_the_caller_may_read(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
+    """`shown` is that of an item which `read_item` and `find_items` have returned whole."""
+    assert client.get("/reports/first", headers=clerk).json == public(job)
+    assert client.get("/reports/first", headers=chief).json == job
+
+
+def test_the_document_is_one_for_all(client: FlaskClient, clerk: Any) -> None:
+    """Whoever asks first: the field is there with its scope, and never required."""
+    document = client.get("/openapi.json", headers=clerk).json
+    assert document == client.get("/openapi.json").json == client.get("/openapi.json", headers=ADMIN).json
+    item = document["components"]["schemas"]["Job"]
+    assert item["properties"]["note"]["x-readable-by"] == MANAGE and "note" not in item["required"]
+    assert "title" in item["required"] and "customer" in document["components"]["schemas"]["JobEmbedded"]["properties"]
+    assert MANAGE in str(client.get("/api/v2/openapi.json").json["components"]["schemas"]["KeyInput"])
+
+
+def test_the_index_shows_none(client: FlaskClient, clerk: Any, job: Any) -> None:
+    """The first calls on it are those of the caller, with its fields."""
+    for caller in (clerk, {}):
+        page = client.get("/", headers={**caller, "Accept": "text/html"}).text
+        assert SECRET not in page and "note" not in page
+
+
+DECLARATIONS: list[tuple[Any, dict[str, Any], str]] = [
+    (Text(readable_by="a:b", load_default=""), {"search": ("x",)}, "x: readable_by: search would show its values"),
+    (
+        Text(readable_by="a:b", load_default=None, allow_none=True),
+        {"indexes": (Index("x", unique=True),)},
+        "x: readable_by: a unique Index would show its values",
+    ),
+    (Text(0, 9, readable_by="a:b", load_default=""), {"sort": "-x"}, "x: readable_by: sort would show its values"),
+    (Text(readable_by="a:b", required=True), {}, "x: readable_by: who may not read it could not create items"),
+    (Status(Lifecycle("a", {"a": ()}), readable_by="a:b"), {}, "x: readable_by: a state decides what all callers"),
+    (ListOf(Text(readable_by="a:b"), load_default=list), {}, "x: readable_by is for the fields of the item itself"),
+    (Text(readable_by="manage", load_default=""), {}, "x: 'manage' is no scope"),
+]
+
+
+@pytest.mark.parametrize(("field", "options", "said"), DECLARATIONS)
+def test_the_start_refuses_what_would_show_it(field: Any, options: dict[str, Any], said: str) -> None:
+    """In search, a unique index, the order of lists, a state, another field, or where nobody else could create."""
+    with pytest.raises(ValueError, match="things." + said.replace("(", r"\(")):
+        Resource("things", "thing", ItemSchema.from_dict({"x": field}), **options)  # type: ignore[arg-type]

@@ -1,16 +1,19 @@
 """Private fields: for a caller without the scope they are not there, by any route."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from flask import Blueprint, Flask
 from flask.testing import FlaskClient
-from marshmallow import ValidationError, validates_schema
+from marshmallow import INCLUDE, ValidationError, validates_schema
 from werkzeug.test import TestResponse
 
 from restkeeper import (
     Config,
     Convert,
+    Deprecation,
     Index,
     ItemSchema,
     JsonObject,
@@ -25,6 +28,7 @@ from restkeeper import (
     Unit,
     Version,
     Versions,
+    Whole,
     find_items,
     needs,
     read_item,
@@ -33,7 +37,9 @@ from restkeeper import (
 from restkeeper.service import service_of
 from restkeeper.web.auth import Caller
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.clock import SetClock
 from tests.shop import create_app
+from tests.test_deprecation import AFTER, IN, SINCE, SUNSET
 from tests.test_versions import Sent, deliverer_to
 
 pytestmark = pytest.mark.needs("keys", "events", "batch", "idempotency", "dialects", "versions", "webhooks", "openapi")
@@ -343,6 +349,58 @@ def test_a_fault_of_it_is_not_shown(client: FlaskClient, clerk: Any, chief: Any,
     assert pointers(client.patch(path, json=sent, headers=chief)) == ["#/note"]
 
 
+def test_a_fault_of_what_is_stored_is_not_shown(tmp_path: Path) -> None:
+    """A value that a former schema allowed stands in the way of a PUT and of an action, which do not say which."""
+
+    class Shorter(ItemSchema):
+        title = Text(1, 50, required=True)
+        note = Text(0, 3, load_default="", readable_by=MANAGE)
+
+    class Longer(Shorter):
+        note = Text(0, 50, load_default="", readable_by=MANAGE)
+
+    def start(schema: type[ItemSchema]) -> FlaskClient:
+        jobs = Resource("jobs", "job", schema)
+        jobs.action("call")(lambda job, items: {**job, "title": "called"})
+        config = Config(
+            database_url=f"sqlite:///{tmp_path}/s.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off"
+        )
+        return create_app(config, [jobs]).test_client()
+
+    path = start(Longer).post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).headers["Location"]
+    client = start(Shorter)
+    clerk = key(client, "jobs:read", "jobs:write")
+    put, action = client.put(path, json={"title": "b"}, headers=clerk), client.post(f"{path}/call", headers=clerk)
+    assert (put.status_code, pointers(put), action.status_code) == (422, ["#"], 409)
+    assert not any("note" in each.json["detail"] for each in (put, action))
+    assert "note" in client.post(f"{path}/call", headers=ADMIN).json["detail"]
+
+
+def test_a_field_that_ends_beside_private_ones() -> None:
+    """After a sunset neither is there; and before it, the private ones only."""
+    clock = SetClock(IN)
+    ends = Deprecation(version="v1", field="jobs.rank", since=SINCE, sunset=SUNSET)
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    options: Any = {"versions": Versions(Version("v1"), unversioned="v1", deprecations=[ends]), "clock": clock}
+    client = create_app(config, (CUSTOMERS, replace(JOBS, upgrades={})), **options).test_client()
+    made = client.post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).json
+    clerk, path = key(client, "jobs:read", "jobs:write"), f"/jobs/{made['id']}"
+    assert client.get(path, headers=clerk).json == public(made)
+    clock.now = AFTER
+    assert client.get(path, headers=clerk).json == {k: v for k, v in public(made).items() if k != "rank"}
+    assert client.get(path, headers=ADMIN).json == {k: v for k, v in made.items() if k != "rank"}
+    for caller, name, status in ((ADMIN, "rank", 422), (clerk, "note", 403)):
+        assert client.patch(path, json={name: "x"}, headers=caller).status_code == status
+
+
+def test_without_features(customer: str) -> None:
+    """Private fields need none of them: neither versions nor events."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    client = create_app(config, (CUSTOMERS, replace(JOBS, upgrades={})), features={"keys"}, without=()).test_client()
+    made = client.post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).json
+    assert client.get("/jobs", headers=key(client, "jobs:read")).json == [public(made)]
+
+
 def test_etags(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
     """They are of what the caller sees; that of one caller is none for another."""
     for path in ("/jobs", f"/jobs/{job['id']}"):
@@ -425,6 +483,24 @@ DECLARATIONS: list[tuple[Any, dict[str, Any], str]] = [
     (ListOf(Text(readable_by="a:b"), load_default=list), {}, "x: readable_by is for the fields of the item itself"),
     (Text(readable_by="manage", load_default=""), {}, "x: 'manage' is no scope"),
 ]
+
+
+def test_the_server_s_fields_are_not_private() -> None:
+    """Nor is a field of a collection whose queries can use any name."""
+
+    class Hidden(ItemSchema):
+        version = Whole(dump_only=True, dump_default=1, readable_by="a:b")
+
+    class Any_(ItemSchema):  # noqa: N801
+        x = Text(load_default="", readable_by="a:b")
+
+        class Meta:
+            unknown = INCLUDE
+
+    with pytest.raises(ValueError, match="things.version: the server sets it"):
+        Resource("things", "thing", Hidden)
+    with pytest.raises(ValueError, match="things.x: readable_by: undeclared=True would show its values"):
+        Resource("things", "thing", Any_, undeclared=True)
 
 
 @pytest.mark.parametrize(("field", "options", "said"), DECLARATIONS)

@@ -8,7 +8,14 @@ from typing import Any, cast
 
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import ValidationFailed
-from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
+from restkeeper.resources.representation import (
+    NO_LIMITS,
+    UNREADABLE,
+    ItemLimits,
+    JsonObject,
+    Representation,
+    StoredRepresentation,
+)
 from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.fields import READABLE_BY
 from restkeeper.schemas.item import READ_ONLY
@@ -17,10 +24,10 @@ from restkeeper.storage.interface import Page, Query, Record, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import lacking, reader
 from restkeeper.web.exactjson import fault, require_none
+from restkeeper.web.preconditions import digest
 from restkeeper.web.queries import Queryable
 
 MOST_SETS = 64  # of fields that callers can read, for which a process keeps a representation of a collection
-_UNREADABLE = "has fields that you may not read, and with these it would not be valid"
 
 End = tuple[float, str, str]  # of a field: when (seconds since 1970), its name, and why it cannot be used then
 
@@ -78,7 +85,7 @@ class ReducedRepresentation(Representation):
         self.name = whole.name
         self.names = tuple(name for name in whole.names if name not in without)
         self.texts = whole.texts - without
-        self.fingerprint = "-".join([whole.fingerprint, *sorted(without)])
+        self.fingerprint = f"{whole.fingerprint}-{digest(' '.join(sorted(without)).encode())}"
         fields = fields_of(whole.schema())
         left = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
         self.schema = schema_with(whole.schema, left)
@@ -103,7 +110,7 @@ class ReducedRepresentation(Representation):
     def _readable(self, found: JsonObject) -> JsonObject:
         """A fault, which does not say what is wrong in a hidden field."""
         name = found["pointer"].removeprefix("#/").partition("/")[0]
-        return fault((), _UNREADABLE) if name in self._hidden else found
+        return fault((), UNREADABLE) if name in self._hidden else found
 
     def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._read(sent, partial(self._whole.create, id=id, now=now, limits=limits))

@@ -23,6 +23,7 @@ from restkeeper.web.auth import reader
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.queries import Queryable
 
+UNREADABLE = "has fields that you may not read, and with these it would not be valid"
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
 
 _ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
@@ -178,6 +179,11 @@ class StoredRepresentation(Representation):
         """The fields that are private, and whose reader may not see them."""
         private = self.revision.private
         return {name for name, scope in private.items() if not reader().may(scope)} if private else set()
+
+    def known_fault(self, found: JsonObject) -> JsonObject:
+        """A fault of a stored item, which does not say what is wrong in a field that the reader may not see."""
+        name = found["pointer"].removeprefix("#/").partition("/")[0]
+        return fault((), UNREADABLE) if name in self.unreadable() else found
 
     @property
     def collection(self) -> Collection:

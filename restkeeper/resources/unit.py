@@ -433,6 +433,8 @@ def accepted(
             known = _refused(error, had)
             wrong = [each for each in wrong if each not in known]
     if not wrong:
+        if isinstance(failure, ValidationFailed):
+            exactjson.require_none([*map(stored.known_fault, failure.members["errors"])])
         raise failure
     shown = "; ".join(wrong[:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
     raise ValueError(f"{name_of(function)}: sets what {stored.name} cannot store: {shown}")

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from restkeeper import Config, ItemSchema, Ownership, Reference, Resource, Status, Text, Unit
+from restkeeper.resources.unit import call
 from restkeeper.schemas.fields import Lifecycle
-from restkeeper.service import service_of
+from restkeeper.service import Service, service_of
+from restkeeper.storage.base import Transaction
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.recorder import next_of
 from tests.shop import create_app
@@ -22,6 +24,11 @@ Item = dict[str, Any]
 OWNERSHIPS = {"notes": Ownership.ALL, "posts": Ownership.CHANGES, "marks": Ownership.NONE}
 OWNERS = ("ada", "bob", "")  # of the items of each collection; the last one has none
 PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
+
+
+def create(service: Service, transaction: Transaction, name: str, item: dict[str, Any]) -> None:
+    items: Unit = service.hooks.unit(transaction)
+    call(items, items.create, name, item)
 
 
 class LinkSchema(ItemSchema):
@@ -120,9 +127,7 @@ class Service:
             return
         service = service_of(self.client.application)  # type: ignore[arg-type]
         with self.client.application.app_context():  # type: ignore[union-attr]
-            service.store.write(
-                lambda transaction: service.hooks.unit(transaction).create(name, {"id": id, "name": f"of {id}"})
-            )
+            service.store.write(lambda transaction: create(service, transaction, name, {"id": id, "name": f"of {id}"}))
 
     def link(self, owner: str) -> str:
         sent = {name.removesuffix("s"): id_of(owner) for name in OWNERSHIPS}

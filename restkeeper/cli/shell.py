@@ -1,7 +1,7 @@
 """`restkeeper shell`: a Python shell with the service."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import click
@@ -9,7 +9,7 @@ from flask import Flask, current_app
 from flask.cli import shell_command, with_appcontext
 
 from restkeeper.cli.common import Command
-from restkeeper.resources.unit import Unit
+from restkeeper.resources.unit import Unit, call
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
 
@@ -31,13 +31,14 @@ class Items:
         method = getattr(Unit, name)
 
         @wraps(method)
-        def call(*arguments: Any, **options: Any) -> Any:
+        def called(*arguments: Any, **options: Any) -> Any:
             def work(transaction: Transaction) -> Any:
-                return method(self._service.hooks.unit(transaction), *arguments, **options)
+                items: Unit = self._service.hooks.unit(transaction)
+                return call(items, partial(method, items, *arguments, **options))
 
             return self._service.store.write(work)
 
-        return call
+        return called
 
 
 def names_of(app: Flask) -> dict[str, Any]:

@@ -337,7 +337,8 @@ class StoredRepresentation(Representation):
         return self._shown(self.converted(record, anew=False).body)
 
     def written_body(self, record: Record) -> bytes:
-        return exactjson.joined(self._stored_members(record))
+        members = self._stored_members(record)
+        return exactjson.joined({name: text for name, text in members.items() if name not in self.revision.hidden})
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):

@@ -171,7 +171,7 @@ class Transaction(Deliveries):
 
     @abstractmethod
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
-        """A context whose reads take at most so many seconds each. Raises SearchTooLong."""
+        """A context whose reads each work for so many seconds at most. Raises SearchTooLong."""
 
     def lock_collection(self, collection: str, *, shared: bool = False) -> None:
         """Let no other transaction change items of a collection until this one ends.

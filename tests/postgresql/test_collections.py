@@ -194,25 +194,6 @@ def test_who_refers_to_an_item_waits_for_no_collection(store: Store) -> None:
     assert locked == Locked({"others": False})
 
 
-def test_nobody_creates_what_a_transaction_has_not_found(store: Store, url: str) -> None:
-    """A read that locks, and finds nothing, locks the collection; it finds what was created until then."""
-    parallel = Parallel()
-
-    def create_once(transaction: Transaction, locked: Locked) -> bool:
-        try:
-            return transaction.read("things", "new").version > 1
-        except RecordNotFound:
-            transaction.insert("things", record("new"))
-            return True
-
-    held = Holder(store, parallel, CHANGES["insert"])
-    second = parallel.start(repeated, store, create_once)
-    until(lambda: count_of(url, BLOCKED) == 1)
-    held.release()
-    parallel.join()
-    assert second.result() is False
-
-
 def test_a_collection_that_was_locked_in_a_savepoint_is_locked_again_after_it(store: Store, url: str) -> None:
     """The database has released it when the savepoint was undone."""
     parallel = Parallel()

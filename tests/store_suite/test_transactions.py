@@ -101,11 +101,11 @@ def test_what_a_transaction_looks_for_stays_so_until_its_end(store: Store, quest
     together, done = threading.Barrier(12, timeout=SECONDS), list[str]()
 
     def is_free(transaction: Transaction, name: str) -> bool:
+        transaction.lock_collection("things")
         if question == "read":
             with suppress(RecordNotFound):
                 return not transaction.read("things", name)
             return True
-        transaction.lock_collection("things")
         wanted = Query((Filter("name", Op.EQ, name),))
         if question == "count":
             return not transaction.count("things", wanted, most=1)

@@ -46,7 +46,8 @@ class EventRepresentations:
 
     def __init__(self, service: Service, version: str) -> None:
         stored = [each for each in service.representations.values() if each.resource.events]
-        self._hiding = {each.name for each in stored if each.revision.hidden}  # what they show is not stored so
+        hiding = (each for each in stored if each.revision.hidden or each.resource.singleton)
+        self._hiding = {each.name for each in hiding}  # what they show is not stored so
         self._representations = {each.name: service.hooks.represent(each, version) for each in stored}
         self._written = {each.name: _revisions(service.versions, version, each) for each in stored}
 

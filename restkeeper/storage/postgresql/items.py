@@ -32,6 +32,8 @@ from restkeeper.storage.records import NOT_FOUND, read_item
 # share one. The sum of changes grows with every commit, and one statement sees one sum.
 SHARDS = 16
 
+BUSY = 10  # times as long as it works, a search may take on a server on which others work, too
+
 _REQUIRE = """\
 SELECT 1
 FROM items
@@ -126,7 +128,7 @@ class PostgresTransaction(Transaction):
         self._last = "", ""  # of its items
 
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
-        return nullcontext() if seconds is None else self._database.limit(seconds)
+        return nullcontext() if seconds is None else self._database.limit(seconds, BUSY * seconds)
 
     def lock_collection(self, collection: str, *, shared: bool = False) -> None:
         is_exclusive, held = not shared, self._collections_locked.get(collection)

@@ -192,9 +192,12 @@ class Session(psycopg.Connection[Row]):
         return find_page(self, collection, query, max_bytes)
 
     @contextmanager
-    def limit(self, seconds: float) -> Iterator[None]:
-        """Let each statement of this transaction work for so many seconds. Raises SearchTooLong, which ends it."""
-        self.queue(_LIMIT, (f"{max(1, seconds * 1000):.0f}",))
+    def limit(self, seconds: float, most: float) -> Iterator[None]:
+        """Let each statement of this transaction take `most` seconds. Raises SearchTooLong, with the `seconds` of work.
+
+        That ends the transaction.
+        """
+        self.queue(_LIMIT, (f"{max(1, most * 1000):.0f}",))
         self.flush()  # what is queued may wait for locks
         try:
             yield

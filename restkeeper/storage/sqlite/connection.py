@@ -206,11 +206,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def interrupt_after(
-    connection: sqlite3.Connection, seconds: float, clock: Clock, error: Callable[[], Exception]
+    connection: sqlite3.Connection, seconds: float, now: Callable[[], float], error: Callable[[], Exception]
 ) -> Iterator[None]:
-    """Interrupt what is read after some seconds, and raise an error."""
-    end = clock.monotonic() + seconds
-    connection.set_progress_handler(lambda: clock.monotonic() > end, STEPS)
+    """Interrupt what is read after some seconds, by the clock `now`, and raise an error."""
+    end = now() + seconds
+    connection.set_progress_handler(lambda: now() > end, STEPS)
     try:
         yield
     except sqlite3.OperationalError as interruption:

@@ -4,13 +4,14 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from math import inf
+from time import thread_time
 from typing import Any
 
 import orjson
 
-from restkeeper.clock import Clock
 from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
@@ -99,11 +100,8 @@ class SqliteTransaction(Transaction):
 
     _database: SqliteConnection
 
-    def __init__(
-        self, connection: SqliteConnection, epoch: str, collections: Mapping[str, Collection], clock: Clock
-    ) -> None:
+    def __init__(self, connection: SqliteConnection, epoch: str, collections: Mapping[str, Collection]) -> None:
         self._database = connection
-        self._clock = clock
         self._epoch = epoch
         self._collections = collections
         self._failure: StoreError | None = None
@@ -139,9 +137,8 @@ class SqliteTransaction(Transaction):
         if seconds is None:
             yield
             return
-        with interrupt_after(
-            self._database, seconds, self._clock, lambda: self._failed(SearchTooLong(seconds))
-        ):  # the whole transaction is of others, too, and goes on
+        error = partial(self._failed, SearchTooLong(seconds))  # the whole transaction is of others, too, and goes on
+        with interrupt_after(self._database, seconds, thread_time, error):  # which no other process makes longer
             yield
 
     def require(self, collection: str, record: Record) -> None:

@@ -54,7 +54,7 @@ class Searches:
 
     def _run_soon(self, connection: SqliteConnection, find: Find[T]) -> T:
         """Raises _TakesLonger after WORK_SECONDS: so long others can wait."""
-        soon = interrupt_after(connection, WORK_SECONDS, self._clock, _TakesLonger)
+        soon = interrupt_after(connection, WORK_SECONDS, self._clock.monotonic, _TakesLonger)
         with snapshot(connection), soon:  # in this order: a ROLLBACK is not interrupted
             return find(connection)
 

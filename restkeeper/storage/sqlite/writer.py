@@ -261,7 +261,7 @@ class Writer:
                     self._queue.charge(queued.caller, self._clock.monotonic() - began)
                 if queued.error is not None and not self.connection.in_transaction:
                     return  # the only work has failed
-            self.after(SqliteTransaction(self.connection, epoch, self._collections, self._clock))
+            self.after(SqliteTransaction(self.connection, epoch, self._collections))
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error)
@@ -287,7 +287,7 @@ class Writer:
         """
         if not sole:
             self.connection.execute("SAVEPOINT work")
-        queued.run(SqliteTransaction(self.connection, epoch, self._collections, self._clock))
+        queued.run(SqliteTransaction(self.connection, epoch, self._collections))
         if not sole:
             if queued.error is not None:
                 self.connection.execute("ROLLBACK TO work")

@@ -46,7 +46,7 @@ class Races:
         """Each race so many times."""
         for _ in range(rounds):
             self._rounds += 1
-            for race in (self.bookings, self.invoices, self.sales, self.accounts, self.watches):
+            for race in (self.bookings, self.deletions, self.invoices, self.sales, self.accounts, self.watches):
                 race()
 
     def bookings(self) -> None:
@@ -59,6 +59,16 @@ class Races:
             statuses = self._post([(f"/bookings/{each['id']}/{action}", None) for each in made])
             assert statuses == {200: 1, 409: CONFIRMATIONS - 1}, (action, statuses)
             assert self._count("bookings", f"tool={tool['id']}&status=confirmed") == 1
+
+    def deletions(self) -> None:
+        """A tool is deleted before all bookings of it, whose rule reads it, or not."""
+        path = f"/tools/{self._make('/tools', {'name': 'saw'})['id']}"
+        booking = {"tool": path.rpartition("/")[2], "from": "2026-01-01", "until": "2026-02-01"}
+        deleted = self._pool.submit(self._service.request, "DELETE", path)
+        statuses = self._post([("/bookings", booking)] * CALLERS)
+        expected, left = ({422: CALLERS}, 0) if deleted.result().status == 200 else ({200: CALLERS}, CALLERS)
+        assert (statuses, deleted.result().status) in ((expected, 200), (expected, 409)), (statuses, deleted.result())
+        assert self._count("bookings", f"tool={booking['tool']}") == left
 
     def invoices(self) -> None:
         """Their numbers have no gap, and none is twice."""

@@ -126,11 +126,14 @@ class Locked:
     """What the attempts of one write have locked, or wanted to: see `Transaction.lock`.
 
     `collections` has whether each is locked exclusively, as by `lock_collection`, or shared, as by a change of an item.
-    `items` are pairs of a collection and an id.
+    `items` are pairs of a collection and an id, some of which are to be deleted if it `deletes`. Those that are only
+    `referred` to have a weaker lock in the attempt that has noted them.
     """
 
     collections: dict[str, bool] = field(default_factory=dict)
     items: set[tuple[str, str]] = field(default_factory=set)
+    referred: set[tuple[str, str]] = field(default_factory=set)
+    deletes: bool = False
 
 
 class Transaction(Deliveries):

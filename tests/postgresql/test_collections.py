@@ -249,3 +249,62 @@ def test_transactions_in_any_order_do_not_wait_for_each_other(url: str) -> None:
     parallel.join()
     assert sum(store.read(name, id).version for name in NAMES for id in NAMES) == 9
     assert count_of(url, DEADLOCKS) == 0
+
+
+def missing(id: str) -> ReferenceMissing:
+    return ReferenceMissing("#/thing", f"there is no {id}", "o")
+
+
+def refer(transaction: Transaction) -> None:
+    transaction.require_present("things", ["a"], missing)
+
+
+def test_a_deletion_does_not_wait_for_who_refers_to_its_item(store: Store, url: str) -> None:
+    """It has read the item, as who refers to it may want to. The next attempt waits, and holds nothing."""
+    insert(store, record("a"))
+    parallel, locked = Parallel(), Locked()
+
+    def delete(transaction: Transaction) -> None:
+        transaction.lock(locked)
+        transaction.read("things", "a")
+        transaction.lock_to_delete("things", "a")
+        transaction.delete("things", "a")
+
+    held = Holder(store, parallel, refer)
+    with pytest.raises(StoreContended):
+        store.write(delete)
+    parallel.start(store.write, delete)
+    until(lambda: count_of(url, BLOCKED) == 1)
+    held.release()
+    parallel.join()
+    assert store.count("things") == 0
+
+
+def test_a_reference_out_of_the_order_is_not_waited_for(store: Store, url: str) -> None:
+    """To what another transaction deletes; nor is the item, if others change it, for which it has a weaker lock."""
+    insert(store, record("a"), record("b"))
+
+    def attempt(locked: Locked, *ids: str, reads: bool = False) -> None:
+        def work(transaction: Transaction) -> None:
+            transaction.lock(locked)
+            transaction.read("things", "b")
+            transaction.require_present("things", ids, missing)
+            if reads:
+                transaction.read("things", "a")
+
+        store.write(work)
+
+    for reads, hold in (
+        (False, lambda transaction: transaction.lock_to_delete("things", "a")),
+        (True, lambda transaction: transaction.read("things", "a")),
+    ):
+        parallel, locked = Parallel(), Locked()
+        held = Holder(store, parallel, hold)
+        with pytest.raises(StoreContended):
+            attempt(locked, "a", reads=reads)
+        parallel.start(attempt, locked, "a")
+        until(lambda: count_of(url, BLOCKED) == 1)
+        held.release()
+        parallel.join()
+    with pytest.raises(ReferenceMissing):
+        attempt(Locked(), "aa")

@@ -43,14 +43,16 @@ WHERE collection = %(collection)s AND id = %(id)s AND version = %(version)s AND 
 FOR NO KEY UPDATE"""
 
 # A change keeps the id, so that it and what refers to the item do not wait for each other; a deletion and that do.
-_PRESENT = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR KEY SHARE"
-_LOCK_TO_DELETE = "SELECT 1 FROM items WHERE collection = %s AND id = %s FOR UPDATE"
+# The locks of a reference and of a deletion, which exclude each other. With SKIP LOCKED they do not wait.
+_EXISTS = "SELECT 1 FROM items WHERE collection = %s AND id = %s"
+_PRESENT = f"{_EXISTS} FOR KEY SHARE"
+_LOCK_TO_DELETE = f"{_EXISTS} FOR UPDATE"
 
 _LOCK = """\
 SELECT 1 FROM items
 WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 ORDER BY collection, id
-FOR NO KEY UPDATE"""
+FOR """
 
 _READ_ALL = f"""\
 SELECT
@@ -176,8 +178,12 @@ class PostgresTransaction(Transaction):
         if self._order is None or item in self._order.items:
             return True
         self._order.items.add(item)
+        return self._follows(item)
+
+    def _follows(self, item: tuple[str, str]) -> bool:
+        """Whether an item comes after those that are locked, or is the last of them, and has a weaker lock."""
         before, self._last = self._last, max(self._last, item)
-        return item > before
+        return item >= before
 
     def require(self, collection: str, record: Record) -> None:
         self.lock_collection(collection, shared=True)
@@ -189,7 +195,13 @@ class PostgresTransaction(Transaction):
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         for id in ids:
             if (collection, id) not in self._locked:
-                self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
+                item, order = (collection, clean(id)), self._order
+                if order is None or item in order.items or self._follows(item):
+                    self._database.queue(_PRESENT, item, refusal=missing(id))
+                else:
+                    order.referred.add(item)
+                    self._database.queue(_EXISTS, item, refusal=missing(id))
+                    self._database.queue(f"{_PRESENT} SKIP LOCKED", item, refusal=StoreContended(OTHERS))
                 self._waits = False
 
     def flush(self) -> None:
@@ -197,13 +209,20 @@ class PostgresTransaction(Transaction):
 
     def lock_to_delete(self, collection: str, id: str) -> None:
         self.lock_collection(collection, shared=True)
-        self._database.queue(_LOCK_TO_DELETE, (collection, clean(id)))
+        item = collection, clean(id)
+        if self._order is None or item not in self._order.items:
+            return self._database.queue(_LOCK_TO_DELETE, item)
+        # It has the weaker lock of `read`, and who refers to the item may wait for that.
+        self._order.deletes = True
+        self._database.queue(f"{_LOCK_TO_DELETE} SKIP LOCKED", item, refusal=StoreContended(OTHERS))
 
     def lock(self, locked: Locked) -> None:
         for collection, is_exclusive in sorted(locked.collections.items()):
             self.lock_collection(collection, shared=not is_exclusive)
+        locked.items |= locked.referred
         if locked.items:
-            self._database.queue(_LOCK, [*map(list, zip(*locked.items, strict=True))])
+            strength = "UPDATE" if locked.deletes else "NO KEY UPDATE"
+            self._database.queue(_LOCK + strength, [*map(list, zip(*locked.items, strict=True))])
             self._waits = False
         self._order, self._last = locked, max(locked.items, default=("", ""))
 

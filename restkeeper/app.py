@@ -67,7 +67,7 @@ _FEATURES = {
     "cors": Feature(cors.install, settings=("cors_origins",)),
     "limits": Feature(limits.install, settings=("rate_limit", "rate_limit_write", "redis_url")),
     "keys": Feature(keys.install, (keys.KEYS,), (keys.CREDENTIALS,), settings=("admin_key",)),
-    "jwt": Feature(jwt.install, settings=("jwt_jwks",)),
+    "jwt": Feature(jwt.install, settings=("jwt_jwks", "jwt_owner")),
     "ownership": Feature(ownership.install),
     "idempotency": Feature(idempotency.install, settings=("idempotency",)),
     "dialects": Feature(dialects.install),
@@ -175,12 +175,14 @@ def create_app(
 def _convert(service: Service) -> None:
     """Convert what is of an earlier revision, at a start. Raises StoreError: also for items that other programs use.
 
+    Those of features, which are keys, are converted beside other programs: these accept credentials all the same.
+
     A program of the former revision starts while they are converted: it can be that they stay so.
     """
     found, is_shared = service.conversions(), service.location.shared
     found = [each for each in found if not (is_shared and each.former == -each.revision)]
     for each in found:
-        if is_shared and each.items:
+        if is_shared and each.items and each.name in service.representations:
             raise RevisionDiffers(each.name, each.revision, each.former)
     if found:
         convert(service.store, found, rfc3339(service.clock.time()))

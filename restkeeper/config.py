@@ -75,6 +75,12 @@ def _key(value: Any) -> str:
     return str(value)
 
 
+def _claim(value: Any) -> str:
+    if not str(value).strip():
+        raise ValueError("must be the name of a claim, such as sub or teams")
+    return str(value)
+
+
 _NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _HOST = re.compile(rf"(\*?\.)?({_NAME}(?:\.{_NAME})*\.?|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
@@ -254,6 +260,12 @@ class Config:
         "the issuer's public keys (JWK Set): a file, read again when it changes, or a URL with https, read every five "
         "minutes and when a token names a new key",
     )
+    jwt_owner: str = _setting(
+        "sub",
+        _claim,
+        "the claim of a token that names the [owners](security.md#owners) whose items it reaches, a text or a list: "
+        "`teams`; with `sub` it is `jwt:` and the subject",
+    )
     harness: str = _setting(
         "",
         _harness,
@@ -305,6 +317,8 @@ class Config:
         missing = [key for key, value in tokens.items() if not value]
         if missing and len(missing) < len(tokens):
             raise ConfigError(f"{missing[0]}='': must be set too, or none of {', '.join(tokens)}")
+        if missing and self.jwt_owner != "sub":
+            raise ConfigError(f"JWT_OWNER={self.jwt_owner!r}: is of tokens: set {', '.join(tokens)}, too")
 
     @property
     def item_limits(self) -> tuple[int, int]:

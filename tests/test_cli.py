@@ -327,14 +327,26 @@ def test_reap(app: Application, run: Run) -> None:
 @pytest.mark.needs("keys")
 def test_keys(run: Run, app: Application) -> None:
     """A key is created, listed, rotated and revoked; only its secret goes to stdout."""
-    made = run("keys", "create", "shop", "--scope", "products:read", "--scope", "users:read", "--owner", "alice")
+    made = run(
+        "keys",
+        "create",
+        "shop",
+        "--scope",
+        "products:read",
+        "--scope",
+        "users:read",
+        "--owner",
+        "alice",
+        "--owner",
+        "team-a",
+    )
     assert made.exit_code == 0
     token, id = made.stdout.strip(), made.stderr.split()[1].rstrip(";")
     assert token.startswith(f"rk_{id}_") and token not in made.stderr
     assert run("keys", "list").stdout == f"{id}  'shop'  products:read users:read  has no end  last used never\n"
     assert app.test_client().get("/products", headers={"X-API-Key": token}).status_code == 200
     assert "last used 2" in run("keys", "list").stdout
-    assert app.test_client().get(f"/api/v1/keys/{id}").json["owner"] == "alice"
+    assert app.test_client().get(f"/api/v1/keys/{id}").json["owners"] == ["alice", "team-a"]
     assert run("keys", "rotate", id).stdout.strip() != token
     revoked = run("keys", "revoke", id)
     assert (revoked.exit_code, revoked.stdout, revoked.stderr) == (0, "", f"key {id} is revoked\n")

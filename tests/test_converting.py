@@ -253,7 +253,7 @@ def test_owners_stay(tmp_path: Path) -> None:
     admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
 
     def key(client: FlaskClient, owner: str) -> dict[str, str]:
-        sent = {"name": owner, "owner": owner, "scopes": ["notes:read", "notes:write"]}
+        sent = {"name": owner, "owners": [owner], "scopes": ["notes:read", "notes:write"]}
         return {"X-API-Key": client.post("/api/v1/keys", json=sent, headers=admin).json["secret"]}
 
     old = programs.serve(declared({"name": NAME}, ownership=Ownership.ALL))

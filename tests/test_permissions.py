@@ -229,7 +229,7 @@ def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, 
 @pytest.mark.needs("events")
 def test_keys_can_have_one_owner(client: FlaskClient) -> None:
     """They share items and events; a rotated one stays the owner's. Admins create items for an owner, others do not."""
-    sent = {"name": "x", "scopes": ["notes:read", "notes:write"], "owner": "alice"}
+    sent = {"name": "x", "scopes": ["notes:read", "notes:write"], "owners": ["alice"]}
     one, two = (client.post("/api/v1/keys", json=sent, headers=ADMIN).json for _ in range(2))
     headers = [{"X-API-Key": each["secret"]} for each in (one, two)]
     other = key(client, "notes:read", "notes:write")
@@ -265,7 +265,7 @@ def test_an_owner_that_nothing_obeys_is_refused() -> None:
     assert client.get("/marks", headers=ADMIN).json == []
     made = client.post("/marks?owner=ada", json={"name": "x", "id": "x"}, headers=ADMIN)
     assert made.status_code == 200
-    assert client.get("/marks", headers=key(client, "marks:read", owner="ada")).json == [made.json]
+    assert client.get("/marks", headers=key(client, "marks:read", owners=["ada"])).json == [made.json]
 
 
 def test_the_owner_in_a_query_is_of_the_created_item() -> None:
@@ -282,7 +282,7 @@ def test_the_owner_in_a_query_is_of_the_created_item() -> None:
 
     config = Config(auth="required", admin_key=ADMIN_KEY)
     client = create_app(config, (notes, posts)).test_client()
-    alice = key(client, "notes:read", "posts:read", "posts:write", owner="alice")
+    alice = key(client, "notes:read", "posts:read", "posts:write", owners=["alice"])
     assert client.post("/notes?owner=alice", json={"name": "x"}, headers=ADMIN).status_code == 200
     assert client.post("/notes/log", headers=ADMIN).status_code == 200
     assert [each["name"] for each in client.get("/notes", headers=alice).json] == ["x"]

@@ -414,7 +414,7 @@ def test_etags(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
 def test_a_replay_is_for_the_same_readable_fields(app: Any, client: FlaskClient) -> None:
     """With fewer scopes, the first response would have what the caller may not read any more."""
     scopes = {"jobs:read", "jobs:write", MANAGE}
-    service_of(app).guard.verifiers.append(lambda token, digest: Caller("bob", frozenset(scopes)))
+    service_of(app).guard.verifiers.append(lambda token, digest: Caller("bob", frozenset(scopes), ("bob",)))
     headers = {"X-API-Key": "bob", "Idempotency-Key": "k"}
     operations = {"operations": [{"method": "POST", "path": "/jobs", "body": {"title": "b", "note": SECRET}}]}
     calls = [("/jobs", {"title": "a", "note": SECRET}), ("/api/v2/batch", operations)]

@@ -5,6 +5,7 @@ Also on PostgreSQL: `pytest tests/test_reach.py --store=postgresql`.
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,7 +15,8 @@ from restkeeper.resources.unit import call
 from restkeeper.schemas.fields import Lifecycle
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
-from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests import issuer
+from tests.callers import ADMIN, ADMIN_KEY, bearer, key, pointers
 from tests.recorder import next_of
 from tests.shop import create_app
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys", "owners
 
 Item = dict[str, Any]
 OWNERSHIPS = {"notes": Ownership.ALL, "posts": Ownership.CHANGES, "marks": Ownership.NONE}
-OWNERS = ("ada", "bob", "")  # of the items of each collection; the last one has none
+OWNERS = ("ada", "bob", "team-a", "")  # of the items of each collection; the last one has none
 PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
 
 
@@ -85,6 +87,8 @@ def every(*ways: str) -> tuple[str, ...]:
 CALLERS = {
     "admin": Known(("admin",)),
     "ada": Known(every("read", "write"), ("ada",)),
+    "ada and her team": Known(every("read", "write"), ("ada", "team-a")),
+    "a member of two teams": Known(every("read", "write"), ("team-b", "team-a")),
     "stranger": Known(every("read", "write")),
     "staff": Known((*every("read", "write"), "notes:all", "posts:all"), ("staff",)),
     "staff that only reads": Known((*every("read"), "notes:all", "posts:all"), ("ada",)),
@@ -109,7 +113,7 @@ class Service:
         ).test_client()
         links = tuple(f"links:{way}" for way in ("read", "write"))
         self.headers = {"admin": ADMIN} | {
-            name: key(self.client, *known.scopes, *links, **({"owner": known.owners[0]} if known.owners else {}))
+            name: key(self.client, *known.scopes, *links, name=name, owners=list(known.owners))
             for name, known in HOLDERS.items()
         }
         for name in OWNERSHIPS:
@@ -245,7 +249,8 @@ def test_creating(service: Service, case: tuple[str, str]) -> None:
     known = CALLERS[caller]
     one = {"id": "new", "name": "new"}
     for sent in (one, [one]):
-        for query, is_foreign in (("", False), ("?owner=bob", True), ("?owner=nobody", True)):
+        for owner in ("", "ada", "bob", "team-a"):
+            query, is_foreign = f"?owner={owner}" if owner else "", owner not in ("", *known.owners)
             if query and OWNERSHIPS[name] is Ownership.NONE:
                 wanted = 422
             else:
@@ -253,6 +258,44 @@ def test_creating(service: Service, case: tuple[str, str]) -> None:
             wanted = wanted if known.may(name, "write") else 403
             found = service.send(caller, "POST", f"/{name}{query}", json=sent, headers=PREVIEW)
             assert found.status_code == wanted, (query, found.text)
+
+
+def test_a_new_item_is_of_the_first_owner() -> None:
+    """Or of another one that the caller names; a rotated key has the same owners."""
+    service = Service()
+    send = partial(service.send, "a member of two teams")
+    for query, id in (("", "first"), ("?owner=team-a", "second")):
+        assert send("POST", f"/notes{query}", json={"id": id, "name": id}).status_code == 200
+    shown = [each["id"] for each in service.send("ada and her team", "GET", "/notes?sort=id").json]
+    assert shown == ["ada", "second", "team-a"]
+    assert [each["id"] for each in send("GET", "/notes?sort=id").json] == ["first", "second", "team-a"]
+    (one,) = service.client.get("/api/v1/keys?name=a+member+of+two+teams", headers=ADMIN).json
+    rotated = service.client.post(f"/api/v1/keys/{one['id']}/rotate", headers=ADMIN).json
+    assert rotated["owners"] == ["team-b", "team-a"]
+    service.headers["a member of two teams"] = {"X-API-Key": rotated["secret"]}
+    assert [each["id"] for each in send("GET", "/notes?sort=id").json] == ["first", "second", "team-a"]
+    for wrong in ([""], ["x" * 201], [f"t{n}" for n in range(21)], "ada", [None]):
+        sent = {"name": "x", "scopes": ["notes:read"], "owners": wrong}
+        assert service.client.post("/api/v1/keys", json=sent, headers=ADMIN).status_code == 422, wrong
+
+
+@pytest.mark.needs("jwt")
+def test_the_owners_of_a_token(tmp_path: Path) -> None:
+    """A claim names them; without one they are the subject's, as by `sub`, which no claim can name."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, jwt_owner="teams", **issuer.trusted(tmp_path))
+    client = create_app(config, [declared("notes", Ownership.ALL)], clock=issuer.SetClock(issuer.START)).test_client()
+
+    def status(id: str, **claims: Any) -> int:
+        token = issuer.token(scope="notes:read notes:write", **claims)
+        return client.get(f"/notes/{id}", headers=bearer(token)).status_code
+
+    for owner, id in (("team-a", "a"), ("team-b", "b"), ("jwt:ada", "own")):
+        sent = {"id": id, "name": "x"}
+        assert client.post(f"/notes?owner={owner}", json=sent, headers=ADMIN).status_code == 200
+    assert [status(id, teams=["team-a", "team-b"]) for id in ("a", "b", "own")] == [200, 200, 404]
+    assert [status(id, teams="team-b") for id in ("a", "b", "own")] == [404, 200, 404]
+    assert [status(id) for id in ("a", "b", "own")] == [404, 404, 200]
+    assert [status("own", teams=teams) for teams in ("key:x", ["jwt:ada"], 5)] == [401] * 3
 
 
 @pytest.mark.parametrize("name", ["notes", "posts"])

@@ -27,9 +27,9 @@ def clock() -> SetClock:
 def trust(tmp_path: Path, clock: SetClock) -> Callable[..., Tokens]:
     """Creates a verifier that trusts the given keys, in a file."""
 
-    def made(*keys: Any) -> Tokens:
+    def made(*keys: Any, **options: Any) -> Tokens:
         (tmp_path / "keys.json").write_bytes(key_set(*keys))
-        return Tokens(ISSUER, AUDIENCE, str(tmp_path / "keys.json"), now=clock.time)
+        return Tokens(ISSUER, AUDIENCE, str(tmp_path / "keys.json"), now=clock.time, **options)
 
     return made
 
@@ -62,6 +62,33 @@ def test_types_and_audiences_of_access_tokens_are_valid(tokens: Tokens) -> None:
     assert tokens.verify(signed(ES, GOOD)).subject == "ada"
     assert tokens.verify(token(aud=["other", AUDIENCE])).subject == "ada"
     assert tokens.verify(token(nbf=START + 30, iat=START + 30)).subject == "ada"
+
+
+def test_owners_come_from_a_claim(trust: Callable[..., Tokens]) -> None:
+    """A text or a list, as it is; without one, and by `sub`, it is the subject alone."""
+    tokens = trust(jwk("ES256"), owner="https://login.example/teams")
+    expected: list[tuple[Any, tuple[str, ...]]] = [
+        ("team-a", ("team-a",)),
+        (["ada", "team a", "Ü" * 200], ("ada", "team a", "Ü" * 200)),
+        ([f"t{n}" for n in range(20)], tuple(f"t{n}" for n in range(20))),
+        ([], ()),
+        (None, ()),
+    ]
+    for value, owners in expected:
+        assert tokens.verify(token(**{"https://login.example/teams": value})).owners == owners, value
+    assert trust(jwk("ES256")).verify(token()).owners == ()
+    words = "is not a printable text of 1 to 200 characters, or a list of some"
+    wrong = {
+        "has more than 20 owners": [[f"t{n}" for n in range(21)]],
+        words: ["", "x" * 201, "a\nb", "\0", 5, True, {"a": "b"}, ["a", ""], ["a", 1], [["a"]]],
+        "begins like an owner that the engine names": [
+            *("key:0123456789abcdef", ["ada", "key:"], "key", "jwt:ada", "anonymous", "admin-key")
+        ],
+    }
+    for cause, values in wrong.items():
+        for value in values:
+            text = token(**{"https://login.example/teams": value})
+            assert refused(tokens, text) == f"https://login.example/teams {cause}", value
 
 
 def test_scopes_come_from_scope_or_scp(tokens: Tokens) -> None:

@@ -26,14 +26,19 @@ def keys() -> None:
 @click.option(
     "--days", type=click.IntRange(1, 36500), help="Days until it expires; without it, it is valid until it is revoked."
 )
-@click.option("--owner", help="Whose items it creates and changes: keys can have one owner. Without it, its own.")
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    help="Whose items it reaches; repeat for more. It creates those of the first. Without it, its own.",
+)
 @with_appcontext
-def create(name: str, scopes: tuple[str, ...], days: int | None, owner: str | None) -> None:
+def create(name: str, scopes: tuple[str, ...], days: int | None, owners: tuple[str, ...]) -> None:
     """Create a key called NAME and print its secret, which is not stored."""
     service = service_of_app(creates=True, feature="keys")
     now = service.clock.time()
     end = rfc3339(now + days * DAY) if days else None
-    sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owner": owner}
+    sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owners": list(owners)}
     record, token = make_key(service.of_features[KEYS.name], sent, service.guard.scopes, now=rfc3339(now))
     service.store.write(lambda transaction: store_key(transaction, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)

@@ -26,21 +26,21 @@ class _OwnedAccess(Access):
     def owner_of_new(self, named: str | None = None) -> str | None:
         if named is None:
             return caller().owner_id
-        if not caller().may(self._all):
+        if named not in caller().owners and not caller().may(self._all):
             raise lacking(self._all, "a new item of another owner")
         if not 0 < len(named) <= LONGEST_OWNER or "\0" in named:
             raise InvalidQuery(errors=[{"parameter": "owner", "detail": f"must have 1 to {LONGEST_OWNER} characters"}])
         return named
 
-    def visible_owner(self) -> str | None:
+    def owners(self) -> tuple[str, ...] | None:
         who = caller()
-        return None if self._sees_others or who.may(self._all) else who.owner_id
+        return None if self._sees_others or who.may(self._all) else who.owners
 
     def require_sight(self, record: Record) -> None:
-        if self.visible_owner() not in (None, record.owner):
+        if (owners := self.owners()) is not None and record.owner not in owners:
             raise NotFound("there is no such item")
 
     def require_change(self, record: Record) -> None:
         self.require_sight(record)
-        if record.owner != caller().owner_id and not caller().may(self._all):
+        if record.owner not in caller().owners and not caller().may(self._all):
             raise lacking(self._all, "a change of an item of another owner")

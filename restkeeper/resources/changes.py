@@ -60,8 +60,8 @@ class Access:
         """The owner of an item that the caller creates, for the one that it has `named`. Raises Forbidden."""
         return None
 
-    def visible_owner(self) -> str | None:
-        """The owner whose items alone the caller sees; None if it sees everybody's."""
+    def owners(self) -> tuple[str, ...] | None:
+        """The owners whose items alone the caller sees; None if it sees everybody's."""
         return None
 
     def require_sight(self, record: Record) -> None:

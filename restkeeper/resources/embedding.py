@@ -219,7 +219,7 @@ def _find(
             values = [form for id in ids for form in resource.forms(resource.key(id))]
         most = to.resource.embed_limit + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
-        wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.visible_owner(), in_order))
+        wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.owners(), in_order))
     found: dict[tuple[int, str], list[bytes]] = {}
     stored, shown, most = 0, 0, items.page_bytes
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():

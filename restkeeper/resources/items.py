@@ -76,7 +76,7 @@ class Items:
         self.access = self.hooks.access(self.resource)
         if config.auth == "required" and self.caching == REVALIDATED:
             self.caching = OF_CALLER
-        self._pages: Cache[tuple[str | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
+        self._pages: Cache[tuple[tuple[str, ...] | None, str, str, bytes], _ListPage] = Cache(PAGES_BYTES)
         known = self.representation.name_of
         self._order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
         chain = self.stored.chains.get(self.resource.oldest)
@@ -85,9 +85,9 @@ class Items:
     def page(self, *also: Filter) -> Reply:
         """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
         self._before_read(self.page_limit_max)
-        owner, conditional = self.access.visible_owner(), is_conditional()
+        owners, conditional = self.access.owners(), is_conditional()
         path = request.root_path + request.path
-        address = (owner, self.representation.fingerprint, path, request.query_string)  # what it depends on
+        address = (owners, self.representation.fingerprint, path, request.query_string)  # what it depends on
         page = self._pages.get(address)
         change_token = None
         if page or conditional:  # as it was read with the credential, or now
@@ -101,12 +101,12 @@ class Items:
             query = self.representation.query(list_request.query)
             query = replace(query, filters=(*query.filters, *also))
             query = resolve(list_request, replace(query, sort=query.sort or self.resource.order), request.path, args)
-            if owner is None and conditional and change_token and not list_request.embed:
+            if owners is None and conditional and change_token and not list_request.embed:
                 if unchanged := self._not_modified(self.list_tag(change_token, list_request.limit)):
                     return unchanged  # without reading the page
-            page = self._list_page(list_request, query if owner is None else replace(query, owner=owner))
+            page = self._list_page(list_request, query if owners is None else replace(query, owners=owners))
             if not list_request.embed:  # which others change
-                self._pages.add(address, page, page.size + sum(len(part) for part in address if part))
+                self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
         if conditional and (unchanged := self._not_modified(page.tag)):
             return unchanged
         return Reply([page.body], headers=Headers(page.headers))
@@ -169,9 +169,9 @@ class Items:
         """When the representation of an item last changed, by the item or by its representation."""
         return max(record.updated_at, self.representation.changed_at)
 
-    def first_page(self, owner: str | None, transaction: Transaction | None = None) -> str:
+    def first_page(self, owners: tuple[str, ...], transaction: Transaction | None = None) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""
-        query = Query(limit=self.page_limit, owner=owner, sort=self.resource.order)
+        query = Query(limit=self.page_limit, owners=owners, sort=self.resource.order)
         return self._list_page(ListRequest(Query(), self.page_limit, order=self._order), query, transaction).tag
 
     def _list_page(self, list_request: ListRequest, query: Query, transaction: Transaction | None = None) -> _ListPage:
@@ -189,7 +189,7 @@ class Items:
         total = self._total(query, page, transaction)
         if list_request.is_count:
             body = self._groups(query, total)
-        is_own = query.owner is not None and (total is not None or query.after)  # it does not depend on others
+        is_own = query.owners is not None and (total is not None or query.after)  # it does not depend on others
         if is_own or list_request.embed:
             tag = digest(b"%d %b" % (-1 if total is None else total, body))
         headers = [

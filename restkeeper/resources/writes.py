@@ -337,8 +337,8 @@ class Writes(Items):
         """Raises PreconditionFailed unless the list, by its first page, matches the condition of the request."""
         if not is_conditional():
             return
-        owner, change_token = self.access.visible_owner(), transaction.change_token(self.name)
-        tag = self.list_tag(change_token, self.page_limit) if owner is None else self.first_page(owner, transaction)
+        owners, change_token = self.access.owners(), transaction.change_token(self.name)
+        tag = self.list_tag(change_token, self.page_limit) if owners is None else self.first_page(owners, transaction)
         require_match(tag)
 
     def write(self, once: IdempotencyRecord, prepare: Callable[[], Write]) -> Reply:

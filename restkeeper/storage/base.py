@@ -485,10 +485,10 @@ class Store(ABC):
             where = (
                 f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
             )
-            where += "" if each.owner is None else f" AND owner = {given(f'owner{n}')}"
-            values |= {f"values{n}": [orjson.dumps(value).decode() for value in each.values]} | (
-                {} if each.owner is None else {f"owner{n}": each.owner}
-            )
+            values[f"values{n}"] = [orjson.dumps(value).decode() for value in each.values]
+            if each.owners is not None:
+                condition, values[f"owners{n}"] = database.columns.owned(each.owners, f"owners{n}")
+                where += f" AND {condition}"
             order = f"+{POSITION}" if each.in_order else "id DESC"  # "+": not by the index of all items
             terms = {"where": where, "order": order, "most": each.most}
             parts.append(column.of_each.format(number=n, values=given(f"values{n}"), **terms))

@@ -224,7 +224,7 @@ class Query:
 
     Ties are sorted by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
     `Page.first`): the page starts after it; an empty tuple with `backward` means the end of the list. `limit` None
-    means all records, `owner` None those of all owners.
+    means all records, `owners` None those of all owners.
 
     A client may send any `after`: a value of a wrong kind gives some page, and no error. `search` and LIKE compare
     texts by `str.casefold`, also where the database has other rules. `search` is looked for in each text by itself, of
@@ -238,12 +238,12 @@ class Query:
     offset: int = 0
     after: Position = ()
     backward: bool = False
-    owner: str | None = None
+    owners: tuple[str, ...] | None = None
 
     @property
     def narrows(self) -> bool:
         """Whether it selects a part of the records only."""
-        return bool(self.filters or self.search or self.owner is not None)
+        return bool(self.filters or self.search or self.owners is not None)
 
 
 ALL = Query()
@@ -278,13 +278,13 @@ class Related(NamedTuple):
     field: str
     values: Sequence[str | int]
     most: int
-    owner: str | None = None
+    owners: tuple[str, ...] | None = None
     in_order: bool = False
 
     @property
     def query(self) -> Query:
         """The query by one of the values."""
-        return Query((Filter(self.field, Op.EQ, ""),), limit=self.most, owner=self.owner)
+        return Query((Filter(self.field, Op.EQ, ""),), limit=self.most, owners=self.owners)
 
 
 class StoredResponse(NamedTuple):
@@ -358,7 +358,7 @@ class StoredEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """A filter of events: all events of `collections`, and those of `own` whose item belongs to `owner`.
+    """A filter of events: all events of `collections`, and those of `own` whose item belongs to one of `owners`.
 
     In `types`, `*` stands for any text. With `item`, only those of items with this id.
     """
@@ -366,7 +366,7 @@ class EventFilter:
     collections: tuple[str, ...]
     types: tuple[str, ...] = ("*",)
     own: tuple[str, ...] = ()
-    owner: str | None = None
+    owners: tuple[str, ...] = ()
     item: str | None = None
 
 

@@ -159,7 +159,7 @@ def change_token(epoch: str, changes: int | None) -> str:
 def is_sorted(collection: Collection, query: Query) -> bool:
     """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
     order = query.sort[0].field if query.sort else "id"
-    return any(
+    return len(query.owners or ()) > 1 or any(
         (each.op is not Op.EQ or each.negated or collection.field(each.field).is_many) and each.field != order
         for each in query.filters
     )
@@ -184,7 +184,7 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     if reads_all:
         return True
     fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
-    if query.owner is not None:
+    if query.owners is not None:
         fields.add("owner")
     indexed = {index.field for index in collection.indexes if not index.unique} | {"owner"}
     return Op.NE in operators or len(fields) > 1 or not fields <= indexed
@@ -246,8 +246,9 @@ class Column:
     """A field of a collection, as expressions over a row of the table of items.
 
     `folds` says whether texts are compared without case, `is_indexed` and `is_unique` whether there are such indexes.
-    `parameter` is how the database writes a parameter. `lowest` are the sort keys of null: below every value of a kind.
-    `of_each` selects what one part of `Related` finds: its number, a value, and the record.
+    `parameter` is how the database writes a parameter, and `one_of` a list of texts. `lowest` are the sort keys of
+    null: below every value of a kind. `of_each` selects what one part of `Related` finds: its number, a value, and the
+    record.
     """
 
     field: Field
@@ -257,6 +258,7 @@ class Column:
     is_unique: bool
 
     parameter: ClassVar[str]
+    one_of: ClassVar[str]
     of_each: ClassVar[str]
     lowest: ClassVar[Mapping[Kind, str]]
 
@@ -353,6 +355,19 @@ class Column:
 
     @staticmethod
     @abstractmethod
+    def texts(texts: Sequence[str]) -> Any:
+        """Some texts as the parameter of `one_of`."""
+
+    @classmethod
+    def owned(cls, owners: Sequence[str], name: str) -> tuple[str, Any]:
+        """The condition for items of these owners, and the value of its parameter `name`: one needs no sorting."""
+        given = cls.parameter.format(name)
+        if len(owners) == 1:
+            return f"owner = {given}", cls.text(owners[0])
+        return f"owner {cls.one_of.format(given)}", cls.texts(owners)
+
+    @staticmethod
+    @abstractmethod
     def plain(key: Any) -> Any:
         """A sort key as it is in a position, which is JSON."""
 
@@ -365,11 +380,11 @@ class Column:
 def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
     """The condition for the items of a query, from all of which a page is chosen.
 
-    Its parameters are `owner`, `f0`, `f1` … for the filters, and `search`.
+    Its parameters are `owners`, `f0`, `f1` … for the filters, and `search`.
     """
     found = [f"collection = {literal(collection.name)}"]
-    if query.owner is not None:
-        found.append(f"owner = {kind.parameter.format('owner')}")
+    if query.owners is not None:
+        found.append(kind.owned(query.owners, "owners")[0])
     groups: dict[int, list[str]] = {}
     for n, each in enumerate(query.filters):
         column = kind.of(collection, each.field)
@@ -394,8 +409,8 @@ def _has_null(filter: Filter) -> bool:
 def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict[str, Any]:
     """The parameters of `conditions`."""
     values = {f"f{n}": kind.given(collection.field(each.field), each) for n, each in enumerate(query.filters)}
-    if query.owner is not None:
-        values["owner"] = kind.text(query.owner)
+    if query.owners is not None:
+        values["owners"] = kind.owned(query.owners, "owners")[1]
     if query.search:
         values["search"] = kind.text(query.search.casefold())
     return values
@@ -470,9 +485,9 @@ def outline(
         each._replace(value=each.value if each.op is Op.IS else (None,) if _has_null(each) else value(each))
         for each in query.filters
     )
-    owner = None if query.owner is None else "?"
+    owners = None if query.owners is None else ("?",) * min(len(query.owners), 2)
     return Query(
-        filters, query.search and "?", query.sort, limit, offset, query.after and ("?",), query.backward, owner
+        filters, query.search and "?", query.sort, limit, offset, query.after and ("?",), query.backward, owners
     )
 
 

@@ -26,16 +26,19 @@ ADMIN = "admin"  # the scope that holds all others
 
 
 class Caller(NamedTuple):
-    """A caller: `id` identifies it, also in logs; `scopes` are its permissions. Callers can have one `owner`."""
+    """A caller: `id` identifies it, also in logs; `scopes` are its permissions.
+
+    It reaches the items of its `owners`, of which there is one at least; several callers can have the same.
+    """
 
     id: str
     scopes: frozenset[str]
-    owner: str = ""
+    owners: tuple[str, ...]
 
     @property
     def owner_id(self) -> str:
-        """The owner of the items that it creates."""
-        return self.owner or self.id
+        """The owner of the items that it creates: the first one."""
+        return self.owners[0]
 
     def may(self, scope: str) -> bool:
         """Whether the caller holds a scope."""
@@ -43,8 +46,8 @@ class Caller(NamedTuple):
 
 
 ANONYMOUS = "anonymous"  # the id of callers without credentials
-NOBODY = Caller(ANONYMOUS, frozenset())
-EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}))
+NOBODY = Caller(ANONYMOUS, frozenset(), (ANONYMOUS,))
+EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}), (ANONYMOUS,))
 
 _KEY = "restkeeper.caller"  # in the WSGI environment
 
@@ -119,6 +122,7 @@ _NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
 SCOPE = "[A-Za-z0-9_.~%-]+:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
 
 LONGEST_OWNER = 200  # characters
+MOST_OWNERS = 20  # of a caller
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
 _REALM = 'realm="restkeeper"'

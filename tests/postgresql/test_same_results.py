@@ -190,3 +190,16 @@ def test_an_index_of_several_values_serves_filters(url: str) -> None:
             statement, parameters = select_page(declared, Query((Filter(field, Op.EQ, value),), limit=1))
             explained = connection.execute(f"EXPLAIN {statement}", {**parameters, "most_bytes": 1}).fetchall()
             assert f"items.things.{field}." in str(explained), (field, value)
+
+
+def test_an_index_of_owners_serves_pages(url: str) -> None:
+    """Also those of several owners."""
+    declared = Collection("things", {"id": FIELDS["id"]}, owned=True)
+    store = open_store(url, [declared])
+    insert(store, *(record(f"{n:04}")._replace(owner=f"o{n % 100}") for n in range(2000)))
+    with psycopg.connect(url) as connection:
+        connection.execute("ANALYZE items")
+        for owners in (("o1",), ("o1", "o2")):
+            statement, parameters = select_page(declared, Query(owners=owners, limit=20))
+            explained = connection.execute(f"EXPLAIN {statement}", {**parameters, "most_bytes": 1}).fetchall()
+            assert "items.things.owner." in str(explained), owners

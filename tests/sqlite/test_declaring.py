@@ -24,8 +24,8 @@ from restkeeper.storage.interface import (
     Record,
     StoredSchema,
 )
-from restkeeper.storage.sql import conditions, literal
-from restkeeper.storage.sqlite.queries import SqliteColumn
+from restkeeper.storage.sql import conditions, literal, parameters
+from restkeeper.storage.sqlite.queries import SqliteColumn, _page_statements
 from tests.things import FIELDS, ids, insert, open_store, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
@@ -232,6 +232,23 @@ def test_one_of_several_values_is_found_by_an_index(tmp_path: Path, kind: Kind) 
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT id FROM items WHERE {where}", {"f0": "[]"}).fetchall()  # noqa: S608
     assert any("items.things.rank." in detail and "<expr>=?" in detail for *_, detail in plan)
+
+
+@pytest.mark.parametrize("owners", [("ada",), ("ada", "team-a")])
+def test_items_of_owners_are_found_by_an_index(tmp_path: Path, owners: tuple[str, ...]) -> None:
+    """Also those of several; those of one need no sorting."""
+    declared = Collection("things", {"id": FIELDS["id"]}, owned=True)
+    opened(tmp_path, declared).close()
+    query, plans = Query(owners=owners, limit=20), list[list[str]]()
+    after = Query(owners=owners, limit=20, after=("x",))
+    statement = f"SELECT count(*) FROM items WHERE {conditions(declared, query, SqliteColumn)}"  # noqa: S608
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        for each in (statement, *_page_statements(declared, query), *_page_statements(declared, after)):
+            values = {**parameters(declared, query, SqliteColumn), "limit": 20, "offset": 0, "a0": "x"}
+            plans.append([detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {each}", values)])
+    for plan in plans:
+        assert any("items.things.owner." in detail and "owner=?" in detail for detail in plan), plan
+    assert ["TEMP B-TREE" in str(plan) for plan in plans] == [False, *[len(owners) > 1] * 2]
 
 
 def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_the_last_event_is_known(outbox: Store) -> None:
 
 
 def test_events_can_be_filtered(outbox: Store) -> None:
-    """By collection, by type with `*`, and by owner."""
+    """By collection, by type with `*`, and by owners."""
     ids = record(
         outbox,
         event("a"),
@@ -51,8 +51,10 @@ def test_events_can_be_filtered(outbox: Store) -> None:
         EventFilter(("things", "others"), item="c"): "c",
         EventFilter(("things", "others"), ("thing.*", "other.deleted")): "abcd",
         EventFilter(("things",), ("thing.c*", "no.such")): "ad",
-        EventFilter((), own=("things",), owner="me"): "d",
-        EventFilter(("others",), own=("things",), owner="me"): "bd",
+        EventFilter((), own=("things",), owners=("me",)): "d",
+        EventFilter(("others",), own=("things",), owners=("me",)): "bd",
+        EventFilter((), own=("things",), owners=("x", "me")): "d",
+        EventFilter((), own=("things",), owners=("x", "y")): "",
         EventFilter((), own=("things",)): "",
         EventFilter(()): "",
     }

@@ -51,11 +51,14 @@ def test_a_field_that_some_items_do_not_have(open_one: Callable[..., Store]) -> 
     assert found(store, Related("things", "id", ["a"], 1)) == [(0, "a", "a")]
 
 
-def test_records_are_complete_and_of_one_owner(store: Store) -> None:
+def test_records_are_complete_and_of_some_owners(store: Store) -> None:
     mine, other = (record(each)._replace(owner=each, removed=b'{"old":1}') for each in ("me", "other"))
     insert(store, mine, other)
-    everybody, own = (Related("things", "id", ["me", "other"], 1, owner) for owner in (None, "me"))
-    assert store.related([everybody, own], 10_000) == [(0, "me", mine), (0, "other", other), (1, "me", mine)]
+    every = (None, ("me",), ("x", "other"), ("me", "other"))
+    found = store.related([Related("things", "id", ["me", "other"], 1, owners) for owners in every], 10_000)
+    both = [("me", mine), ("other", other)]
+    expected = [(0, *each) for each in both] + [(1, *both[0]), (2, *both[1])] + [(3, *each) for each in both]
+    assert found == expected
 
 
 def test_records_are_limited_in_bytes(store: Store) -> None:

@@ -35,7 +35,7 @@ def ada(staff: FlaskClient) -> FlaskClient:
 
 def with_key(staff: FlaskClient, scopes: list[str]) -> FlaskClient:
     """A client with a key of Ada."""
-    sent = {"name": "Ada's phone", "scopes": scopes, "owner": id_of(staff, "/users?email=ada@example.org")}
+    sent = {"name": "Ada's phone", "scopes": scopes, "owners": [id_of(staff, "/users?email=ada@example.org")]}
     client = staff.application.test_client()
     client.environ_base["HTTP_X_API_KEY"] = staff.post("/api/v1/keys", json=sent).json["secret"]
     return client

@@ -307,11 +307,13 @@ class EventHandlers:
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
         names = [self._known[name] for name in allowed if name in (params.collections or allowed)]
-        own = tuple(name for name in names if name in self._access and self._access[name].visible_owner() is not None)
+        own = tuple(name for name in names if name in self._access and self._access[name].owners() is not None)
         item = params.item
         if item and len(params.collections) == 1:
             item = self._keys.get(names[0], str)(item) or item
-        return EventFilter(tuple(name for name in names if name not in own), params.types, own, who.owner_id, item)
+        return EventFilter(
+            tuple(name for name in names if name not in own), params.types, own, who.owners if own else (), item
+        )
 
 
 def _link(last: str) -> str:

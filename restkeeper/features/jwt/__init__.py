@@ -20,12 +20,15 @@ def install(app: Application, service: Service) -> None:
     if not config.jwt_jwks:
         return
     tokens = import_module("restkeeper.features.jwt.tokens")  # with its libraries, which take a tenth of a start
-    verifier = tokens.Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks, now=service.clock.time)
+    verifier = tokens.Tokens(
+        config.jwt_issuer, config.jwt_audience, config.jwt_jwks, owner=config.jwt_owner, now=service.clock.time
+    )
 
     def resolve(token: str, digest: str) -> Caller | None:
         if not tokens.is_token(token):
             return None
         claims = verifier.verify(token)
-        return Caller(f"jwt:{claims.subject}", claims.scopes)
+        who = f"jwt:{claims.subject}"
+        return Caller(who, claims.scopes, claims.owners or (who,))
 
     service.guard.verifiers.append(resolve)

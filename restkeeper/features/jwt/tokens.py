@@ -15,10 +15,12 @@ import jwt
 from jwt import exceptions
 
 from restkeeper.features.jwt.jwks import KeySource, fetch
-from restkeeper.web.auth import InvalidCredential, SignedCredential
+from restkeeper.web.auth import ANONYMOUS, LONGEST_OWNER, MOST_OWNERS, InvalidCredential, SignedCredential
 
 MOST_CHARACTERS = 16 * 1024  # of a token
 LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored, and names counters
+SUBJECT = "sub"
+_OF_ENGINE = ("key", "jwt", "admin-key", ANONYMOUS)  # what owners that the engine names begin with
 LEEWAY = 30.0  # seconds that the issuer's clock may be ahead of ours, for nbf and iat; exp has none
 
 # Values of `typ`, in lower case and without "application/" (RFC 7515, section 4.1.9). An access token should have
@@ -41,6 +43,7 @@ class Claims(NamedTuple):
     subject: str
     scopes: frozenset[str]
     expires: float  # seconds since the epoch
+    owners: tuple[str, ...] = ()  # that a claim other than `sub` names
 
 
 def is_token(text: str) -> bool:
@@ -51,6 +54,8 @@ def is_token(text: str) -> bool:
 class Tokens:
     """Verifies the tokens of `issuer` for `audience` by the key set at `jwks`, a path or a URL.
 
+    The claim `owner` names the caller's owners; `sub` is the subject, who is one itself.
+
     Raises Unavailable for a file that cannot be read or has no usable key; a URL that cannot be fetched yet is logged.
     """
 
@@ -60,11 +65,13 @@ class Tokens:
         audience: str,
         jwks: str,
         *,
+        owner: str = SUBJECT,
         now: Callable[[], float] = time.time,
         fetch: Callable[[str], bytes] = fetch,
     ) -> None:
         self._issuer = issuer
         self._audience = audience
+        self._owner = owner
         self._now = now
         self._source = KeySource(jwks, now=now, fetch=fetch)
 
@@ -121,7 +128,8 @@ class Tokens:
             raise SignedCredential("sub is not a printable text")
         if len(subject) > LONGEST_SUBJECT:
             raise SignedCredential("sub is too long")
-        return Claims(subject, _scopes(payload), _time(payload, "exp"))
+        owners = () if self._owner == SUBJECT else _owners(payload, self._owner)
+        return Claims(subject, _scopes(payload), _time(payload, "exp"), owners)
 
 
 def _header(token: str) -> tuple[Any, str | None]:
@@ -156,3 +164,19 @@ def _scopes(payload: dict[str, Any]) -> frozenset[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):
         raise SignedCredential(f"{name} is not a list of texts")
     return frozenset(words) - {""}
+
+
+def _owners(payload: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The owners in a claim, which is a text, or a list of up to MOST_OWNERS; none if there is no such claim."""
+    value = payload.get(name)
+    found = [] if value is None else value if isinstance(value, list) else [value]
+    if len(found) > MOST_OWNERS:
+        raise SignedCredential(f"{name} has more than {MOST_OWNERS} owners")
+    for owner in found:
+        if not isinstance(owner, str) or not 0 < len(owner) <= LONGEST_OWNER or not owner.isprintable():
+            raise SignedCredential(
+                f"{name} is not a printable text of 1 to {LONGEST_OWNER} characters, or a list of some"
+            )
+        if owner.partition(":")[0] in _OF_ENGINE:  # it would reach the items of a key, or of another subject
+            raise SignedCredential(f"{name} begins like an owner that the engine names")
+    return tuple(found)

@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache, partial
@@ -22,6 +22,7 @@ from flask import Blueprint
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
+from restkeeper.resources.evolution import Convert
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
@@ -34,7 +35,7 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import ADMIN, LONGEST_OWNER, SCOPE, Caller, InvalidCredential, digest_of
+from restkeeper.web.auth import ADMIN, LONGEST_OWNER, MOST_OWNERS, SCOPE, Caller, InvalidCredential, digest_of
 from restkeeper.web.exactjson import require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -60,12 +61,15 @@ _NEVER = rfc3339(0)
 
 
 class Credential(NamedTuple):
-    """The SHA-256 of a key's token, the key's scopes, when it expires (RFC 3339, or None), and its owner, if any."""
+    """The SHA-256 of a key's token, the key's scopes, when it expires (RFC 3339, or None), and its owners.
+
+    Those of older programs have one owner, or none, in place of the list.
+    """
 
     digest: str
     scopes: tuple[str, ...]
     expires_at: str | None
-    owner: str | None = None
+    owners: Sequence[str] | str | None = ()
 
     def record(self, id: str) -> Record:
         """The record to store, of a key not yet used."""
@@ -101,7 +105,7 @@ class KeyResolver:
     def __call__(self, token: str, digest: str) -> Caller | None:
         """See `guard.Resolver`. Raises InvalidCredential."""
         if self._admin and hmac.compare_digest(digest, self._admin):
-            return Caller("admin-key", frozenset({ADMIN}))
+            return Caller("admin-key", frozenset({ADMIN}), ("admin-key",))
         if not token.startswith(_PREFIX):
             return None
         id = token[len(_PREFIX) :][:_ID_DIGITS]
@@ -129,9 +133,11 @@ class KeyResolver:
 
 @lru_cache(maxsize=4096)
 def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
-    known = Credential(*orjson.loads(body))  # of an older program, it has no owner
+    known = Credential(*orjson.loads(body))
     expires = datetime.fromisoformat(known.expires_at).timestamp() if known.expires_at else inf
-    return known.digest, Caller(f"key:{id}", frozenset(known.scopes), known.owner or ""), expires
+    owners = (known.owners,) if isinstance(known.owners, str) else known.owners
+    who = f"key:{id}"
+    return known.digest, Caller(who, frozenset(known.scopes), tuple(owners or (who,))), expires
 
 
 class KeySchema(ItemSchema):
@@ -143,17 +149,20 @@ class KeySchema(ItemSchema):
         low=1,
         required=True,
         metadata={
-            "description": "What it allows: `<collection>:read`, `<collection>:write`, a scope of another route, or "
-            "`admin` for everything.",
+            "description": "What it allows: `<collection>:read`, `<collection>:write`, `<collection>:all` for the "
+            "items of all owners, a scope of another route, or `admin` for everything.",
             "examples": [["products:read", "products:write"]],
         },
     )
-    owner = Text(
-        1,
-        LONGEST_OWNER,
-        load_default=None,
-        allow_none=True,
-        metadata={"description": "Whose items it creates and changes: keys can have one owner. Null: its own."},
+    owners = ListOf(
+        Text(1, LONGEST_OWNER),
+        MOST_OWNERS,
+        load_default=list,
+        metadata={
+            "description": "Whose items it reaches: several keys can have the same. It creates those of the first. "
+            "Empty: its own.",
+            "examples": [["ada", "team-a"]],
+        },
     )
     expires_at = Time(
         load_default=None, allow_none=True, metadata={"description": "When it expires; null if it does not."}
@@ -171,6 +180,16 @@ KEYS = Resource(
     search=("name",),
     events=False,
     methods=("GET", "POST", "DELETE"),
+    upgrades={
+        2: [
+            Convert(
+                {"owner": Text(1, LONGEST_OWNER, load_default=None, allow_none=True)},
+                ["owners"],
+                lambda owner: [] if owner is None else [owner],
+                lambda owners: next(iter(owners), None),
+            )
+        ]
+    },
 )
 ABOUT = "API keys: who may call, and what they may do."
 SCHEMES = {
@@ -213,7 +232,7 @@ def make_key(keys: StoredRepresentation, sent: JsonObject, scopes: Iterable[str]
 def store_key(transaction: Transaction, record: Record, secret: str) -> None:
     """Store a new key, or one that was renewed. Raises RecordNotFound."""
     key, write = exactjson.loads(record.body), transaction.insert if record.version == 1 else transaction.update
-    credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key.get("owner"))
+    credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key["owners"])
     write(KEYS.name, record)
     write(CREDENTIALS.name, credential.record(record.id))
 

@@ -228,7 +228,7 @@ class Deliverer:
         """Start a delivery in a thread; if that cannot be, its lease will expire."""
         delivery = job.delivery
         try:
-            with reading_as(Caller(delivery.webhook, job.scopes)):
+            with reading_as(Caller(delivery.webhook, job.scopes, (delivery.webhook,))):
                 event = reduced(self._convert(delivery.event, job.version))
         except RevisionDiffers as error:  # the lease will expire, and another process can send it
             self._is_former = True

@@ -16,7 +16,7 @@ EVENT = event_columns(_AS_BYTES)
 
 # The events that match a filter.
 WANTED = """\
-(collection = ANY(%(collections)s::text[]) OR (owner = %(owner)s AND collection = ANY(%(own)s::text[])))
+(collection = ANY(%(collections)s::text[]) OR (owner = ANY(%(owners)s::text[]) AND collection = ANY(%(own)s::text[])))
     AND type LIKE ANY(%(types)s::text[])
     AND (item = %(item)s OR %(item)s::text IS NULL)"""
 

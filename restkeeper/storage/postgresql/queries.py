@@ -92,6 +92,7 @@ class PostgresColumn(Column):
     """See `sql.Column`."""
 
     parameter = "%({})s"
+    one_of = "= ANY({}::text[])"
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
 
@@ -228,6 +229,10 @@ class PostgresColumn(Column):
     @staticmethod
     def text(text: str) -> str:
         return clean(text)
+
+    @staticmethod
+    def texts(texts: Sequence[str]) -> Any:
+        return list(map(clean, texts))
 
     @staticmethod
     def plain(key: Any) -> Any:

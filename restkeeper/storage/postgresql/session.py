@@ -185,8 +185,8 @@ class Session(psycopg.Connection[Row]):
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         types, collections, own = list(map(like, filter.types)), list(filter.collections), list(filter.own)
-        lists = {"types": types, "collections": collections, "own": own}
-        return cleaned({**lists, "owner": filter.owner, "item": filter.item})
+        lists = {"types": types, "collections": collections, "own": own, "owners": list(filter.owners)}
+        return cleaned({**lists, "item": filter.item})
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
         return find_page(self, collection, query, max_bytes)

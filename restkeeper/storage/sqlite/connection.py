@@ -58,7 +58,7 @@ EVENT = event_columns(AS_BYTES)
 WANTED = """\
 (
         collection IN (SELECT value FROM json_each(:collections))
-        OR (owner = :owner AND collection IN (SELECT value FROM json_each(:own)))
+        OR (owner IN (SELECT value FROM json_each(:owners)) AND collection IN (SELECT value FROM json_each(:own)))
     )
     AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)
     AND (item = :item OR :item IS NULL)"""
@@ -125,11 +125,13 @@ class SqliteConnection(sqlite3.Connection):
         self.rows(statement, parameters)
 
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        lists = {"types": filter.types, "collections": filter.collections, "own": filter.own}
-        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {
-            "owner": filter.owner,
-            "item": filter.item,
+        lists = {
+            "types": filter.types,
+            "collections": filter.collections,
+            "own": filter.own,
+            "owners": filter.owners,
         }
+        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"item": filter.item}
 
 
 def _with_lists(parameters: Mapping[str, Any]) -> Mapping[str, Any]:

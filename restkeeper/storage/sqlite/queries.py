@@ -80,6 +80,7 @@ class SqliteColumn(Column):
     """See `sql.Column`. The key of a field is what the indexes have."""
 
     parameter = ":{}"
+    one_of = "IN (SELECT value FROM json_each({}))"
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
 
@@ -211,6 +212,10 @@ class SqliteColumn(Column):
         return str(value) if isinstance(value, Decimal) else value
 
     @staticmethod
+    def texts(texts: Sequence[str]) -> Any:
+        return orjson.dumps(texts).decode()
+
+    @staticmethod
     def plain(key: Any) -> Any:
         return None if key == -float("inf") else key
 
@@ -250,7 +255,8 @@ def _page_statements(collection: Collection, query: Query) -> list[str]:
     and not for a comparison of row values.
     """
     keys = [(SqliteColumn.of(collection, each.field).key, each.descending) for each in order_of(query)]
-    order = [f"{key} DESC" if descending else key for key, descending in keys]
+    plus = "+" * (len(query.owners or ()) > 1)  # by the index of owners, and not all items by that of the order
+    order = [f"{plus}{key} DESC" if descending else f"{plus}{key}" for key, descending in keys]
     sorted_by = [key.field for key in query.sort if key.field != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
     has_index = not query.narrows and (not sorted_by or (len(query.sort) == 1 and sorted_by[0] in indexed))

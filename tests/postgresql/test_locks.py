@@ -63,6 +63,33 @@ def test_references_and_changes_of_the_same_items_do_not_wait_for_each_other(sto
     assert [store.read("things", id).version for id in "ab"] == [2, 2]
 
 
+def test_a_read_that_is_sent_with_the_lock_before_it_sees_what_that_waited_for(store: Store, url: str) -> None:
+    """Both are sent together, and each statement sees what is committed when it begins."""
+    parallel, is_held, can_end = Parallel(), threading.Event(), threading.Event()
+
+    def hold(transaction: Transaction) -> None:
+        transaction.insert("things", record("new"))
+        transaction.update("things", record("a", 2))
+        transaction.flush()
+        is_held.set()
+        can_end.wait(SECONDS)
+
+    def look(transaction: Transaction) -> list[int]:
+        transaction.lock_collection("things")
+        return [
+            transaction.read("things", "new").version,
+            *(each.version for each in transaction.read_all("things", "ab")),
+        ]
+
+    parallel.start(store.write, hold)
+    is_held.wait(SECONDS)
+    looking = parallel.start(store.write, look)
+    until(lambda: count_of(url, BLOCKED) == 1)
+    can_end.set()
+    parallel.join()
+    assert looking.result() == [1, 2, 1]
+
+
 def test_references_are_locked_in_one_order(url: str) -> None:
     """Beside a deletion of the same items: who refers to them in another order waits for the first, and holds none."""
     app, parallel = create_app(Config(database_url=url)), Parallel()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from restkeeper import Resource, Unit
 from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
@@ -20,6 +21,7 @@ from restkeeper.web import exactjson
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
 from tests.shop import create_app
+from tests.shop.references import OWNERS, ThingSchema
 from tests.shop.references import create_app as create_referring
 from tests.things import kept
 from tests.waiting import until
@@ -99,6 +101,8 @@ def test_requests_take_few_round_trips(shop: Shop) -> None:
     assert steady(lambda: shop.ask("GET", path)) == 1
     assert steady(lambda: shop.ask("GET", "/products")) == 1
     assert steady(shop.create) <= 3
+    stocks = count(1)
+    assert steady(lambda: shop.ask("PATCH", path, json={"stock": next(stocks)})) <= 3
 
 
 @pytest.mark.parametrize("field", ["part_of", "seen_by"])
@@ -120,3 +124,24 @@ def test_what_follows_a_deletion_takes_few_round_trips(wire: Wire, field: str) -
     kind = "deleted" if to == "things" else "updated"
     assert [each.type for each in found[1:]] == [f"thing.{kind}"] * 900
     assert len({exactjson.loads(each.data)["id"] for each in found}) == 901
+
+
+def test_a_function_reads_in_one_round_trip_with_the_changes_before(wire: Wire) -> None:
+    """What it changes, and what goes with an item, is sent with its next question."""
+    parts = Resource("things", "thing", ThingSchema)
+
+    @parts.after("delete")
+    def count_down(thing: None, before: dict[str, Any], items: Unit) -> None:
+        items.change("owners", before["owner"], lambda owner: {**owner, "name": f"{owner['name']}."})
+
+    app = create_app(Config(database_url=wire.url), [OWNERS, parts])
+    client = app.test_client()
+    kept(service_of(app).store)
+    path = client.post("/owners", json={}).headers["Location"]
+    sent = {"owner": path.rpartition("/")[2]}
+    whole = client.post("/things", json=sent).headers["Location"]
+    assert client.post("/things", json=[{**sent, "part_of": whole.rpartition("/")[2]}] * 40).status_code == 200
+    wire.trips()
+    assert client.delete(whole).status_code == 200
+    assert wire.trips() <= 41 + 15
+    assert client.get(path).json["name"] == "." * 41

@@ -164,7 +164,7 @@ class PostgresTransaction(Transaction):
         keeps_order = [self._keeps_order(collection, id) for id in sorted(ids)]  # of all, so that each is noted
         statement = _READ_ALL if all(keeps_order) else f"{_READ_ALL} NOWAIT"
         try:
-            rows = self._database.fetch(statement, (collection, [*map(clean, ids)]))
+            rows = self._database.fetch_together(statement, (collection, [*map(clean, ids)]))
         except psycopg.errors.LockNotAvailable:
             if all(keeps_order):
                 raise

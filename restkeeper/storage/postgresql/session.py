@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import psycopg
 from gevent import get_hub, monkey
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
@@ -175,7 +175,16 @@ class Session(psycopg.Connection[Row]):
             self.flush()
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self.fetch(DIALECT[statement], cleaned(parameters))
+        return self.fetch_together(DIALECT[statement], cleaned(parameters))
+
+    def fetch_together(self, statement: str, parameters: Parameters = None) -> list[Row]:
+        """As `fetch`, in one round trip with the queued changes, which prepares the statement: one of a fixed text."""
+        if not self._queue:
+            return self.fetch(statement, parameters)
+        queue, self._queue = self._queue, []
+        result, adapter = self._send([*queue, Statement(statement, parameters)]), Transformer(self)
+        adapter.set_pgresult(result)
+        return adapter.load_rows(0, result.ntuples, tuple)
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.queue(DIALECT[statement], cleaned(parameters))
@@ -259,14 +268,19 @@ class Session(psycopg.Connection[Row]):
             self._failure = before
             raise
 
-    def _send(self, statements: Sequence[Statement]) -> None:
-        """Execute statements in one round trip. Raises the error of one that fails; those after it are not executed."""
+    def _send(self, statements: Sequence[Statement]) -> PGresult:
+        """Execute statements in one round trip, and return the result of the last one.
+
+        Raises the error of one that fails; those after it are not executed.
+        """
         self.used_at = time.monotonic()
         try:
-            for statement, result in self.wait(self._exchange(statements)):
+            results: list[tuple[Statement, PGresult]] = self.wait(self._exchange(statements))
+            for statement, result in results:
                 if result.status not in _DONE:
                     error = psycopg.errors.error_from_result(result)
                     raise statement.refusal if statement.refusal and error.sqlstate == _NO_ROW else error
+            return results[-1][1]
         except Exception as error:
             self._note_failure(error)
             raise
@@ -290,7 +304,7 @@ class Session(psycopg.Connection[Row]):
                 name = self._names[key] = b"queued_%d" % next(self._numbers)
                 self.pgconn.send_prepare(name, *key)
                 sent.append((statement, key))
-            self.pgconn.send_query_prepared(name, values, formats)
+            self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
             sent.append((statement, None))
         self.pgconn.pipeline_sync()
         while self.pgconn.flush():

@@ -128,7 +128,8 @@ class IllegalTransition(Problem):
     about = (
         "The lifecycle of the collection does not allow this change of an item's status. `from` and `to` are the "
         "requested change; `allowed` lists the states that are possible after the present one. They are missing in a "
-        "version of the API that does not have these states."
+        "version of the API that does not have these states. If only an action sets the state, `action` is "
+        "its name."
     )
 
     def __init__(self, detail: str, *, field: str, **members: Any) -> None:

@@ -139,7 +139,7 @@ class _Broken:
         pass
 
     def stored(self) -> dict[str, StoredState]:
-        return defaultdict(lambda: StoredState(1, 0, ""))  # the start converts nothing
+        return defaultdict(lambda: StoredState(99, 0, ""))  # the start converts nothing
 
     def __getattr__(self, name: str) -> object:
         if isinstance(getattr(Store, name), property):

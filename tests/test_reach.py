@@ -322,3 +322,68 @@ def test_the_scope_is_reserved() -> None:
             Resource("notes", "note", ItemSchema.from_dict({"x": field}))  # type: ignore[arg-type]
     made = Service().client.post("/api/v1/keys", json={"name": "x", "scopes": ["marks:all"]}, headers=ADMIN)
     assert made.status_code == 422
+
+
+def orders(*, declares: bool = True) -> Resource:
+    """Orders whose states `paid` and `cancelled` only actions set."""
+    moves = {"open": ("paid", "cancelled", "sent"), "paid": ("sent", "cancelled"), "sent": (), "cancelled": ()}
+    lifecycle = Lifecycle("open", moves, by_actions={"paid": "pay", "cancelled": "cancel"})
+    schema = ItemSchema.from_dict({"status": Status(lifecycle), "note": Text(load_default="")}, name="OrderSchema")
+    resource = Resource("orders", "order", schema, ids="client")  # type: ignore[arg-type]
+    if declares:
+
+        @resource.action("pay")
+        def pay(order: Item, items: Unit) -> Item:
+            return {**order, "status": "paid"}
+
+        @resource.action("cancel", of="collection")
+        def cancel(items: Unit) -> Item:
+            return items.change("orders", "a", lambda order: {**order, "status": "cancelled"})
+
+    return resource
+
+
+@pytest.mark.needs("openapi")
+def test_a_state_of_an_action_is_set_by_nothing_else(tmp_path: Path) -> None:
+    """409 with the action's name, by every write and also for admins; the action, and what is not changed, are free."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, database_url=f"sqlite:///{tmp_path}/store.db")
+    client = create_app(config, [orders()]).test_client()
+    assert client.post("/orders", json={"id": "a"}, headers=ADMIN).status_code == 200
+    path = "/orders/a"
+    for state, action in (("paid", "pay"), ("cancelled", "cancel")):
+        sent = {"status": state}
+        operations = [{"method": "PATCH", "path": path, "body": sent}]
+        for method, at, body in (
+            ("POST", "/orders", sent),
+            ("POST", "/orders", [{}, sent]),
+            ("PUT", path, sent),
+            ("PUT", "/orders/new", sent),
+            ("PATCH", path, sent),
+            ("POST", "/api/v1/batch", {"operations": operations}),
+            ("POST", "/api/v1/batch", {"operations": [{"method": "POST", "path": "/orders", "body": sent}]}),
+        ):
+            for who in (ADMIN, key(client, "orders:write")):
+                refused = client.open(at, method=method, json=body, headers=who)
+                found = (refused.status_code, refused.json["code"], refused.json["action"], refused.json["to"])
+                assert found == (409, "illegal-transition", action, state), (method, at)
+                assert refused.json["detail"].endswith(f"cannot be set to {state}: only the action {action} does that")
+    assert [each["status"] for each in client.get("/orders", headers=ADMIN).json] == ["open"]
+    assert client.post(f"{path}/pay", headers=ADMIN).json["status"] == "paid"
+    for method, body in (("PATCH", {"note": "x"}), ("PATCH", {"status": "paid"}), ("PUT", {"status": "paid"})):
+        assert client.open(path, method=method, json=body, headers=ADMIN).json["status"] == "paid"
+    assert client.post("/orders/cancel", headers=ADMIN).json["status"] == "cancelled"
+    imported = client.application.test_cli_runner().invoke(
+        args=["import", "orders", "-"], input='{"id":"b","status":"paid"}'
+    )
+    assert imported.exit_code == 0, imported.output
+    assert client.get("/orders/b", headers=ADMIN).json["status"] == "paid"
+    shown = client.get("/openapi.json").json["components"]["schemas"]["OrderInput"]["properties"]["status"]
+    assert shown["x-by-actions"] == {"paid": "pay", "cancelled": "cancel"}
+
+
+def test_the_action_of_a_state_is_declared() -> None:
+    with pytest.raises(ValueError, match="orders.status: by_actions: 'paid' is set by 'pay', and there is no such act"):
+        create_app(Config(), [orders(declares=False)])
+    states = Lifecycle("a", {"a": ()}, by_actions={"b": "c"})
+    with pytest.raises(ValueError, match="Lifecycle: b: no states"):
+        Resource("x", "y", ItemSchema.from_dict({"s": Status(states)}))  # type: ignore[arg-type]

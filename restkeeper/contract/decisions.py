@@ -46,6 +46,7 @@ SHARED: dict[str, Row] = {  # by all versions: what clients depend on beside the
     "x-transitions": {"fewer": CHANGED, "more": HARMLESS},
     **dict.fromkeys(("x-writable-by", "x-readable-by"), {"added": CHANGED, "removed": HARMLESS, "changed": CHANGED}),
     "x-scopes": {"added": CHANGED, "removed": HARMLESS, "fewer": HARMLESS, "more": CHANGED},
+    "x-by-actions": {"added": CHANGED, "removed": HARMLESS, "fewer": HARMLESS, "more": CHANGED},
     "x-search": {"added": HARMLESS, "removed": CHANGED, "fewer": CHANGED, "more": HARMLESS},
     "x-fold": {"added": CHANGED, "removed": CHANGED},
     "x-dialects": {"fewer": CHANGED, "more": HARMLESS},

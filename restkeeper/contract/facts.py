@@ -260,7 +260,7 @@ def _restrictions(schema: Json, *, has_null: bool, is_id: bool) -> Json:
             facts[keyword] = frozenset(value)
         elif keyword == "x-transitions":
             facts[keyword] = frozenset((_text(old), _text(new)) for old in value for new in value[old])
-        elif keyword == "x-scopes":
+        elif keyword in ("x-scopes", "x-by-actions"):
             facts[keyword] = frozenset(map(" by ".join, value.items()))
         elif keyword == "then":
             is_any = isinstance(value, dict) and [*value] == ["anyOf"]

@@ -30,7 +30,7 @@ from restkeeper.resources.evolution import (
     was_open,
 )
 from restkeeper.resources.queried import NAME, queryable_fields
-from restkeeper.schemas.fields import READABLE_BY, Refers, default_of, scopes_of
+from restkeeper.schemas.fields import READABLE_BY, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import COMPUTED, all_fields_in, fields_of, is_computed, is_optional, prepared, refusals
 from restkeeper.storage.interface import (
@@ -119,7 +119,7 @@ class Revision(NamedTuple):
     definitions: Definitions  # of all fields but the server's
     always: frozenset[str]  # those of them that no item is without
     described: Definitions  # that the store knows: integer ids, too
-    guarded: Definitions  # that need a scope to be changed, also to some states
+    guarded: Definitions  # that need a scope, or an action, to be changed, also to some states
     private: Mapping[str, str]  # those that need a scope to be read, which the mapping has
     references: Mapping[str, Refers]  # by their paths, also those inside nested schemas
     names: tuple[str, ...]  # of all fields in the order of an item, in JSON
@@ -181,7 +181,7 @@ class Revision(NamedTuple):
             definitions=MappingProxyType(definitions),
             always=frozenset(definitions.keys() - optional),
             described=MappingProxyType(id | definitions),
-            guarded=MappingProxyType({name: field for name, field in definitions.items() if any(scopes_of(field))}),
+            guarded=MappingProxyType({name: field for name, field in definitions.items() if is_guarded(field)}),
             private=MappingProxyType(
                 {
                     name: field.metadata[READABLE_BY]
@@ -450,6 +450,15 @@ class Resource:
     def public_name(self) -> str:
         """What callers call the collection."""
         return self.path or self.name
+
+    def require_actions(self) -> None:
+        """Raises ValueError for a state that an action sets which is not declared."""
+        for name, field in self.newest.guarded.items():
+            for state, action in field.lifecycle.by_actions.items() if isinstance(field, Status) else ():
+                if action not in self.actions:
+                    raise ValueError(
+                        f"{self.name}.{name}: by_actions: {state!r} is set by {action!r}, and there is no such action"
+                    )
 
     def scope(self, way: str) -> str:
         """The scope that allows to "read" or to "write" it; other characters are escaped (RFC 6749, section 3.3)."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from flask import has_request_context, request
 
 from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
-from restkeeper.errors import MOST_FAULTS, NotFound, Unavailable, ValidationFailed
+from restkeeper.errors import MOST_FAULTS, IllegalTransition, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.items import Items
 from restkeeper.resources.references import added, may_read, required_by
@@ -277,25 +277,31 @@ class Writes(Items):
     def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
         """The item. Raises Forbidden for a state that it did not have, and the caller may not set.
 
+        Raises IllegalTransition for a state that actions alone set.
+
         That is also a reference to a collection that it may not read: it must not learn which items exist. A new item
         had the defaults.
         """
         if after is before:
             return after
         self._require_readable(before, after)
-        states = {
-            n: each.lifecycle.scopes for n, each in self.stored.revision.guarded.items() if isinstance(each, Status)
-        }
+        guarded = self.stored.revision.guarded
+        states = {name: field.lifecycle for name, field in guarded.items() if isinstance(field, Status)}
         if not states:
             return after
         had = exactjson.cut(self.stored.present(before).body) if before else self.stored.revision.defaults
         has = exactjson.cut(after.body)
-        for name, scopes in states.items():
+        for name, lifecycle in states.items():
             known = self.representation.names_of(name)
             is_set = before is not None or not sent.keys().isdisjoint(known)
             state, former = (exactjson.stored(each.get(name, b"null")) for each in (has, had))
-            if is_set and state != former and (scope := scopes.get(state)) and not caller().may(scope):
+            if not is_set or state == former:
+                continue
+            if (scope := lifecycle.scopes.get(state)) and not caller().may(scope):
                 raise lacking(scope, f"a change of {known[0]} to {state}")
+            if action := lifecycle.by_actions.get(state):
+                detail = f"{known[0]} cannot be set to {state}: only the action {action} does that"
+                raise IllegalTransition(detail, field=known[0], to=state, action=action)
         return after
 
     def _require_readable(self, before: Record | None, after: Record) -> None:

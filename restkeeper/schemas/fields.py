@@ -295,12 +295,14 @@ class WeakReference(Refers, fields.Raw):
 class Lifecycle:
     """The states of an item: the default, and the states that can follow each.
 
-    `scopes` has the scope that a caller needs to set a state, where it needs one: by a change, or in a new item.
+    `scopes` has the scope that a caller needs to set a state, where it needs one: by a change, or in a new item. States
+    in `by_actions` no request sets so: the action that does is said for each.
     """
 
     initial: str
     moves: Mapping[str, tuple[str, ...]]
     scopes: Mapping[str, str] = field(default_factory=dict)
+    by_actions: Mapping[str, str] = field(default_factory=dict)
 
     def allows(self, old: str, new: str) -> bool:
         """Whether the state may change from `old` to `new`, which can be equal."""
@@ -318,6 +320,11 @@ class Status(Guarded, fields.String):
         options.setdefault("load_default", lifecycle.initial)
         options["validate"] = (states, *validators_in(options))
         super().__init__(**options)
+
+
+def is_guarded(field: fields.Field[Any]) -> bool:
+    """Whether not every caller can set each value of a field."""
+    return any(scopes_of(field)) or (isinstance(field, Status) and bool(field.lifecycle.by_actions))
 
 
 def is_exact(field: fields.Field[Any]) -> bool:

@@ -163,7 +163,12 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
     is_private = READABLE_BY in field.metadata
     needs_default = is_own and is_newest and not field.allow_none and not is_computed(field)
     lifecycle = field.lifecycle if isinstance(field, Status) else Lifecycle("", {})
-    named = (lifecycle.initial, *lifecycle.scopes, *(each for move in lifecycle.moves.values() for each in move))
+    named = (
+        lifecycle.initial,
+        *lifecycle.scopes,
+        *lifecycle.by_actions,
+        *(each for move in lifecycle.moves.values() for each in move),
+    )
     states = sorted({*named} - {*lifecycle.moves}) if is_status else []
     is_vague = not field.dump_only and not field.required and not has_default
     inside = "dump_only inside another field could not be sent back: exclude it, or use Schema and not ItemSchema"

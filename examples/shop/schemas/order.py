@@ -23,7 +23,8 @@ class OrderSchema(ItemSchema):
         Lifecycle(
             "open",
             {"open": ("paid", "cancelled"), "paid": ("sent", "cancelled"), "sent": (), "cancelled": ()},
-            scopes={"paid": "admin", "sent": "admin", "cancelled": "admin"},
+            scopes={"sent": "admin"},
+            by_actions={"paid": "pay", "cancelled": "cancel"},
         )
     )
 

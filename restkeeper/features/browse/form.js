@@ -122,7 +122,8 @@ function leaf(schema, initial, { label, isRequired = false, draft, placeholder =
   const nothing = h("option", { value: "" }, "–");
   if (choices) {
     const nexts = own(schema["x-transitions"], text(initial)) ?? choices;
-    const mayBe = (each) => nexts.includes(each) && holds(own(schema["x-scopes"], text(each)));
+    const mayBe = (each) => nexts.includes(each) && holds(own(schema["x-scopes"], text(each)))
+      && !own(schema["x-by-actions"], text(each));
     const offered = choices.filter((each) => each === initial || mayBe(each)).map((each) => h("option", {}, text(each)));
     input.append(...(isRequired && initial !== undefined && !isNullable(schema) ? [] : [nothing]), ...offered);
   }

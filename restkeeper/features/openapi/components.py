@@ -117,8 +117,9 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     for name, declared in fields_of(instance).items():
         if isinstance(declared, Status):
             scopes = {"x-scopes": dict(declared.lifecycle.scopes)} if declared.lifecycle.scopes else {}
+            actions = {"x-by-actions": dict(declared.lifecycle.by_actions)} if declared.lifecycle.by_actions else {}
             moves = {"x-transitions": dict(declared.lifecycle.moves)}
-            extensions[name] = {**extensions.get(name, {}), **moves, **scopes}
+            extensions[name] = {**extensions.get(name, {}), **moves, **scopes, **actions}
     own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
     others = {key: part for key, part in whole.items() if key == "additionalProperties"}  # none: unknown=EXCLUDE
     odd: JsonSchema = {}

@@ -9,7 +9,7 @@ from marshmallow import ValidationError, fields
 
 from restkeeper.errors import Problem
 from restkeeper.resources.items import Items
-from restkeeper.schemas.fields import Refers, scopes_of
+from restkeeper.schemas.fields import Refers, is_guarded
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.storage.errors import RevisionDiffers
@@ -63,7 +63,7 @@ def _calls_of(items: Items, record: Record | None) -> Iterator[Call]:
     taken = {shown.name_of(name) for name in resource.unique if record}  # values that no other item can have
     known, own = fields_of(shown.schema()), dict[str, Any]()
     for name, field in known.items():
-        if not (field.dump_only or name in taken or any(scopes_of(field))) and (name in short or field.required):
+        if not (field.dump_only or name in taken or is_guarded(field)) and (name in short or field.required):
             own[name] = exactjson.stored(short[name]) if name in short else _sample(field)
     new = {name: value for name, value in own.items() if known[name].required} or dict([*own.items()][:3]) or _ANY
     words = [name for name in own if isinstance(own[name], str) and not isinstance(known[name], Refers)]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from restkeeper.resources.evolution import Remove as Remove
     from restkeeper.resources.evolution import Rename as Rename
     from restkeeper.resources.evolution import Step as Step
+    from restkeeper.resources.functions import Items as Items
     from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
-    from restkeeper.resources.unit import Unit as Unit
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import IntegerReference as IntegerReference
     from restkeeper.schemas.fields import JsonObject as JsonObject
@@ -65,7 +65,7 @@ _HOMES = {
     "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "ValidationFailed"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
-    "resources.unit": ["Unit"],
+    "resources.functions": ["Items"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
     "schemas.fields": (
         "Email IntegerReference JsonObject Lifecycle ListOf Money Pattern Reference Status Text Time Url Whole".split()

@@ -34,12 +34,12 @@ from restkeeper.features import versions as versioning
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources import RESERVED
 from restkeeper.resources.embedding import relations_of
+from restkeeper.resources.functions import last_ids_of, run_after
 from restkeeper.resources.handlers import CollectionHandlers
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.unit import last_ids_of, run_after
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore

@@ -13,12 +13,12 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks
+from restkeeper.resources.functions import Items, current_items, query_of
 from restkeeper.resources.handlers import require_owner_used
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.unit import Unit, current_items, query_of
-from restkeeper.resources.writes import Writes
+from restkeeper.resources.writes import CollectionWriter
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
@@ -67,7 +67,7 @@ class Service:
     serves: bool
     name: str = NAME
     contributions: list[Contribution] = field(default_factory=list)
-    writes: dict[str, dict[str, Writes]] = field(default_factory=dict)
+    writes: dict[str, dict[str, CollectionWriter]] = field(default_factory=dict)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -79,9 +79,11 @@ class Service:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    def items_of(self, stored: StoredRepresentation, known: Representation | None = None, **options: Any) -> Writes:
+    def items_of(
+        self, stored: StoredRepresentation, known: Representation | None = None, **options: Any
+    ) -> CollectionWriter:
         """The items of a collection, as requests read and write them."""
-        return Writes(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
+        return CollectionWriter(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
 
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
@@ -165,12 +167,12 @@ def make_service(
     by_name = {each.name: each for each in representations}
     limits = ItemLimits(*config.item_limits)
 
-    def unit(transaction: Transaction) -> Unit:
-        if transaction.unit is None:
-            transaction.unit = Unit(transaction, by_name, hooks, limits, clock)
-        return cast(Unit, transaction.unit)
+    def items(transaction: Transaction) -> Items:
+        if transaction.items is None:
+            transaction.items = Items(transaction, by_name, hooks, limits, clock)
+        return cast(Items, transaction.items)
 
-    hooks.unit, hooks.resources = unit, {name: each.resource for name, each in by_name.items()}
+    hooks.items, hooks.resources = items, {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
     for each in (*representations, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")

@@ -11,11 +11,11 @@ from marshmallow import Schema, fields
 
 from restkeeper import (
     Config,
+    Items,
     ItemSchema,
     Rename,
     Resource,
     Text,
-    Unit,
     ValidationFailed,
     Version,
     Versions,
@@ -142,7 +142,7 @@ def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
 def test_a_copy_of_a_declaration_has_its_functions() -> None:
     """And is of its own: what is declared for it later is not for the other one."""
     copy = replace(ORDERS, sort="-created_at")
-    copy.action("ship")(lambda order, store: None)
+    copy.action("ship")(lambda order, items: None)
     client = create_shop(Config(), [*RESOURCES, copy, LOGS]).test_client()
     order, _ = new_order(client, paid_with="CASH")
     assert client.get(order).json["paid_with"] == "cash" and logs(client) == ["+"]
@@ -243,7 +243,7 @@ def test_problems_that_derive_from_others_have_pages(client: FlaskClient) -> Non
 
 def test_wrong_declarations() -> None:
     resource = Resource("orders", "order", OrderSchema)
-    resource.action("pay", body=PaymentSchema)(lambda order, payment, store: None)
+    resource.action("pay", body=PaymentSchema)(lambda order, payment, items: None)
     for declare, words in (
         (lambda: resource.action("pay"), "orders: action('pay'): must be a new name"),
         (lambda: resource.action("Pay now"), "orders: action('Pay now'): must be a new name"),
@@ -254,10 +254,10 @@ def test_wrong_declarations() -> None:
         (lambda: resource.after(), "orders: after(): must be some of"),
         (lambda: resource.action("x", body=PaymentSchema()), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
         (
-            lambda: resource.action("x", body=PaymentSchema)(lambda order, store: None),
+            lambda: resource.action("x", body=PaymentSchema)(lambda order, items: None),
             "action('x'): is called with (item, body, items): too many",
         ),
-        (lambda: resource.action("x")(returns(PaymentSchema)(lambda order, store: None)), "@returns has problems only"),
+        (lambda: resource.action("x")(returns(PaymentSchema)(lambda order, items: None)), "@returns has problems only"),
         (lambda: resource.before("delete")(lambda item: None), "before('delete',): is called with (item, before): too"),
         (lambda: resource.after("create")(lambda item, before: None), "(item, before, items): too many"),
         (lambda: Resource("x", "y", OrderSchema, ownership="all"), "must be a Ownership"),  # type: ignore[arg-type]
@@ -357,12 +357,12 @@ def thing_client() -> FlaskClient:
         return do(thing, thing["mode"])
 
     @things.action("do", body=ChosenSchema)
-    def act(thing: Item, chosen: Item, store: Unit) -> Any:
+    def act(thing: Item, chosen: Item, items: Items) -> Any:
         return do(thing, chosen["mode"])
 
     @things.action("change", body=ChosenSchema)
-    def change(thing: Item, chosen: Item, store: Unit) -> None:
-        store.change("others", store.create("others", {"parts": PARTS})["id"], lambda other: do(other, chosen["mode"]))
+    def change(thing: Item, chosen: Item, items: Items) -> None:
+        items.change("others", items.create("others", {"parts": PARTS})["id"], lambda other: do(other, chosen["mode"]))
 
     others = replace(things, name="others", singular="other")
     return create_shop(Config(), [*RESOURCES, things, others]).test_client()
@@ -452,9 +452,9 @@ def test_what_a_function_raises_is_for_the_caller() -> None:
     versions = Versions(Version("v1", revisions={"things": 1}), Version("v2"), unversioned="v2")
     things = Resource("things", "thing", ThingSchema, upgrades=upgrades)
     things.before("create", "update")(lambda thing, before: do(thing, thing["mode"]))
-    things.action("do", body=ChosenSchema)(lambda thing, chosen, store: do(thing, chosen["mode"]))
-    things.action("become", body=ChosenSchema)(lambda thing, chosen, store: thing.update(chosen))
-    things.action("add", body=ChosenSchema)(lambda thing, chosen, store: store.create("things", chosen) and None)
+    things.action("do", body=ChosenSchema)(lambda thing, chosen, items: do(thing, chosen["mode"]))
+    things.action("become", body=ChosenSchema)(lambda thing, chosen, items: thing.update(chosen))
+    things.action("add", body=ChosenSchema)(lambda thing, chosen, items: items.create("things", chosen) and None)
     client = create_shop(Config(), [*RESOURCES, things], versions=versions).test_client()
     path = f"/things/{client.post('/things', json={}).json['id']}"
     for mode, pointer, detail in (("refuse", "/parts/0/name", "is unknown"), ("refuse all", "", "not today")):
@@ -490,7 +490,7 @@ def test_a_stored_value_that_fits_no_more_is_no_fault_of_a_function(
         things = Resource("things", "thing", schema)  # type: ignore[arg-type]
 
         @things.action("resize", body=ChosenSchema)
-        def resize(thing: Item, chosen: Item, store: Unit) -> None:
+        def resize(thing: Item, chosen: Item, items: Items) -> None:
             thing["size"] = chosen["mode"]
 
         return create_shop(config, [things]).test_client()

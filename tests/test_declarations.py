@@ -29,6 +29,7 @@ from restkeeper import (
     Convert,
     Deprecation,
     Index,
+    Items,
     ItemSchema,
     Lifecycle,
     ListOf,
@@ -37,7 +38,6 @@ from restkeeper import (
     Resource,
     Status,
     Text,
-    Unit,
     Version,
     Versions,
     Whole,
@@ -208,9 +208,9 @@ def test_functions_of_the_service_set_what_no_caller_can() -> None:
     resource = Resource("orders", "order", OrderSchema)
 
     @resource.action("pay")
-    def pay(item: dict[str, Any], store: Unit) -> dict[str, Any]:
+    def pay(item: dict[str, Any], items: Items) -> dict[str, Any]:
         """Pay an order."""
-        store.create("orders", {"orderNumber": "B-1", "paid_with": "cash"})
+        items.create("orders", {"orderNumber": "B-1", "paid_with": "cash"})
         return {**item, "status": "paid", "paid_with": "card", "orderNumber": "A-2"}
 
     @resource.before("create", "update")
@@ -462,7 +462,7 @@ def test_a_declaration_does_not_change() -> None:
     """Neither it nor its revisions; what is declared of one resource is not of those that were made from it."""
     line = Resource("offers", "offer", GuardedSchema, [Index("name")], upgrades={2: [Rename("title", "name")]})
     copy = dataclasses.replace(line)
-    line.action("count")(lambda line, store: None)
+    line.action("count")(lambda line, items: None)
     line.before("create", "update")(lambda line, before: None)
     assert (copy.actions, copy.functions) == ({}, {}) and {*line.functions} == {"before create", "before update"}
     for each in (line, line.collection, *line.revisions.values()):

@@ -107,7 +107,7 @@ def test_the_log_of_development_shows_them(
 
 
 def test_a_shell_has_items_each_call_a_transaction() -> None:
-    """With what `Unit` has, the application and a client; also as `flask shell`."""
+    """With what `Items` has, the application and a client; also as `flask shell`."""
     app = create_shop(Config())
     names = app.make_shell_context()
     items, client = names["items"], names["client"]

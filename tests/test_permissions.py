@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Unit
+from restkeeper import Items
 from restkeeper.config import Config
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
@@ -273,12 +273,12 @@ def test_the_owner_in_a_query_is_of_the_created_item() -> None:
     notes, posts = replace(NOTES), replace(POSTS)
 
     @notes.after("create")
-    def log(note: Item, before: None, store: Unit) -> None:
-        store.create("posts", {"name": "by " + note["name"]})
+    def log(note: Item, before: None, items: Items) -> None:
+        items.create("posts", {"name": "by " + note["name"]})
 
     @notes.action("log", of="collection", scope="known")
-    def log_more(store: Unit) -> Item:
-        return store.create("posts", {"name": "more"})
+    def log_more(items: Items) -> Item:
+        return items.create("posts", {"name": "more"})
 
     config = Config(auth="required", admin_key=ADMIN_KEY)
     client = create_app(config, (notes, posts)).test_client()

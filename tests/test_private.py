@@ -15,6 +15,7 @@ from restkeeper import (
     Convert,
     Deprecation,
     Index,
+    Items,
     ItemSchema,
     JsonObject,
     Lifecycle,
@@ -25,7 +26,6 @@ from restkeeper import (
     Resource,
     Status,
     Text,
-    Unit,
     Version,
     Versions,
     Whole,
@@ -92,7 +92,7 @@ JOBS = Resource(
 
 
 @JOBS.action("finish")
-def finish(job: dict[str, Any], items: Unit) -> dict[str, Any]:
+def finish(job: dict[str, Any], items: Items) -> dict[str, Any]:
     assert "note" in job  # the function sees all
     return {**job, "status": "done", "note": f"{job['note']}!"}
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from restkeeper import Config, ItemSchema, Ownership, Reference, Resource, Status, Text, Unit
-from restkeeper.resources.unit import call
+from restkeeper import Config, Items, ItemSchema, Ownership, Reference, Resource, Status, Text
+from restkeeper.resources.functions import call
 from restkeeper.schemas.fields import Lifecycle
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
@@ -29,7 +29,7 @@ PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
 
 
 def create(service: Service, transaction: Transaction, name: str, item: dict[str, Any]) -> None:
-    items: Unit = service.hooks.unit(transaction)
+    items: Items = service.hooks.items(transaction)
     call(items, items.create, name, item)
 
 
@@ -46,7 +46,7 @@ def declared(name: str, ownership: Ownership) -> Resource:
     resource = Resource(name, name[:-1], schema, ownership=ownership, search=("name",), ids="client")  # type: ignore[arg-type]
 
     @resource.action("touch", scope="write")
-    def touch(item: Item, items: Unit) -> None:
+    def touch(item: Item, items: Items) -> None:
         """Change nothing."""
 
     return resource
@@ -333,11 +333,11 @@ def orders(*, declares: bool = True) -> Resource:
     if declares:
 
         @resource.action("pay")
-        def pay(order: Item, items: Unit) -> Item:
+        def pay(order: Item, items: Items) -> Item:
             return {**order, "status": "paid"}
 
         @resource.action("cancel", of="collection")
-        def cancel(items: Unit) -> Item:
+        def cancel(items: Items) -> Item:
             return items.change("orders", "a", lambda order: {**order, "status": "cancelled"})
 
     return resource

@@ -16,13 +16,13 @@ from marshmallow import fields
 from restkeeper import (
     Config,
     Conflict,
+    Items,
     ItemSchema,
     Ownership,
     Reference,
     Rename,
     Resource,
     Text,
-    Unit,
     ValidationFailed,
     Version,
     Versions,
@@ -105,12 +105,12 @@ def test_a_missing_item_that_a_function_names_is_no_fault_of_the_body() -> None:
     owners = replace(OWNERS)
 
     @owners.action("lend", of="collection")
-    def lend(store: Unit) -> dict[str, Any]:
-        return store.create("things", {"owner": "none"})
+    def lend(items: Items) -> dict[str, Any]:
+        return items.create("things", {"owner": "none"})
 
     @owners.after("create")
-    def give(owner: dict[str, Any], before: object, store: Unit) -> None:
-        store.create("things", {"owner": owner["name"] or owner["id"]})
+    def give(owner: dict[str, Any], before: object, items: Items) -> None:
+        items.create("things", {"owner": owner["name"] or owner["id"]})
 
     client = create_shop(Config(), [owners, THINGS]).test_client()
     for path, body in (("/owners/lend", None), ("/owners", {"name": "none"})):
@@ -180,9 +180,9 @@ def test_a_deletion_reaches_items_in_two_ways() -> None:
     parent = Reference("comments", on_delete="cascade", allow_none=True, load_default=None)
     comments = Resource("comments", "comment", ItemSchema.from_dict({**fields, "parent": parent}))  # type: ignore[arg-type]
     comments.after("delete")(
-        lambda comment, before, store: (
+        lambda comment, before, items: (
             before["text"]
-            and store.change("comments", before["text"], lambda moved: {**moved, "owner": other, "parent": None})
+            and items.change("comments", before["text"], lambda moved: {**moved, "owner": other, "parent": None})
         )
     )
     client = create_shop(Config(), [OWNERS, comments]).test_client()
@@ -219,7 +219,7 @@ def test_what_follows_a_deletion_is_as_functions_have_left_it() -> None:
     things = Resource("things", "thing", ThingSchema)
 
     @things.after("delete")
-    def go_on(thing: None, before: dict[str, Any], items: Unit) -> None:
+    def go_on(thing: None, before: dict[str, Any], items: Items) -> None:
         if before["id"] == parts[0]:
             items.change("things", parts[1], lambda part: {**part, "seen_by": seer})
             items.change("things", parts[2], lambda part: {**part, "part_of": None})
@@ -243,7 +243,7 @@ def test_what_follows_a_deletion_is_as_its_batch_has_left_it() -> None:
     owners = Resource("owners", "owner", OwnerSchema)
 
     @owners.after("update")
-    def see(owner: dict[str, Any], before: dict[str, Any], items: Unit) -> None:
+    def see(owner: dict[str, Any], before: dict[str, Any], items: Items) -> None:
         items.change("things", thing, lambda thing: {**thing, "owner": other})
 
     client = create_shop(Config(), [owners, THINGS]).test_client()
@@ -501,8 +501,8 @@ def test_a_function_refers_with_the_rights_of_the_service() -> None:
     owners, things = replace(OWNERS), Resource("things", "thing", ThingSchema)
 
     @things.action("lend", of="collection", scope="things:write")
-    def lend(store: Unit) -> dict[str, Any]:
-        return store.create("things", {"owner": store.create("owners", {})["id"]})
+    def lend(items: Items) -> dict[str, Any]:
+        return items.create("things", {"owner": items.create("owners", {})["id"]})
 
     client = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [owners, things]).test_client()
     assert client.post("/things/lend", headers=key(client, "things:write")).status_code == 200

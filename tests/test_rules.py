@@ -17,18 +17,18 @@ from restkeeper import (
     Config,
     Conflict,
     Index,
+    Items,
     ItemSchema,
     Ownership,
     Reference,
     Resource,
     Text,
-    Unit,
     Whole,
     find_items,
     needs,
     read_item,
 )
-from restkeeper.resources import unit
+from restkeeper.resources import functions
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreContended
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
@@ -60,7 +60,7 @@ def serve(*resources: Resource, **options: Any) -> FlaskClient:
     return create_shop(Config(**options), resources).test_client()
 
 
-def run(things: Resource, do: Callable[[Unit], Any], **options: Any) -> Any:
+def run(things: Resource, do: Callable[[Items], Any], **options: Any) -> Any:
     """The response to an action that does this in its transaction."""
     things.action("do", of="collection")(do)
     return serve(things, **options).post("/things/do")
@@ -119,7 +119,7 @@ def test_what_a_function_does_with_items(things: Resource) -> None:
     others = Resource("others", "other", ThingSchema, ownership=Ownership.ALL)
 
     @things.action("do", of="collection")
-    def do(items: Unit) -> Item:
+    def do(items: Items) -> Item:
         made = [items.create("others", {"mode": mode}, owner=owner) for mode, owner in zip("ab", owners, strict=True)]
         items.change("others", made[0]["id"], lambda other: {**other, "rank": 5})
         shown = [items.read("others", made[0]["id"])["rank"], read_item("others", made[0]["id"])["rank"]]
@@ -169,7 +169,7 @@ def test_what_was_sent_has_its_references_before_functions_see_it(things: Resour
     seen = []
 
     @things.before("create", "update")
-    def see(thing: Item, before: Item | None, items: Unit) -> None:
+    def see(thing: Item, before: Item | None, items: Items) -> None:
         seen.append(thing["mode"])
         if thing["mode"] == "refuse":
             raise Conflict("it was called")
@@ -228,7 +228,7 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
     """They need no other form than in an item."""
 
     @things.action("do", of="collection")
-    def do(items: Unit) -> Item:
+    def do(items: Items) -> Item:
         items.create("things", {"mode": "a,b", "rank": 3, "is_new": True, "weight": Decimal("1.5")})
         for mode in ("c", "x y+z%41&"):
             items.create("things", {"mode": mode})
@@ -237,7 +237,7 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
     assert serve(things).post("/things/do").json == {"found": found}
 
 
-FAULTS: list[tuple[Callable[[Unit], Any], str]] = [
+FAULTS: list[tuple[Callable[[Items], Any], str]] = [
     (
         lambda items: items.find("things", {"weight": 3}),
         'need an index: add one of these to the Resource"s indexes: Index("weight")',
@@ -259,14 +259,14 @@ def test_a_search_that_is_a_fault_of_the_service(
     things: Resource,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    search: Callable[[Unit], Any],
+    search: Callable[[Items], Any],
     reason: str,
 ) -> None:
     """The caller learns nothing, and the log has what is wrong. Nothing is stored."""
-    monkeypatch.setattr(unit, "MOST_FOUND", 3)
+    monkeypatch.setattr(functions, "MOST_FOUND", 3)
 
     @things.action("do", of="collection")
-    def do(items: Unit) -> None:
+    def do(items: Items) -> None:
         for _ in range(4):
             items.create("things", {})
         search(items)
@@ -285,10 +285,10 @@ def test_the_time_limit_of_a_search_ends_its_work_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things: Resource
 ) -> None:
     """Others that share its commit are stored."""
-    monkeypatch.setattr(unit, "FIND_SECONDS", 0.0)
+    monkeypatch.setattr(functions, "FIND_SECONDS", 0.0)
 
     @things.before("create")
-    def look(thing: Item, before: Item | None, items: Unit) -> None:
+    def look(thing: Item, before: Item | None, items: Items) -> None:
         if thing["mode"] == "slow":
             items.create("things", {"mode": "lost"})
             items.find("things", {"mode": "many"})
@@ -314,7 +314,7 @@ def test_a_function_is_called_again_when_the_store_asks_for_it(things: Resource)
     calls = []
 
     @things.before("create")
-    def look(thing: Item, before: Item | None, items: Unit) -> None:
+    def look(thing: Item, before: Item | None, items: Items) -> None:
         calls.append(items.count("things"))
         items.create("others", {})
         if len(calls) == 1:
@@ -329,10 +329,10 @@ def test_a_function_is_called_again_when_the_store_asks_for_it(things: Resource)
 @pytest.mark.parametrize("fails", [False, True])
 def test_items_are_for_the_function_that_gets_them(things: Resource, fails: bool) -> None:
     """What is kept of them does nothing, also while an exception still refers to the transaction."""
-    kept: list[Unit] = []
+    kept: list[Items] = []
 
     @things.before("create")
-    def keep(thing: Item, before: Item | None, items: Unit) -> None:
+    def keep(thing: Item, before: Item | None, items: Items) -> None:
         kept.append(items)
         if fails:
             raise Conflict("no")
@@ -357,7 +357,7 @@ def test_nothing_is_kept_of_a_change_that_failed(things: Resource) -> None:
     """Its exception refers to the transaction, which refers to what has failed in it."""
 
     @things.before("create")
-    def fail(thing: Item, before: Item | None, items: Unit) -> None:
+    def fail(thing: Item, before: Item | None, items: Items) -> None:
         if not thing["sku"]:
             for _ in range(2):
                 items.create("things", {"sku": "taken"})
@@ -379,7 +379,7 @@ def test_views_read_what_is_committed(tmp_path: Path, things: Resource) -> None:
         return {"mode": read_item("things", id)["mode"], "found": len([*find_items("things", {"mode": "new"})])}
 
     @things.action("do")
-    def do(thing: Item, items: Unit) -> None:
+    def do(thing: Item, items: Items) -> None:
         items.create("things", {"mode": "new"})
         with ThreadPoolExecutor(1) as pool:
             shown.append(pool.submit(lambda: app.test_client().get(f"/seen/{thing['id']}").json).result())

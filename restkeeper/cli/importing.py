@@ -18,9 +18,9 @@ from restkeeper.cli.formats import FILE_FORMATS
 from restkeeper.cli.lines import Item, Lines, Options, opened, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.functions import use_ids
 from restkeeper.resources.references import missing, required_by
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.resources.unit import use_ids
 from restkeeper.resources.writes import deadline_of, until_current
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service

@@ -9,15 +9,15 @@ from flask import Flask, current_app
 from flask.cli import shell_command, with_appcontext
 
 from restkeeper.cli.common import Command
-from restkeeper.resources.unit import Unit, call
+from restkeeper.resources.functions import Items, call
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
 
-METHODS = ("read", "find", "count", "create", "change", "delete")  # of Unit
+METHODS = ("read", "find", "count", "create", "change", "delete")  # of Items
 
 
-class Items:
-    """The items of all collections, as `Unit` has them, but each call is a transaction of its own."""
+class ShellItems:
+    """The items of all collections, as `Items` has them, but each call is a transaction of its own."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -28,12 +28,12 @@ class Items:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in METHODS:
             raise AttributeError(f"items has no {name}; it has {', '.join(METHODS)}")
-        method = getattr(Unit, name)
+        method = getattr(Items, name)
 
         @wraps(method)
         def called(*arguments: Any, **options: Any) -> Any:
             def work(transaction: Transaction) -> Any:
-                items: Unit = self._service.hooks.unit(transaction)
+                items: Items = self._service.hooks.items(transaction)
                 return call(items, partial(method, items, *arguments, **options))
 
             return self._service.store.write(work)
@@ -43,7 +43,7 @@ class Items:
 
 def names_of(app: Flask) -> dict[str, Any]:
     """What a shell has besides `app`, that of `flask shell` too."""
-    return {"items": Items(service_of(app)), "client": app.test_client()}
+    return {"items": ShellItems(service_of(app)), "client": app.test_client()}
 
 
 @click.command(cls=Command)

@@ -14,7 +14,7 @@ from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
-from restkeeper.resources.writes import Write, Writes, explained, write_once
+from restkeeper.resources.writes import CollectionWriter, Write, explained, write_once
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.service import Service, mount
@@ -229,7 +229,7 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 
 def _work(
-    writes: Writes, method: str, id: str | None, action: str | None, sent: JsonObject
+    writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject
 ) -> tuple[Callable[[], Write], str] | None:
     """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
     scope = writes.resource.scope("write")
@@ -255,7 +255,7 @@ def _work(
     return partial(writes.update, id, change, sent), scope
 
 
-def _act(writes: Writes, action: Action, sent: JsonObject, id: str | None) -> Write:
+def _act(writes: CollectionWriter, action: Action, sent: JsonObject, id: str | None) -> Write:
     if sent and not action.body:
         require_none([fault((), NO_BODY)])
     loaded = action.body and load(action.body(), sent)

@@ -79,7 +79,7 @@ class Hooks:
     `on_change` are called after it. `idempotency` returns the record of the current request, given the JSON value of
     its body and whether the response holds a `secret`. `access` returns what callers may do with a collection's items.
     `before_read` are called before items are read, with how callers know these. `represent` returns how the callers of
-    a version of the API know the items of a collection. `unit` returns the `Unit` of a transaction. `dependents` are
+    a version of the API know the items of a collection. `items` returns the `Items` of a transaction. `dependents` are
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
     "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
@@ -94,7 +94,7 @@ class Hooks:
     represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: without_fields(
         stored, stored
     )
-    unit: Callable[[Transaction], Any] = lambda transaction: None
+    items: Callable[[Transaction], Any] = lambda transaction: None
     dependents: Callable[[], Collection[str]] = lambda: ()
     described: Callable[[Any], Any] = lambda app: app
     clears: bool = True

@@ -28,7 +28,7 @@ MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes so
 
 
 class Embeddable(Protocol):
-    """The items of a collection, which can be embedded in others: `resources.items.Items`."""
+    """The items of a collection, which can be embedded in others: `resources.items.CollectionReader`."""
 
     name: str
     resource: Resource

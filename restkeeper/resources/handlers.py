@@ -24,9 +24,9 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.resources.embedding import Relation
-from restkeeper.resources.items import UNCACHED, Items
+from restkeeper.resources.items import UNCACHED, CollectionReader
 from restkeeper.resources.resource import Action, Ownership
-from restkeeper.resources.writes import Write, Writes
+from restkeeper.resources.writes import CollectionWriter, Write
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
@@ -93,7 +93,7 @@ def require_owner_used() -> None:
 class CollectionHandlers:
     """The handlers of one collection; `others` are those that can refer to it, by name."""
 
-    def __init__(self, items: Writes, *, others: Mapping[str, Writes] | None = None) -> None:
+    def __init__(self, items: CollectionWriter, *, others: Mapping[str, CollectionWriter] | None = None) -> None:
         self.items = items
         self.name, self.resource = items.name, items.resource
         self._others = others or {}
@@ -203,7 +203,7 @@ class CollectionHandlers:
 class ReferringHandlers(CollectionHandlers):
     """The handlers of the items that refer to an item of `parents`, at a path of that."""
 
-    def __init__(self, items: Writes, parents: Items, relation: Relation) -> None:
+    def __init__(self, items: CollectionWriter, parents: CollectionReader, relation: Relation) -> None:
         super().__init__(items)
         self.parents = parents
         self.relation = relation

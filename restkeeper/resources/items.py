@@ -49,7 +49,7 @@ class _ListPage(NamedTuple):
 
 
 @dataclass(eq=False)
-class Items:
+class CollectionReader:
     """The items of one collection of a service.
 
     `representation` is how callers know them. `caching` is the Cache-Control of responses. `choices` are the values

@@ -10,9 +10,9 @@ from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, NotFound, Unavailable, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.evolution import REFERENCES, references_of, without_references
+from restkeeper.resources.functions import MOST_CHANGES, Items, as_conflict, item_of, without_server_fields
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.unit import MOST_CHANGES, Unit, as_conflict, item_of, without_server_fields
 from restkeeper.schemas.fields import IntegerReference, Reference, Refers, WeakReference
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
@@ -69,10 +69,10 @@ class References:
         """
         name, after = change.representation.name, change.after
         if after is None:
-            if not (unit := self._hooks.unit(transaction)).deletions:  # else `follow` asks, for many together
+            if not (items := self._hooks.items(transaction)).deletions:  # else `follow` asks, for many together
                 transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after these questions
                 self._require_known(transaction, name)
-                unit.referrers = self._plan(transaction, unit, change) if name in self._to else ()
+                items.referrers = self._plan(transaction, items, change) if name in self._to else ()
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
@@ -82,7 +82,7 @@ class References:
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
             if new and bounded and has_request_context():
-                self._hooks.unit(transaction).add_references(len(new))
+                self._hooks.items(transaction).add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
             self._require(transaction, to, dict(sorted(ids.items())), after)
@@ -119,27 +119,27 @@ class References:
     def follow(self, transaction: Transaction, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
 
-        Raises StillReferenced, Conflict as `Unit.apply`, RevisionDiffers, and Forbidden for what the
+        Raises StillReferenced, Conflict as `Items.apply`, RevisionDiffers, and Forbidden for what the
         request, but not its caller, may delete.
         """
         if change.after is not None:
             return
-        unit: Unit = self._hooks.unit(transaction)
-        unit.deletions.append(change)
-        if len(unit.deletions) > 1:
+        items: Items = self._hooks.items(transaction)
+        items.deletions.append(change)
+        if len(items.deletions) > 1:
             return  # it follows another deletion: a chain may be long
         found: Iterable[_Referrers]
-        found, unit.referrers = unit.referrers, ()
-        while unit.deletions:
-            level = [*unit.deletions]
+        found, items.referrers = items.referrers, ()
+        while items.deletions:
+            level = [*items.deletions]
             for referrers in found or self._referrers(transaction, _by_collection(level)):
-                self._follow(transaction, unit, referrers)
-            del unit.deletions[: len(level)]
-            for name in _by_collection(unit.deletions):
+                self._follow(transaction, items, referrers)
+            del items.deletions[: len(level)]
+            for name in _by_collection(items.deletions):
                 self._require_known(transaction, name)
             found = ()
 
-    def _plan(self, transaction: Transaction, unit: Unit, change: Change) -> list["_Referrers"]:
+    def _plan(self, transaction: Transaction, items: Items, change: Change) -> list["_Referrers"]:
         """What refers to an item that is to be deleted, so that `follow` need not find it again.
 
         Raises StillReferenced, Conflict and Forbidden for this and all that would follow, as far as ids show it.
@@ -159,7 +159,7 @@ class References:
                 elif new.ids:
                     gone.update((name, id) for id in new.ids)
                     below.setdefault(name, []).extend(new.ids)
-                unit.require_room(len(gone) - 1 + cleared)
+                items.require_room(len(gone) - 1 + cleared)
         return levels[0]
 
     def _referrers(
@@ -186,10 +186,10 @@ class References:
                 # In one order, so that deletions do not wait for each other.
                 yield _Referrers(stored, path, rule, {*to}, sorted(found))
 
-    def _follow(self, transaction: Transaction, unit: Unit, referrers: "_Referrers") -> None:
+    def _follow(self, transaction: Transaction, items: Items, referrers: "_Referrers") -> None:
         stored, path, rule, to, ids = referrers
         referrers.require_allowed()
-        for before in _current(transaction, unit, stored.name, ids):
+        for before in _current(transaction, items, stored.name, ids):
             if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
                 continue
             now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
@@ -201,18 +201,18 @@ class References:
                 elif rule == "null":
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                     after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
-                left = unit.apply(stored, before, after, now, NO_LIMITS)
+                left = items.apply(stored, before, after, now, NO_LIMITS)
             if rule == "null" and item_of(stored, left).get(path) is not None:
                 raise referrers.refusal(", and stays")
 
 
-def _current(transaction: Transaction, unit: Unit, collection: str, ids: Sequence[str]) -> Iterator[Record]:
+def _current(transaction: Transaction, items: Items, collection: str, ids: Sequence[str]) -> Iterator[Record]:
     """Items that are there, locked: each as functions have left it when its turn comes."""
     for start in range(0, len(ids), TOGETHER):
-        former = unit.written.copy()
+        former = items.written.copy()
         for record in transaction.read_all(collection, ids[start : start + TOGETHER]):
             key = collection, record.id
-            if (last := unit.written.get(key)) is former.get(key):
+            if (last := items.written.get(key)) is former.get(key):
                 yield record
             elif last and last.after:
                 yield last.after

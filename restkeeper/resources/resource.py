@@ -274,7 +274,7 @@ class Resource:
         """Declare an action: `POST /orders/ID/pay`, or of="collection": `POST /orders/close-day`.
 
         The function gets the item as a dictionary, then what the `body` has, loaded by that schema, if there is one,
-        and last `items`, a `Unit` to find and change other items. It returns the changed item, or None, and then what
+        and last `items`, a `Items` to find and change other items. It returns the changed item, or None, and then what
         it has changed in its dictionary counts. What the schema refuses of it is a 500, and the log says which
         function, field and value. One of a collection gets no item, and returns the response's JSON value. Everything
         is one transaction, in which the item is locked. What it raises undoes all. It is called again if the store had
@@ -311,10 +311,10 @@ class Resource:
     def before(self, *writes: str) -> Callable[[Function], Function]:
         """Declare a function that is called before each of these writes: "create", "update" or "delete".
 
-        It gets the item as it will be and as it is, each a dictionary, or None if there is none; and `items`, the
-        `Unit` of an action, if it has a third parameter of that name or without a default. It may change the first item
-        in place, or return another one, which are validated as an action's, or raise a problem; pointers of a
-        ValidationFailed are into the item. It may be called again for one request: it must have no other effects.
+        It gets the item as it will be and as it is, each a dictionary, or None if there is none; and `items`, those of
+        an action, if it has a third parameter of that name or without a default. It may change the first item in place,
+        or return another one, which are validated as an action's, or raise a problem; pointers of a ValidationFailed
+        are into the item. It may be called again for one request: it must have no other effects.
         Raises ValueError for another word.
         """
         return self._declared("before", writes)

@@ -13,13 +13,9 @@ from flask import has_request_context, request
 from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, IllegalTransition, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
-from restkeeper.resources.items import Items
-from restkeeper.resources.references import added, may_read, required_by
-from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
-from restkeeper.resources.resource import Action
-from restkeeper.resources.unit import (
+from restkeeper.resources.functions import (
     WRITES,
-    Unit,
+    Items,
     as_conflict,
     call,
     changed_item,
@@ -29,6 +25,10 @@ from restkeeper.resources.unit import (
     run_before,
     use_ids,
 )
+from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.references import added, may_read, required_by
+from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
+from restkeeper.resources.resource import Action
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Locked, Store, Transaction
@@ -74,7 +74,7 @@ class Write:
 
 
 @dataclass(eq=False)
-class Writes(Items):
+class CollectionWriter(CollectionReader):
     """The items of one collection, as requests read and write them; `apply` stores a change, in a transaction."""
 
     apply: Callable[..., object] | None = None  # by default `Hooks.apply`
@@ -202,7 +202,7 @@ class Writes(Items):
 
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = None if id is None else self._read_to_change(id, transaction)
-            items: Unit = self.hooks.unit(transaction)
+            items: Items = self.hooks.items(transaction)
             more = (*([loaded] if action.body else []), items)
             if before is None:
                 result = call(items, action.function, *more)

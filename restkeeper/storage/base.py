@@ -144,7 +144,7 @@ class Transaction(Deliveries):
     changes to its server together.
     """
 
-    unit: Any = None  # the one of all functions of the service in it
+    items: Any = None  # the one of all functions of the service in it
     _collections: Mapping[str, Collection]
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Resource, Unit
+from restkeeper import Items, Resource
 from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
@@ -131,7 +131,7 @@ def test_a_function_reads_in_one_round_trip_with_the_changes_before(wire: Wire) 
     parts = Resource("things", "thing", ThingSchema)
 
     @parts.after("delete")
-    def count_down(thing: None, before: dict[str, Any], items: Unit) -> None:
+    def count_down(thing: None, before: dict[str, Any], items: Items) -> None:
         items.change("owners", before["owner"], lambda owner: {**owner, "name": f"{owner['name']}."})
 
     app = create_app(Config(database_url=wire.url), [OWNERS, parts])

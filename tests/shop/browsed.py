@@ -6,6 +6,7 @@ from restkeeper import (
     Application,
     Config,
     Conflict,
+    Items,
     ItemSchema,
     Lifecycle,
     ListOf,
@@ -13,7 +14,6 @@ from restkeeper import (
     Resource,
     Status,
     Text,
-    Unit,
     Whole,
 )
 from tests.shop import create_app as create_shop
@@ -84,7 +84,7 @@ PLATES = Resource("plates", "plate", PlateSchema, methods=("GET", "POST", "PUT")
 
 
 @ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")
-def pay(order: Item, payment: Item, store: Unit) -> Item:
+def pay(order: Item, payment: Item, items: Items) -> Item:
     """Pay an open order."""
     if order["status"] == "paid":
         raise Conflict("the order is paid already")
@@ -92,7 +92,7 @@ def pay(order: Item, payment: Item, store: Unit) -> Item:
 
 
 @ORDERS.action("count-open", of="collection")
-def count_open(store: Unit) -> Item:
+def count_open(items: Items) -> Item:
     """Count the open orders."""
     return {"open": 3}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from marshmallow import Schema
 
-from restkeeper import Application, Config, Index, IntegerReference, ItemSchema, Reference, Resource, Text, Unit, Whole
+from restkeeper import Application, Config, Index, IntegerReference, Items, ItemSchema, Reference, Resource, Text, Whole
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -82,22 +82,22 @@ WRITTEN = (BRANDS, PRODUCTS, PARTS, OFFERS, SETTINGS)
 
 
 @PRODUCTS.action("offer", body=NewOfferSchema)
-def offer(product: Item, new: Item, store: Unit) -> Item:
+def offer(product: Item, new: Item, items: Items) -> Item:
     """Offer a product: this changes the product, too."""
-    store.create("offers", {**new, "product": product["id"]})
+    items.create("offers", {**new, "product": product["id"]})
     return {**product, "value": new["value"]}
 
 
 @SETTINGS.action("stamp", body=StampSchema)
-def stamp(settings: Item, sent: Item, store: Unit) -> Item:
+def stamp(settings: Item, sent: Item, items: Items) -> Item:
     """Give the settings another value."""
     return {**settings, "value": sent["value"]}
 
 
 @BRANDS.after("create", "update")
-def show(brand: Item, before: Item | None, store: Unit) -> None:
+def show(brand: Item, before: Item | None, items: Items) -> None:
     """Give the settings the value of the brand."""
-    store.change("settings", "settings", lambda settings: {**settings, "value": brand["value"]})
+    items.change("settings", "settings", lambda settings: {**settings, "value": brand["value"]})
 
 
 def count(item: Item, before: Item | None) -> Item:
@@ -105,11 +105,11 @@ def count(item: Item, before: Item | None) -> Item:
     return {**item, "writes": item["writes"] + 1}
 
 
-def log(item: Item | None, before: Item | None, store: Unit) -> None:
+def log(item: Item | None, before: Item | None, items: Items) -> None:
     """Add a write of an item to the log."""
     written: Mapping[str, Any] = item or before or {}
     type = "deleted" if item is None else "created" if written["writes"] == 1 else "updated"
-    store.create(
+    items.create(
         "logs", {"type": type, "item": written["name"], **{name: written[name] for name in ("writes", "value")}}
     )
 

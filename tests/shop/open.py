@@ -9,12 +9,12 @@ from restkeeper import (
     Config,
     Index,
     IntegerReference,
+    Items,
     ItemSchema,
     JsonObject,
     Reference,
     Resource,
     Text,
-    Unit,
     Whole,
 )
 from tests.shop import create_app as create_shop
@@ -141,15 +141,15 @@ PROFILE = Resource("profile", "profile", ProfileSchema, singleton=True)
 
 
 @ENTRIES.action("copy")
-def copy(entry: Item, store: Unit) -> None:
+def copy(entry: Item, items: Items) -> None:
     """Copy it twice: with an id that is given, and with the next one."""
     for more in ({"id": entry["id"] + 100}, {}):
-        made = store.create("entries", {"text": "copy", **more})
-        store.change("entries", made["id"], lambda found: {**found, "read": store.read("entries", found["id"])["id"]})
+        made = items.create("entries", {"text": "copy", **more})
+        items.change("entries", made["id"], lambda found: {**found, "read": items.read("entries", found["id"])["id"]})
 
 
 @THINGS.action("view")
-def view(thing: Item, store: Unit) -> Item:
+def view(thing: Item, items: Items) -> Item:
     """Count it."""
     return thing | {"views": thing.get("views", 0) + 1, "seen": True}
 

@@ -9,12 +9,12 @@ from restkeeper import (
     Application,
     Config,
     Conflict,
+    Items,
     ItemSchema,
     Lifecycle,
     Resource,
     Status,
     Text,
-    Unit,
     Whole,
     returns,
 )
@@ -63,26 +63,26 @@ LOGS = Resource("logs", "log", LogSchema)
 
 @ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")
 @returns(OrderIsPaid)
-def pay(order: Item, payment: Item, store: Unit) -> Item:
+def pay(order: Item, payment: Item, items: Items) -> Item:
     """Pay an open order."""
     if order["status"] == "paid":
         raise OrderIsPaid("the order is paid already")
-    product = store.read("products", order["product"])
+    product = items.read("products", order["product"])
     if not product["stock"]:
         raise Conflict("the product is out of stock")
-    store.change("products", product["id"], lambda product: {**product, "stock": product["stock"] - 1})
+    items.change("products", product["id"], lambda product: {**product, "stock": product["stock"] - 1})
     return {**order, "status": "paid", "paid_with": payment["method"]}
 
 
 @ORDERS.action("follow", body=FollowSchema)
-def follow(order: Item, sent: Item, store: Unit) -> Item:
+def follow(order: Item, sent: Item, items: Items) -> Item:
     """Note that an order follows another one."""
-    store.change("orders", sent["order"], lambda found: {**found, "note": f"before {sent['note']}"})
+    items.change("orders", sent["order"], lambda found: {**found, "note": f"before {sent['note']}"})
     return {**order, "note": f"after {sent['note']}"}
 
 
 @ORDERS.action("break")
-def break_order(order: Item, store: Unit) -> Item:
+def break_order(order: Item, items: Items) -> Item:
     """Change what cannot be changed, as the order's note says."""
     match order["note"]:
         case "invalid":
@@ -93,34 +93,34 @@ def break_order(order: Item, store: Unit) -> Item:
         case "set":
             return {**order, "paid_with": {1}}
         case "other":
-            store.create("products", {"name": ""})
+            items.create("products", {"name": ""})
         case "changed":
-            store.change("products", order["product"], lambda product: product.update(stock=-1))
+            items.change("products", order["product"], lambda product: product.update(stock=-1))
         case "collection":
-            store.read("colours", "red")
+            items.read("colours", "red")
         case "nothing":
             return None  # type: ignore[return-value]
         case "many":
             for number in range(1001):
-                store.create("logs", {"text": "x", "number": number})
+                items.create("logs", {"text": "x", "number": number})
         case "caught":
             with suppress(Conflict):
-                store.create("orders", {"product": "x", "note": "unlogged"})
+                items.create("orders", {"product": "x", "note": "unlogged"})
             return None  # type: ignore[return-value]
         case "twice":
-            store.change("orders", order["id"], lambda found: {**found, "paid_with": "x"})
+            items.change("orders", order["id"], lambda found: {**found, "paid_with": "x"})
             return {**order, "note": "y"}
         case "loop":
-            store.create("logs", {"text": "endless", "number": 0})
+            items.create("logs", {"text": "endless", "number": 0})
     return "no item"  # type: ignore[return-value]
 
 
 @ORDERS.action("close-day", of="collection")
-def close_day(store: Unit) -> dict[str, Any]:
+def close_day(items: Items) -> dict[str, Any]:
     """Close the day: create a log, and delete it."""
-    made = store.create("logs", {"text": "closed", "number": 1})
-    assert store.read("logs", made["id"]) == made
-    return {"deleted": store.delete("logs", made["id"])["text"]}
+    made = items.create("logs", {"text": "closed", "number": 1})
+    assert items.read("logs", made["id"]) == made
+    return {"deleted": items.delete("logs", made["id"])["text"]}
 
 
 @ORDERS.before("create", "update")
@@ -139,23 +139,23 @@ def protect(order: None, before: Item) -> None:
 
 
 @ORDERS.after("create", "update", "delete")
-def log(order: Item | None, before: Item | None, store: Unit) -> None:
+def log(order: Item | None, before: Item | None, items: Items) -> None:
     """Log each write, but refuse some."""
     if order and order["note"] == "self":
-        store.change("orders", order["id"], lambda found: {**found, "note": "changed"})
+        items.change("orders", order["id"], lambda found: {**found, "note": "changed"})
     if order and order["note"] == "many logs":
         for number in range(20):
-            store.create("logs", {"text": "x", "number": number})
+            items.create("logs", {"text": "x", "number": number})
     if order and order["note"] == "unlogged":
         raise Conflict("this cannot be logged")
-    store.create("logs", {"text": "+" if before is None else "-" if order is None else "=", "number": 0})
+    items.create("logs", {"text": "+" if before is None else "-" if order is None else "=", "number": 0})
 
 
 @LOGS.after("create")
-def repeat(entry: Item, before: None, store: Unit) -> None:
+def repeat(entry: Item, before: None, items: Items) -> None:
     """Log a log for ever, if it says so."""
     if entry["text"] == "endless":
-        store.create("logs", {"text": "endless", "number": 0})
+        items.create("logs", {"text": "endless", "number": 0})
 
 
 def create_app(config: Config | None = None, **options: Any) -> Application:

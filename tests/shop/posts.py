@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
-from restkeeper import Application, Config, IntegerReference, ItemSchema, Resource, Text, Unit
+from restkeeper import Application, Config, IntegerReference, Items, ItemSchema, Resource, Text
 from tests.shop import create_app as create_shop
 
 
@@ -41,12 +41,12 @@ LISTS = Resource("lists", "list", ListSchema)
 
 
 @POSTS.action("copy")
-def copy(post: dict[str, Any], store: Unit) -> None:
+def copy(post: dict[str, Any], items: Items) -> None:
     """Create a copy with a comment, and read, change and delete by integers."""
-    made = store.create("posts", {"title": f"copy of {post['id']}"})
-    store.create("comments", {"post": made["id"], "text": store.read("posts", made["id"])["title"]})
-    store.change("posts", made["id"], lambda found: {**found, "title": found["title"].upper()})
-    store.delete("posts", store.create("posts", {"title": "gone"})["id"])
+    made = items.create("posts", {"title": f"copy of {post['id']}"})
+    items.create("comments", {"post": made["id"], "text": items.read("posts", made["id"])["title"]})
+    items.change("posts", made["id"], lambda found: {**found, "title": found["title"].upper()})
+    items.delete("posts", items.create("posts", {"title": "gone"})["id"])
 
 
 @POSTS.before("create")

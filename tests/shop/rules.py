@@ -11,11 +11,11 @@ from restkeeper import (
     Config,
     Conflict,
     Index,
+    Items,
     ItemSchema,
     Reference,
     Resource,
     Text,
-    Unit,
     Whole,
     find_items,
     read_item,
@@ -113,14 +113,14 @@ def set_price(booking: Item, before: Item | None) -> None:
 
 
 @BOOKINGS.action("confirm")
-def confirm(booking: Item, items: Unit) -> None:
+def confirm(booking: Item, items: Items) -> None:
     """Confirm a booking, if the tool is free."""
     require_none(items.find("bookings", overlap(booking)))
     booking["status"] = "confirmed"
 
 
 @BOOKINGS.action("confirm-by-view")
-def confirm_by_view(booking: Item, items: Unit) -> None:
+def confirm_by_view(booking: Item, items: Items) -> None:
     """As `confirm`, by the function of views."""
     require_none(find_items("bookings", overlap(booking)))
     booking["status"] = "confirmed"
@@ -142,7 +142,7 @@ def require_none(found: Iterable[Item]) -> None:
 
 
 @BOOKINGS.action("audit", of="collection")
-def audit(items: Unit) -> Item:
+def audit(items: Items) -> Item:
     """Count the bookings, and take some time for it, in which nobody changes one."""
     counted = items.count("bookings")
     time.sleep(AUDIT_SECONDS)
@@ -150,14 +150,14 @@ def audit(items: Unit) -> Item:
 
 
 @INVOICES.before("create")
-def number(invoice: Item, before: Item | None, items: Unit) -> None:
+def number(invoice: Item, before: Item | None, items: Items) -> None:
     """Give an invoice the next number."""
     last = items.find("invoices", {"sort": "-number", "limit": 1})
     invoice["number"] = last[0]["number"] + 1 if last else 1
 
 
 @SALES.before("create")
-def take(sale: Item, before: Item | None, items: Unit) -> None:
+def take(sale: Item, before: Item | None, items: Items) -> None:
     """Take a piece of the stock, if there is one."""
     if not items.read("products", sale["product"])["stock"]:
         raise Conflict("the product is out of stock")
@@ -165,7 +165,7 @@ def take(sale: Item, before: Item | None, items: Unit) -> None:
 
 
 @ACCOUNTS.action("transfer", body=TransferSchema)
-def transfer(account: Item, sent: Item, items: Unit) -> None:
+def transfer(account: Item, sent: Item, items: Items) -> None:
     """Move money to another account."""
     if account["balance"] < sent["amount"] or sent["to"] == account["id"]:
         raise Conflict("there is not so much, or no other account")
@@ -174,7 +174,7 @@ def transfer(account: Item, sent: Item, items: Unit) -> None:
 
 
 @ACCOUNTS.action("withdraw", body=SumSchema)
-def withdraw(account: Item, sent: Item, items: Unit) -> None:
+def withdraw(account: Item, sent: Item, items: Items) -> None:
     """Take money, as long as all accounts of the bank together have it: this one can be below zero."""
     if sum(each["balance"] for each in items.find("accounts", {"bank": account["bank"]})) < sent["amount"]:
         raise Conflict("the bank has not so much")
@@ -182,18 +182,18 @@ def withdraw(account: Item, sent: Item, items: Unit) -> None:
 
 
 @DAYS.before("create")
-def sleep_by_night(watch: Item, before: Item | None, items: Unit) -> None:
+def sleep_by_night(watch: Item, before: Item | None, items: Items) -> None:
     """Who is awake by day has no night."""
     require_no(NIGHTS, watch, items)
 
 
 @NIGHTS.before("create")
-def sleep_by_day(watch: Item, before: Item | None, items: Unit) -> None:
+def sleep_by_day(watch: Item, before: Item | None, items: Items) -> None:
     """Who is awake by night has no day."""
     require_no(DAYS, watch, items)
 
 
-def require_no(other: Resource, watch: Item, items: Unit) -> None:
+def require_no(other: Resource, watch: Item, items: Items) -> None:
     if items.count(other.name, {"day": watch["day"]}):
         raise Conflict(f"{other.name} has it")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import Schema, fields, validate
 
-from restkeeper import Application, Config, Index, ItemSchema, Reference, Resource, Text, Unit, Whole
+from restkeeper import Application, Config, Index, Items, ItemSchema, Reference, Resource, Text, Whole
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -62,40 +62,40 @@ TAGS = Resource("tags", "tag", TagSchema, indexes=(Index("name", unique=True), I
 
 
 @RATES.action("refresh", body=SourceSchema, of="collection")
-def refresh(source: Item, store: Unit) -> Item:
+def refresh(source: Item, items: Items) -> Item:
     """Create a rate."""
-    return store.create("rates", {"currency": source["currency"]})
+    return items.create("rates", {"currency": source["currency"]})
 
 
 @RATES.action("double")
-def double(rate: Item, store: Unit) -> Item:
+def double(rate: Item, items: Items) -> Item:
     """Double a rate."""
     return {**rate, "value": 2 * rate["value"]}
 
 
 @SETTINGS.action("visit")
-def visit(settings: Item, store: Unit) -> Item:
+def visit(settings: Item, items: Items) -> Item:
     """Count a visit; after the greatest number comes 0."""
     return {**settings, "visits": (settings["visits"] + 1) % 2**53}
 
 
 @SETTINGS.action("reset")
-def reset(settings: Item, store: Unit) -> Item:
+def reset(settings: Item, items: Items) -> Item:
     """Give all fields their defaults."""
     return {}
 
 
 @TAGS.action("forget", of="collection")
-def forget(store: Unit) -> Item:
+def forget(items: Items) -> Item:
     """Delete the settings."""
-    return store.delete("settings", "settings")
+    return items.delete("settings", "settings")
 
 
 @TAGS.after("create")
-def count(tag: Item, before: None, store: Unit) -> None:
+def count(tag: Item, before: None, items: Items) -> None:
     """Count a tag that is called so as a visit."""
     if tag["name"] == "visit":
-        store.change("settings", "settings", lambda settings: {**settings, "visits": settings["visits"] + 1})
+        items.change("settings", "settings", lambda settings: {**settings, "visits": settings["visits"] + 1})
 
 
 def create_app(config: Config | None = None, **options: Any) -> Application:

@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
-from restkeeper import Application, Config, Index, ItemSchema, Ownership, Resource, Text, Unit
+from restkeeper import Application, Config, Index, Items, ItemSchema, Ownership, Resource, Text
 from tests.shop import create_app as create_shop
 
 
@@ -26,9 +26,9 @@ PRIVATE = Resource("notes", "note", TagSchema, ownership=Ownership.ALL, ids="cli
 
 
 @TAGS.action("make", body=NameSchema, of="collection")
-def make(name: dict[str, Any], store: Unit) -> dict[str, Any]:
+def make(name: dict[str, Any], items: Items) -> dict[str, Any]:
     """Create a tag."""
-    return store.create("tags", {**name, "label": "made"})
+    return items.create("tags", {**name, "label": "made"})
 
 
 def create_app(config: Config | None = None, **options: Any) -> Application:

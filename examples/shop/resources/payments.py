@@ -13,32 +13,32 @@ class OutOfStock(Conflict):
     """There are fewer pieces of a product than the order has."""
 
 
-def take(line, store, sign=1):
+def take(line, items, sign=1):
     """Take the pieces of a line out of the stock; return their price."""
-    product = store.read("products", line["product"])
+    product = items.read("products", line["product"])
     stock = product["stock"] - sign * line["quantity"]
     if stock < 0:
         raise OutOfStock(f"there are {product['stock']} of {product['name']}")
-    store.change("products", product["id"], lambda _: {**product, "stock": stock})
+    items.change("products", product["id"], lambda _: {**product, "stock": stock})
     return product["price"] * line["quantity"]
 
 
 @ORDERS.action("pay", body=PaymentSchema, scope="orders:pay")
 @returns(OrderIsClosed, OutOfStock)
-def pay(order, payment, store):
+def pay(order, payment, items):
     """Pay an open order: its pieces leave the stock."""
     if order["status"] != "open":
         raise OrderIsClosed(f"the order is {order['status']}")
-    total = sum(take(line, store) for line in order["lines"])
+    total = sum(take(line, items) for line in order["lines"])
     return {**order, "status": "paid", "paid_with": payment["method"], "total": total}
 
 
 @ORDERS.action("cancel")
-def cancel(order, store):
+def cancel(order, items):
     """Cancel an order: the pieces of a paid one are in stock again."""
     if order["status"] == "paid":
         for line in order["lines"]:
-            take(line, store, sign=-1)
+            take(line, items, sign=-1)
     return {**order, "status": "cancelled"}
 
 

@@ -38,9 +38,9 @@ from restkeeper.features.files.reading import (
     unmarked,
 )
 from restkeeper.resources.changes import Change
+from restkeeper.resources.functions import use_ids
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.unit import use_ids
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction

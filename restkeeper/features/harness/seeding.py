@@ -9,8 +9,8 @@ from typing import Any
 from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change
+from restkeeper.resources.functions import next_ids, use_ids
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
-from restkeeper.resources.unit import next_ids, use_ids
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing

@@ -7,7 +7,7 @@ from marshmallow import INCLUDE
 
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.embedding import next_of
-from restkeeper.resources.items import Items
+from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.schemas.fields import READABLE_BY, Status, default_of
@@ -30,7 +30,7 @@ from restkeeper.web.queries import (
 PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
 
 
-def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
+def add_collection(spec: Spec, items: CollectionReader, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
     representation, kind = items.representation, items.resource.kind
     schemas = _schemas(spec, items, kind)
@@ -56,7 +56,7 @@ def add_collection(spec: Spec, items: Items, secret: JsonSchema | None) -> None:
         spec.groups[f"{kind}Limit"] = ["Limit"]
 
 
-def add_relations(spec: Spec, items: Items) -> None:
+def add_relations(spec: Spec, items: CollectionReader) -> None:
     """Add the members of an item with what can be embedded in it, after the components of all collections."""
     known, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
     item, shown = known[kind]["properties"], dict[str, JsonSchema]()
@@ -95,7 +95,7 @@ def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSche
     return part | {"properties": properties | {path[0]: _embedded(known, properties[path[0]], path[1:], of)}}
 
 
-def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
+def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSchema]:
     """The item as returned, as sent complete, and as a patch; the names of fields."""
     representation, texts = items.representation, spec.common["collection"]
     whole, with_nulls = (spec.marshmallow(kind, representation.schema, nullable=nullable) for nullable in (False, True))
@@ -154,7 +154,7 @@ def _schemas(spec: Spec, items: Items, kind: str) -> dict[str, JsonSchema]:
     }
 
 
-def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
     resource, representation = items.resource, items.representation
     searched = list(dict.fromkeys(map(representation.name_of, items.stored.collection.search)))
@@ -183,7 +183,7 @@ def _parameters(spec: Spec, items: Items, kind: str) -> Iterator[tuple[str, Json
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
-def _filters(spec: Spec, items: Items) -> Iterator[JsonSchema | str]:
+def _filters(spec: Spec, items: CollectionReader) -> Iterator[JsonSchema | str]:
     """A parameter, or the name of its component, for each field and operator: plain equality first.
 
     The introduction says what the operators mean.

@@ -8,7 +8,7 @@ from typing import Any
 from marshmallow import ValidationError, fields
 
 from restkeeper.errors import Problem
-from restkeeper.resources.items import Items
+from restkeeper.resources.items import CollectionReader
 from restkeeper.schemas.fields import Refers, is_guarded
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
@@ -53,7 +53,7 @@ def first_calls(
                     yield method, each["url"] + path, body
 
 
-def _calls_of(items: Items, record: Record | None) -> Iterator[Call]:
+def _calls_of(items: CollectionReader, record: Record | None) -> Iterator[Call]:
     """The calls below the path of a collection: those of an item, too, if there is one."""
     shown, resource = items.representation, items.resource
     found = exactjson.cut(shown.body(record)) if record else {}

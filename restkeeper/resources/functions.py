@@ -37,11 +37,11 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 
 MOST_FOUND = 1000  # items that a function finds
 FIND_SECONDS = 0.1  # that it takes: other writes wait
-_ENDED = "the transaction has ended: a Unit is for the function that it was given to"
+_ENDED = "the transaction has ended: a Items is for the function that it was given to"
 _BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE}
 
 # In which a function of the service is called.
-current_items: ContextVar["Unit | None"] = ContextVar("restkeeper.items", default=None)
+current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)
 
 WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 
@@ -52,7 +52,7 @@ def require_few_references(number: int) -> None:
         raise Conflict(f"more than {MOST_REFERENCES} references would be new: send fewer, in several requests")
 
 
-class Unit:
+class Items:
     """Items of all collections in one transaction: each change with its event, all of them or none.
 
     Items are dictionaries as they are stored; whose they are and who calls make no difference. What is read, found or
@@ -322,7 +322,7 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
     for function in stored.resource.functions.get(f"after {WRITES[change.kind]}", ()):
-        items: Unit = hooks.unit(transaction)
+        items: Items = hooks.items(transaction)
         shown = after and item_of(stored, after), before and item_of(stored, before)
         call(items, function, *shown, items, of=(stored.name, change.record.id))
 
@@ -341,7 +341,7 @@ def run_before(
     kind = "create" if before is None else "update" if after else "delete"
     if after is before or not (functions := stored.resource.functions.get(f"before {kind}")):
         return after
-    items: Unit = hooks.unit(transaction)
+    items: Items = hooks.items(transaction)
     for function in functions:
         present = before and item_of(stored, before)
         if after is None:
@@ -353,7 +353,7 @@ def run_before(
     return after
 
 
-def call(items: Unit, function: Callable[..., T], *arguments: Any, of: tuple[str, str] | None = None) -> T:
+def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[str, str] | None = None) -> T:
     """What a function of the service returns, in which `read_item` and `find_items` read from this transaction.
 
     `of` is the collection and id of the item that it is called for. Raises ValueError if it changes that by `items`,
@@ -373,7 +373,7 @@ def call(items: Unit, function: Callable[..., T], *arguments: Any, of: tuple[str
 
 
 def changed_item(
-    items: Unit, function: Callable[..., Any], stored: StoredRepresentation, record: Record, *more: Any
+    items: Items, function: Callable[..., Any], stored: StoredRepresentation, record: Record, *more: Any
 ) -> JsonObject | None:
     """What a function of the service makes of an item, which it gets with `more`; None if it changes nothing.
 

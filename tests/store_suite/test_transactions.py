@@ -171,8 +171,8 @@ def test_a_search_in_a_transaction_has_a_time_limit(
         return "done"
 
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(write, ["raised", "quick"], [0.001, SECONDS]))
-        found += pool.map(write, ["caught", "after"], [0.001, SECONDS])
+        found = list(pool.map(write, ["raised", "quick"], [0.0001, SECONDS]))
+        found += pool.map(write, ["caught", "after"], [0.0001, SECONDS])
     assert found == ["too long", "done"] * 2
     assert sorted(set(ids(store)) - {f"{n:03}" for n in range(100)}) == ["after", "quick"]
 

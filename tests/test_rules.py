@@ -238,6 +238,7 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
 
 
 FAULTS: list[tuple[Callable[[Items], Any], str]] = [
+    (lambda items: items.find("things", {"cursor": "x"}), "cursor: is for responses"),
     (
         lambda items: items.find("things", {"weight": 3}),
         'need an index: add one of these to the Resource"s indexes: Index("weight")',

@@ -37,8 +37,9 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 
 MOST_FOUND = 1000  # items that a function finds
 FIND_SECONDS = 0.1  # that it takes: other writes wait
-_ENDED = "the transaction has ended: a Items is for the function that it was given to"
-_BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE}
+_ENDED = "the transaction has ended: items are for the function that they were given to"
+_BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IS}
+_OF_RESPONSES = {"cursor", "fields", "embed", "count"}  # parameters of lists that select no items
 
 # In which a function of the service is called.
 current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)
@@ -239,8 +240,11 @@ class Items:
 def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None, limit: int) -> Query:
     """The query of a list by its parameters, of at most `limit` items in a page. Raises InvalidQuery.
 
-    A value can be a list, of which any is meant, and None, True or False. Raises ValueError for an empty list.
+    A value can be a list, of which any is meant, and None, True or False. Raises ValueError for an empty list, and for
+    what is of responses alone.
     """
+    if wrong := _OF_RESPONSES.intersection(parameters or {}, stored.queryable.reserved):
+        raise ValueError(f"{stored.name}: {min(wrong)}: is for responses; here it would do nothing")
     texts = MultiDict[str, str]()
     for name, value in (parameters or {}).items():
         if value is None and "[" not in name:

@@ -27,7 +27,7 @@ from restkeeper import (
     Version,
     Versions,
 )
-from restkeeper.resources import references, unit
+from restkeeper.resources import functions, references
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Index
 from tests import stores
@@ -294,7 +294,7 @@ def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
 
 def test_a_request_adds_a_limited_number_of_references(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """One item, an array, a batch, and a change, of which only the new ones count; else nothing is done."""
-    monkeypatch.setattr(unit, "MOST_REFERENCES", 4)
+    monkeypatch.setattr(functions, "MOST_REFERENCES", 4)
     owners = [each["id"] for each in client.post("/owners", json=[{}] * 6).json]
     batch = [{"method": "POST", "path": "/lists", "body": {"lines": [], "owners": owners[:3]}}] * 2
     for path, body in (
@@ -313,7 +313,7 @@ def test_a_request_adds_a_limited_number_of_references(client: FlaskClient, monk
 
 def test_a_deletion_is_refused_before_the_first_write(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """If too much would go with the item, or something further down keeps it: nobody waits while that is undone."""
-    monkeypatch.setattr(unit, "MOST_CHANGES", 20)
+    monkeypatch.setattr(functions, "MOST_CHANGES", 20)
     monkeypatch.setattr(references, "MOST_CHANGES", 20)
     written: list[str] = []
     delete = Transaction.delete
@@ -356,7 +356,7 @@ def test_what_follows_a_deletion_is_found_together(client: FlaskClient, monkeypa
 @pytest.mark.parametrize("field", ["part_of", "seen_by"])
 def test_a_deletion_that_follows_large_items(client: FlaskClient, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
     """Their bytes are limited, too, but for one alone."""
-    monkeypatch.setattr(unit, "MOST_BYTES", 200)
+    monkeypatch.setattr(functions, "MOST_BYTES", 200)
     owner, to = new(client, "/owners"), "owners" if field == "seen_by" else "things"
     for count, status in ((1, 200), (5, 409)):
         referred = new(client, f"/{to}", **({} if to == "owners" else {"owner": owner}))
@@ -580,3 +580,26 @@ def test_a_request_chooses_what_goes_with_an_item() -> None:
     assert deleted({"notes"}, other) == (200, [1, 2])
     assert deleted({"marks"}, other) == (403, [1, 2])
     assert deleted({"marks", "notes", "things"}, one) == (200, [1, 2])
+
+
+@pytest.mark.needs("batch")
+def test_a_batch_creates_at_the_path_of_an_item() -> None:
+    """What refers to it, by its id or the name of its operation; as a request alone, also where that is refused."""
+    client = create_app(Config()).test_client()
+    operations = [
+        {"method": "POST", "path": "/owners", "body": {"name": "ada"}, "name": "ada"},
+        {"method": "POST", "path": "/owners/$ada/things.owner", "body": {}},
+    ]
+    owner, thing = (
+        each["body"] for each in client.post("/api/v1/batch", json={"operations": operations}).json["results"]
+    )
+    assert client.get(f"/owners/{owner['id']}/things.owner").json == [thing] and thing["owner"] == owner["id"]
+    for path, body, status, pointer in (
+        (f"/owners/{owner['id']}/things.owner", {"owner": "other"}, 422, "#/operations/0/body/owner"),
+        (f"/owners/{owner['id']}/none", {}, 422, "#/operations/0/path"),
+        ("/owners/none/things.owner", {}, 404, None),
+    ):
+        operation = {"method": "POST", "path": path, "body": body}
+        refused = client.post("/api/v1/batch", json={"operations": [operation]})
+        found = [each["pointer"] for each in refused.json.get("errors", ())]
+        assert (refused.status_code, found) == (status, [pointer] if pointer else [])

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, unquote
 
 from flask import Blueprint, request
@@ -12,6 +12,7 @@ from marshmallow import Schema, ValidationError, fields, validate, validates_sch
 
 from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
+from restkeeper.resources.embedding import Relation
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action
 from restkeeper.resources.writes import CollectionWriter, Write, explained, write_once
@@ -43,7 +44,7 @@ from restkeeper.web.operations import (
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
-_PATH = re.compile(r"/([^/]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([a-z][a-z0-9-]*))?", re.ASCII)
+_PATH = re.compile(r"/([^/]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([A-Za-z][\w.~-]*))?", re.ASCII)
 _ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}$"  # also one with the name of an earlier operation
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
 
@@ -196,7 +197,7 @@ class BatchHandlers:
         if writes is None or found is None:
             why = f"{operation['method']} {shortened(path)}: there is no such operation"
             raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
-        prepare, scope = found
+        prepare, scope, writer = found
         if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
             raise lacking(scope)
         request.environ.pop("HTTP_IF_MATCH", None)
@@ -211,7 +212,7 @@ class BatchHandlers:
             if isinstance(error, DuplicateValue | ReferenceMissing):
                 if not one_by_one:
                     raise
-                error = explained(writes.representation, error, write)
+                error = explained(writer.representation, error, write)
             problem = error if isinstance(error, Problem) else problem_of(error)
             for each in problem.members.get("errors", ()):
                 if pointer := each.get("pointer"):
@@ -230,8 +231,8 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 def _work(
     writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject
-) -> tuple[Callable[[], Write], str] | None:
-    """What an operation does in a transaction, and the scope that it needs; None if there is no such operation."""
+) -> tuple[Callable[[], Write], str, CollectionWriter] | None:
+    """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none."""
     scope = writes.resource.scope("write")
     if writes.resource.singleton:  # its path is that of an item without the id
         if action:
@@ -240,19 +241,43 @@ def _work(
     if (method != "POST" or id is None) and method not in writes.resource.methods:
         return None
     if method == "POST" and id is None:
-        return partial(writes.creation, sent), scope
+        return partial(writes.creation, sent), scope, writes
     if method == "POST":
-        declared = writes.resource.actions.get(action or id or "")
+        declared, relation = writes.resource.actions.get(action or id or ""), writes.relations.get(action or "")
+        if relation and id and relation.is_plain and isinstance(relation.to, CollectionWriter):
+            return (
+                partial(_creation_below, writes, relation, id, sent),
+                relation.to.resource.scope("write"),
+                relation.to,
+            )
         if declared is None or declared.of_item != bool(action):
             return None
         own = writes.resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
-        return partial(_act, writes, declared, sent, id if action else None), own
+        return partial(_act, writes, declared, sent, id if action else None), own, writes
     if id is None or action:
         return None
     if method == "DELETE":
-        return partial(writes.deletion, id), scope
+        return partial(writes.deletion, id), scope, writes
     change = writes.replace if method == "PUT" else writes.merge
-    return partial(writes.update, id, change, sent), scope
+    return partial(writes.update, id, change, sent), scope, writes
+
+
+def _creation_below(parents: CollectionWriter, relation: Relation, id: str, sent: JsonObject) -> Write:
+    """Create an item that refers to the one with this id, at a path of that. Raises NotFound and Forbidden for that."""
+
+    def work(transaction: Transaction, write: Write) -> Reply:
+        writer, key = cast(CollectionWriter, relation.to), parents.resource.key
+        if not caller().may(scope := parents.resource.scope("read")):
+            raise lacking(scope)
+        parents.access.require_sight(parent := parents.stored.read(transaction, id))
+        item = {relation.field: (own := parents.stored.id_of(parent)), **sent}
+        is_other = key(item[relation.field]) != key(own)
+        detail = f"must be {own}, as in the path, or left out"
+        require_none([fault([relation.field], detail)] if is_other else [])
+        request.environ[SHOWN].add(writer.name)
+        return writer.creation(item).work(transaction, write)
+
+    return Write(work)
 
 
 def _act(writes: CollectionWriter, action: Action, sent: JsonObject, id: str | None) -> Write:

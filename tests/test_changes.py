@@ -264,3 +264,17 @@ def test_a_condition_is_compared_with_the_store(client: FlaskClient, tmp_path: P
     stores.execute(f"sqlite:///{tmp_path}/a.db", "UPDATE items SET body = replace(body, '\"x\"', '\"z\"')")
     assert client.get(where).headers["ETag"] != before
     assert client.patch(where, json={"stock": 1}).json["name"] == "z"
+
+
+@pytest.mark.needs("keys", "ownership")
+def test_a_long_private_list_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of which not all items are counted: its ETag is that of the collection."""
+    monkeypatch.setattr("restkeeper.resources.items.MOST_COUNTED", 1)
+    _, (client, one), _ = note_makers(tmp_path)
+    for title in "abc":
+        assert client.post("/notes", headers=one, json={"title": title}).status_code == 200
+    tag = client.get("/notes", headers=one).headers["ETag"]
+    statuses = [
+        client.post("/notes", headers=one | {"If-Match": tag}, json={"title": each}).status_code for each in "de"
+    ]
+    assert statuses == [200, 412]

@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from flask import Blueprint
 from flask.testing import FlaskClient
-from marshmallow import fields
+from marshmallow import Schema, fields
 
 from restkeeper import (
     Config,
@@ -396,3 +397,68 @@ def test_views_read_what_is_committed(tmp_path: Path, things: Resource) -> None:
 
 
 NEW = {"mode": "new"}
+
+
+def test_a_function_that_is_called_again_gets_the_body_as_it_was_sent(things: Resource) -> None:
+    """Also if it has changed that: the first attempt has left nothing."""
+    calls: list[Item] = []
+
+    class PartsSchema(Schema):
+        parts = fields.List(fields.Integer(), required=True)
+
+    @things.action("do", of="collection", body=PartsSchema)
+    def do(body: Item, items: Items) -> Item:
+        calls.append({**body})
+        parts = body.pop("parts")
+        if len(calls) == 1:
+            raise StoreContended("others wait")
+        return {"parts": parts}
+
+    response = serve(things).post("/things/do", json={"parts": [1, 2]})
+    assert (response.status_code, response.json, len(calls)) == (200, {"parts": [1, 2]}, 2)
+
+
+def test_an_array_is_answered_as_it_is_stored(things: Resource) -> None:
+    """When functions after the creation of one item have changed another."""
+
+    @things.after("create")
+    def mark(thing: Item, before: None, items: Items) -> None:
+        for other in items.find("things", {"mode": "newest"}):
+            if other["id"] != thing["id"]:
+                items.change("things", other["id"], lambda other: {**other, "mode": "old"})
+
+    client = serve(things)
+    made = client.post("/things", json=[{"mode": "newest"}, {"mode": "newest"}], headers={"Idempotency-Key": "a"})
+    again = client.post("/things", json=[{"mode": "newest"}, {"mode": "newest"}], headers={"Idempotency-Key": "a"})
+    assert [each["mode"] for each in made.json] == ["old", "newest"] and made.data == again.data
+    assert [client.get(f"/things/{each['id']}").json for each in made.json] == made.json
+
+
+def test_what_a_refused_write_has_changed_is_undone_also_if_that_is_caught(things: Resource) -> None:
+    @things.before("create")
+    def refuse(thing: Item, before: None, items: Items) -> None:
+        if thing["mode"] == "second":
+            items.create("things", {"mode": "first"})
+            raise Conflict("not this one")
+
+    @things.action("do", of="collection")
+    def do(items: Items) -> None:
+        with suppress(Conflict):
+            items.create("things", {"mode": "second"})
+
+    client = serve(things)
+    assert client.post("/things/do").status_code == 409
+    assert client.get("/things").json == []
+
+
+def test_a_limit_that_the_bytes_do_not_reach_is_a_fault(things: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule does not decide on a part of what it has asked for."""
+    monkeypatch.setattr(functions, "MOST_BYTES", 300)
+
+    @things.action("do", of="collection")
+    def do(items: Items) -> int:
+        return len(items.find("things", {"limit": 3}))
+
+    client = serve(things)
+    assert [client.post("/things", json={}).status_code for _ in range(3)] == [200] * 3
+    assert client.post("/things/do").status_code == 500

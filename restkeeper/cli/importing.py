@@ -181,7 +181,7 @@ class _Import:
                 raise
             return refusal_of("id", "the item has changed since the line was read: by a caller, or another line")
         except (DuplicateValue, ReferenceMissing) as problem:
-            if isinstance(problem, ReferenceMissing) and problem.of != item.record.id:
+            if isinstance(problem, ReferenceMissing) and problem.of is not item.record:
                 raise  # it is of an item that a function of the service writes
             if item.before:
                 return problem

@@ -107,7 +107,8 @@ class Items:
         stored, query = self._query(collection, parameters)
         find = partial(self._transaction.page, collection, query, MOST_BYTES, seconds=FIND_SECONDS)
         page = self._search(stored, query, find)
-        if page.more and "limit" not in (parameters or {}):
+        wanted = query.limit if "limit" in (parameters or {}) else None
+        if page.more and (wanted is None or len(page.bodies) < wanted):
             most = f"{MOST_FOUND:,} items, or {MOST_BYTES >> 20} MiB of them"
             raise ValueError(f"{collection}: items.find: more than {most}: add filters, or a limit")
         return [exactjson.stored(body) for body in stored.bodies(page)]
@@ -140,7 +141,8 @@ class Items:
         """
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
-        changed = changed_item(self, change, stored, before)
+        with self._whole():
+            changed = changed_item(self, change, stored, before)
         with as_conflict(collection):
             after = revised(change, stored, before, changed, now=now, limits=self._limits)
             return item_of(stored, self.apply(stored, before, after, now, self._limits))
@@ -155,11 +157,23 @@ class Items:
         with as_conflict(collection):
             return item_of(stored, self.apply(stored, before, None, now, self._limits))
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A part of the work that cannot be undone alone: if it fails after a change, `require_success` raises that."""
+        before = self._changes
+        try:
+            yield
+        except Exception as error:
+            if self._changes > before:
+                self._failure = self._failure or error
+            raise
+
     def apply(
         self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str, limits: ItemLimits
     ) -> Record:
         """Write a change of an item; return the record as it is now, or as it last was."""
-        after = run_before(self._hooks, self._transaction, stored, before, after, now=now, limits=limits)
+        with self._whole():
+            after = run_before(self._hooks, self._transaction, stored, before, after, now=now, limits=limits)
         if after is not before:
             self._changes += 1
             self._bytes += sum(len(each.body) for each in (before, after) if each)
@@ -189,11 +203,12 @@ class Items:
     def record(self, collection: str, id: str | int) -> Record:
         """The record of an item. Raises RecordNotFound, after which nobody else creates it until the end."""
         stored = self._stored(collection)
-        try:
-            return stored.read(self._transaction, id)
-        except RecordNotFound:
-            self._transaction.lock_collection(collection)
-            return stored.read(self._transaction, id)
+        with suppress(RecordNotFound):
+            record = stored.read(self._transaction, id)
+            if record.version:  # else it is a singleton that is not stored, and has its defaults
+                return record
+        self._transaction.lock_collection(collection)
+        return stored.read(self._transaction, id)
 
     def _read(self, collection: str, id: str | int) -> Record:
         try:
@@ -325,10 +340,22 @@ def as_conflict(collection: str) -> Iterator[None]:
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.representation, change.before, change.after
-    for function in stored.resource.functions.get(f"after {WRITES[change.kind]}", ()):
-        items: Items = hooks.items(transaction)
+    if not (functions := stored.resource.functions.get(f"after {WRITES[change.kind]}")):
+        return
+    if after:
+        transaction.flush()  # what a store refuses of it is refused first
+    items: Items = hooks.items(transaction)
+    for function in functions:
         shown = after and item_of(stored, after), before and item_of(stored, before)
-        call(items, function, *shown, items, of=(stored.name, change.record.id))
+        with as_conflict(stored.name):  # pointers into this item are no pointers into what was sent
+            call(items, function, *shown, items, of=(stored.name, change.record.id))
+
+
+def current(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
+    """New items as functions of the service have left them."""
+    written = transaction.items.written if transaction.items else {}
+    changes = ((each, written.get((stored.name, each.id))) for each in records)
+    return [change.after if change and change.after else each for each, change in changes]
 
 
 def run_before(

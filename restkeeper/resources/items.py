@@ -178,6 +178,8 @@ class CollectionReader:
         """A page of a list as callers see it. Raises as `require_whole` and `embed`."""
         shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
         page = (transaction or self.store).page(self.name, shown, self.page_bytes)
+        if transaction:
+            page = page._replace(change_token=transaction.change_token(self.name))
         require_whole(list_request, page)
         tag = self.list_tag(page.change_token, list_request.limit)  # first: not of a later moment than the bodies
         bodies = self.representation.bodies(page)

@@ -282,7 +282,7 @@ def may_read(resource: Resource) -> bool:
 
 def missing(to: Resource, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
     """The error of an item that refers to nothing."""
-    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {to.public_name}", record.id)
+    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {to.public_name}", record)
 
 
 def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:

@@ -274,7 +274,7 @@ class Resource:
         """Declare an action: `POST /orders/ID/pay`, or of="collection": `POST /orders/close-day`.
 
         The function gets the item as a dictionary, then what the `body` has, loaded by that schema, if there is one,
-        and last `items`, a `Items` to find and change other items. It returns the changed item, or None, and then what
+        and last `items`, to find and change other items. It returns the changed item, or None, and then what
         it has changed in its dictionary counts. What the schema refuses of it is a 500, and the log says which
         function, field and value. One of a collection gets no item, and returns the response's JSON value. Everything
         is one transaction, in which the item is locked. What it raises undoes all. It is called again if the store had

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field as field_of
 from functools import partial
@@ -19,6 +20,7 @@ from restkeeper.resources.functions import (
     as_conflict,
     call,
     changed_item,
+    current,
     next_ids,
     require_few_references,
     revised,
@@ -153,10 +155,11 @@ class CollectionWriter(CollectionReader):
                 last = max((each.id for each in records), key=self.resource.number)
                 use_ids(self.resource, next(filter(None, ids), ""), last, transaction)
             write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
-            places = in_turns([*write.after], self.clock, WRITE_TURN_SECONDS)
-            return reply([self._store(transaction, write, None, write.after[place], place) for place in places])
+            for place in in_turns([*write.after], self.clock, WRITE_TURN_SECONDS):
+                self._store(transaction, write, None, write.after[place], place)
+            return reply(current(transaction, self.stored, write.after.values()))
 
-        is_known = not (is_numbered or is_conditional() or "before create" in self.resource.functions)
+        is_known = not (is_numbered or is_conditional() or self.resource.functions)
         return Write(work, reply(new) if is_known else None)
 
     def update(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Write:
@@ -203,7 +206,7 @@ class CollectionWriter(CollectionReader):
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = None if id is None else self._read_to_change(id, transaction)
             items: Items = self.hooks.items(transaction)
-            more = (*([loaded] if action.body else []), items)
+            more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
             if before is None:
                 result = call(items, action.function, *more)
                 return Reply(exactjson.dumps(result), content_type=JSON)
@@ -407,7 +410,7 @@ def explained(
     if isinstance(error, DuplicateValue):
         return DuplicateValue(*map(representation.name_of, error.fields))
     for around, record in write.after.items() if write else ():
-        if record.id == error.of:
+        if record is error.of:
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
             (found,) = placed(around, [known])
             return ValidationFailed(f"{found['pointer'].removeprefix('#/')}: {found['detail']}", errors=[found])
@@ -431,7 +434,7 @@ def write_once(
 
     def work(transaction: Transaction) -> Reply:
         write = prepared[0]
-        write.after = {}
+        write.before, write.after = None, {}
         if write.response:
             once.save(transaction, write.response)
         else:

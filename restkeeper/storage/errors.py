@@ -22,9 +22,9 @@ class DuplicateValue(StoreError):
 
 
 class ReferenceMissing(StoreError):
-    """The record with the id `of` refers to one that does not exist, by the value at a JSON Pointer."""
+    """The record `of` refers to one that does not exist, by the value at a JSON Pointer."""
 
-    def __init__(self, pointer: str, detail: str, of: str) -> None:
+    def __init__(self, pointer: str, detail: str, of: object) -> None:
         super().__init__(detail)
         self.pointer = pointer
         self.of = of

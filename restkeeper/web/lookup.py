@@ -25,7 +25,7 @@ class _Read(NamedTuple):
 class Lookup:
     """Reads the record of a credential with what the request will read.
 
-    That is an item, for routes that read or change one; the change token of a collection, for its list; and what the
+    That is an item, for routes that read one; the change token of a collection, for its list; and what the
     `plans` say: each returns a key, given the request and the id of its caller, or None.
     """
 

@@ -44,7 +44,7 @@ def test_a_tool_is_booked_once_at_a_time(server: Gunicorn) -> None:
     assert sorted(statuses) == [200] + [409] * (MANY - 1)
     after = book({"tool": tool, "start": "2027-01-01", "end": "2027-01-02"})
     assert post(server, f"/bookings/{after['id']}/confirm", None)["status"] == "confirmed"
-    assert server.get(f"/tools/{tool}").json()["bookings"] == MANY + 1
+    assert server.get(f"/tools/{tool}").json()["booked"] == MANY + 1
     wrong = server.post("/bookings", {"tool": tool, "start": "2026-12-02", "end": "2026-12-02"})
     assert (wrong.status, [each["pointer"] for each in wrong.json()["errors"]]) == (422, ["#/end"])
 

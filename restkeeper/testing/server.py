@@ -214,7 +214,8 @@ class LiveServer(Space):
 
     def _start(self) -> None:
         environ = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-        environ |= {"PYTHONPATH": python_path(), "WEB_CONCURRENCY": "1", "PORT": "0"} | self._settings
+        environ |= {"PYTHONPATH": python_path(), "WEB_CONCURRENCY": "1", "PORT": "0", "LOG_FORMAT": "text"}
+        environ |= self._settings
         with ExitStack() as starting:
             log = starting.enter_context(tempfile.TemporaryFile())
             self._output = log.fileno()

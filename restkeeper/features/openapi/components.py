@@ -102,7 +102,10 @@ def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSc
     for schema in (whole, with_nulls):
         for field, values in items.choices.items():
             part = schema["properties"][field]
-            (part.get("items") or part).update({"type": "string", "enum": list(values), "x-extensible": True})
+            if known := list(values):
+                (part.get("items") or part).update({"type": "string", "enum": known, "x-extensible": True})
+            else:
+                part["maxItems"] = 0
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
     id, given = representation.schema.id_name, spec.common["given_ids"].get(items.resource.ids, {})

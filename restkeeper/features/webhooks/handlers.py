@@ -183,8 +183,7 @@ class WebhookHandlers(SecretItemHandlers):
         self._types = known_types(service.resources)
         self._config, self._webhooks = service.config, service.of_features[WEBHOOKS.name]
         self._scopes = sorted({scope for each in service.resources for scope in each.reading_scopes})
-        choices = {"types": self._types, "api_version": self._versions}
-        choices |= {"scopes": self._scopes} if self._scopes else {}
+        choices = {"types": self._types, "api_version": self._versions, "scopes": self._scopes}
         defaults = {"api_version": version}
         super().__init__(
             service.items_of(self._webhooks, caching=UNCACHED, choices=choices, defaults=defaults, apply=self._apply)

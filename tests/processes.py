@@ -66,6 +66,19 @@ def in_folder(folder: Path) -> list[int]:
     return found
 
 
+def open_files(pid: int) -> list[str]:
+    """What the descriptors of a process lead to: paths, and such as `socket:[1]` (proc(5)).
+
+    Raises:
+        FileNotFoundError: the process has ended.
+    """
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has just been closed
+            found.append(os.readlink(each))
+    return found
+
+
 def send(number: int, *pids: int) -> bool:
     """Send a signal to processes. False if one is gone: it has ended, and its parent has noticed."""
     missing = 0

@@ -17,6 +17,7 @@ import yaml
 
 from restkeeper.config import Config
 from tests.live import ROOT, Gunicorn
+from tests.processes import open_files
 from tests.proxy import CADDY, DEPLOY, NAME
 from tests.waiting import SECONDS, until
 
@@ -165,15 +166,11 @@ def test_a_log_file_can_be_rotated(tmp_path: Path) -> None:
         ask("second", former)
         server.process.send_signal(signal.SIGUSR1)
         pids = server.worker_pids()
-        until(lambda: all(opened_by(pid).count(str(log)) >= 2 for pid in pids))  # its standard output and error
+        until(lambda: all(open_files(pid).count(str(log)) >= 2 for pid in pids))  # its standard output and error
         ask("third", log)
         log.write_bytes(b"")
         ask("fourth", log)
         assert log.read_bytes().startswith(b"2") and "third" not in former.read_text() + log.read_text()
-
-
-def opened_by(pid: int) -> list[str]:
-    return [os.path.realpath(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 @pytest.fixture(scope="module")

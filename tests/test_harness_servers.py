@@ -22,7 +22,7 @@ import pytest
 from restkeeper import LiveServer, Space
 from tests.endpoint import OK, serving
 from tests.live import ROOT, HttpResponse, loopback, response_of, send
-from tests.processes import children, of_session
+from tests.processes import children, of_session, open_files
 from tests.test_harness import RESOURCES
 from tests.test_procfile import command_of
 from tests.waiting import SECONDS, until
@@ -476,8 +476,8 @@ def test_a_killed_run_leaves_nothing(folder: Path, tmp_path: Path) -> None:
         url, pid = running.stdout.readline().split()
         servers = children(int(pid))
         worker = children(servers[0])
-        files = [each for one in (*servers, *worker) for each in Path(f"/proc/{one}/fd").iterdir()]
-        left = [each for each in map(Path, map(os.readlink, files)) if each.exists() and SHARED in each.parents]
+        files = [Path(each) for pid in (*servers, *worker) for each in open_files(pid)]
+        left = [each for each in files if each.exists() and SHARED in each.parents]
         os.kill(int(pid), signal.SIGKILL)
     until(lambda: not any(of_session(each) for each in servers))
     with pytest.raises(ConnectionRefusedError):

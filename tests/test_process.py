@@ -17,7 +17,7 @@ from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, send
 from tests.ports import free_ports
-from tests.processes import of_session
+from tests.processes import of_session, open_files
 from tests.waiting import SECONDS, until
 
 TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
@@ -25,11 +25,7 @@ TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
 
 def metrics_folder(pid: int) -> Path:
     """The folder that a process locks for the metrics of its workers."""
-    links = set()
-    for each in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # it has just been closed
-            links.add(os.readlink(each))
-    (folder,) = {link for link in links if "restkeeper-prometheus-" in Path(link).name}
+    (folder,) = {each for each in open_files(pid) if "restkeeper-prometheus-" in Path(each).name}
     return Path(folder)
 
 

@@ -24,6 +24,7 @@ from restkeeper.web.queries import RESERVED
 from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.pictures import PICTURES
+from tests.processes import open_files
 from tests.receiver import Receiver
 from tests.waiting import SECONDS
 
@@ -292,7 +293,7 @@ def test_the_pages_are_complete() -> None:
 def _port_of(process: subprocess.Popen[str]) -> int:
     while process.poll() is None:
         with suppress(OSError):  # descriptors may be closed while they are read
-            sockets = {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()}
+            sockets = open_files(process.pid)
             for line in Path("/proc/net/tcp").read_text().splitlines():
                 fields = line.split()
                 if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:

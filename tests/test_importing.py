@@ -26,7 +26,7 @@ from restkeeper.cli.lines import id_of
 from restkeeper.config import Config
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.digests import DigestCounts
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import StoreContended, StoreUnavailable
 from restkeeper.storage.interface import POSITION
 from restkeeper.web.application import Application
 from tests.live import ROOT
@@ -276,9 +276,10 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
         pauses.append(seconds)
         locked[0] = False
 
-    def write(work: Callable[[Transaction], Any]) -> Any:
+    def write(work: Callable[[Transaction], Any], deadline: float) -> Any:
         result = work(None)  # type: ignore[arg-type]
         locked[0] = False
+        assert deadline > time[0]
         return result
 
     fake: Any = SimpleNamespace(write=write)
@@ -287,6 +288,31 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert {len(batch) for batch in batches} == {2}
     assert [number for batch in batches for number in batch] == done == list(range(3 * READ_AHEAD))
     assert len(pauses) == len(batches) and min(pauses) > 0
+
+
+def test_a_transaction_that_others_end_is_done_again(
+    app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that has waited for a rule, which waited for it: each item is stored and counted once."""
+    store, ended = app.extensions["restkeeper"].store, []
+    write = store.write
+
+    def end_first(work: Callable[[Transaction], Any], **options: Any) -> Any:
+        def ends(transaction: Transaction) -> Any:
+            result = work(transaction)
+            if len(ended) < 2 and isinstance(result, list):
+                ended.append(result)
+                raise StoreContended("others")
+            return result
+
+        return write(ends, **options)
+
+    monkeypatch.setattr(store, "write", end_first)
+    file = lines(tmp_path / "a.ndjson", *({"name": f"p{n}", "sku": f"S-{n % 3}"} for n in range(5)))
+    done = app.test_cli_runner().invoke(args=["import", "--skip-bad", "products", str(file)])
+    assert done.stdout.startswith("imported 3 products, skipped 2\n"), done.output
+    assert [len(results) for results in ended] == [5, 5]
+    assert len(app.test_client().get("/products").json) == len(app.test_client().get("/api/v1/events").json) == 3
 
 
 class PersonSchema(ItemSchema):

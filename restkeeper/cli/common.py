@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from restkeeper.errors import Problem
 from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.migration import ConversionRefused
 from restkeeper.resources.representation import Representation
+from restkeeper.resources.writes import CHANGE_SECONDS, until_current
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import StoreError, StoreUnavailable
@@ -104,23 +104,33 @@ def progress_bar(label: str, length: int) -> Any:
     return click.progressbar(length=length, label=label, hidden=hidden, file=sys.stderr, update_min_steps=steps)
 
 
-def in_batches(store: Store, entries: Iterable[T], each: Callable[[Transaction, T], R]) -> Iterator[list[R]]:
+def in_batches(
+    store: Store,
+    entries: Iterable[T],
+    each: Callable[[Transaction, T], R],
+    ends: Callable[[R], bool] = lambda result: False,
+) -> Iterator[list[R]]:
     """Call `each` with every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
 
-    No entry is read inside a transaction. Raises the errors of `Store.write`; earlier commits remain.
+    A transaction also `ends` after a result for which this is true. It is done again if the store had to end it because
+    of others, so `each` has no other effects. No entry is read inside of one. Raises Unavailable if others are in the
+    way for CHANGE_SECONDS, and the errors of `Store.write`; earlier commits remain.
     """
     entries = iter(entries)
-    waiting: deque[T] = deque()
+    waiting: list[T] = []
 
     def work(transaction: Transaction) -> list[R]:
-        end, done = time.monotonic() + HOLD_SECONDS, []
-        while waiting:
-            done.append(each(transaction, waiting.popleft()))
-            if time.monotonic() >= end:
+        end, results = time.monotonic() + HOLD_SECONDS, []
+        for entry in waiting:
+            results.append(each(transaction, entry))
+            if ends(results[-1]) or time.monotonic() >= end:
                 break
-        return done
+        return results
 
-    while waiting := deque(islice(entries, READ_AHEAD)):
+    while waiting := list(islice(entries, READ_AHEAD)):
         while waiting:
-            yield store.write(work)
+            deadline = time.monotonic() + CHANGE_SECONDS
+            results = until_current(lambda deadline: store.write(work, deadline=deadline), deadline, time)
+            del waiting[: len(results)]
+            yield results
             time.sleep(PAUSE_SECONDS)

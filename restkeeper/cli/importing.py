@@ -128,7 +128,7 @@ class _Import:
     def __init__(self, service: Service, lines: Lines, waiting: _Waiting) -> None:
         self.lines, self.stored = lines, lines.stored
         self._service, self._waiting = service, waiting
-        self._written, self.done = Counter[str](), Counter[str]()
+        self.done = Counter[str]()
 
     def insert(self) -> None:
         """Insert the items of the file, but for those that wait; ends at a bad one if none may be.
@@ -139,25 +139,35 @@ class _Import:
             reserve = partial(use_ids, self.stored.resource, "", self.lines.last_id)
             until_current(partial(_write, self._service, reserve), deadline_of(self._service.clock))
         with progress_bar("writing", self.lines.planned.total()) as bar:
-            for batch in in_batches(self._service.store, self.lines.items(), self._insert):
-                self.commit()
+            for batch in in_batches(self._service.store, self.lines.items(), self._insert, self._ends):
+                for item, outcome in batch:
+                    if outcome is None or isinstance(outcome, ReferenceMissing):
+                        self._waiting.add(self, item)
+                    else:
+                        self.settle(item, outcome)
                 bar.update(len(batch))
                 if self._waiting.is_full:
                     _insert_waiting(self._service, self._waiting.take(), is_last=False)
                 if self.lines.is_over:
                     break
 
-    def _insert(self, transaction: Transaction, item: Item) -> None:
-        if self.lines.is_over:
-            return
+    def _insert(self, transaction: Transaction, item: Item) -> tuple[Item, Outcome | None]:
+        """Returns what became of an item: None if it waits behind others."""
         transaction.lock_collection(self.stored.name, shared=True)  # before what the items refer to
-        is_ordered = any(key.field == POSITION for key in self.stored.resource.order)
-        if not (is_ordered and self.stored.name in self._waiting.names):
-            outcome = self.store(transaction, item, self._service.hooks.apply)
-            if not isinstance(outcome, ReferenceMissing):
-                self.settle(item, outcome)
-                return
-        self._waiting.add(self, item)
+        if self._is_ordered and self.stored.name in self._waiting.names:
+            return item, None
+        return item, self.store(transaction, item, self._service.hooks.apply)
+
+    @property
+    def _is_ordered(self) -> bool:
+        return any(key.field == POSITION for key in self.stored.resource.order)
+
+    def _ends(self, result: tuple[Item, Outcome | None]) -> bool:
+        """Whether the items after this one depend on what became of it."""
+        _, outcome = result
+        if isinstance(outcome, ReferenceMissing):
+            return self._is_ordered
+        return not (isinstance(outcome, bool | None) or self.lines.options.skip_bad)
 
     def change(self, item: Item) -> Change:
         """The change that an item is."""
@@ -196,15 +206,11 @@ class _Import:
     def settle(self, item: Item, outcome: Outcome) -> None:
         """Count an item, or note why it is bad."""
         if outcome is True:
-            self._written[item.kind] += 1
+            self.done[item.kind] += 1
         elif outcome is False:
             self.lines.existing += 1
         else:
             self.lines.note(item.number, outcome)
-
-    def commit(self) -> None:
-        """Count what was settled as done."""
-        self.done = self._written.copy()
 
     def report(self, *, is_dry: bool) -> None:
         """Print what was done, or would be."""
@@ -253,7 +259,6 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is
         for number, (each, item) in enumerate(waiting):
             if number in refused or not refused:
                 each.settle(item, refused.get(number, True))
-                each.commit()
         waiting = [pair for number, pair in enumerate(waiting) if refused and number not in refused]
 
 

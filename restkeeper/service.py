@@ -23,6 +23,7 @@ from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.interface import Collection
+from restkeeper.storage.shares import FairLock
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application
@@ -162,7 +163,7 @@ def make_service(
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     guard.scopes |= dict.fromkeys(scope for each in representations for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time(), config.previews))
-    names, hooks = frozenset(features), Hooks()
+    names, hooks = frozenset(features), Hooks(FairLock("large bodies", clock))
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}
     limits = ItemLimits(*config.item_limits)

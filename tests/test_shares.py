@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from decimal import Decimal
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.shares import FairQueue, Shares, worked_for
+from restkeeper.storage.shares import FairLock, FairQueue, Shares, worked_for
 from restkeeper.storage.sql import SKIPPED, is_search
 from tests.clock import SetClock
 from tests.sqlite.helpers import Exit
@@ -167,6 +168,27 @@ def test_a_queue_forgets_who_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     assert queue.remove("x", "y") and not queue.remove("x", "y") and not queue.remove("a", "a")
     assert taken(queue) == "x"
     assert len(queue._used) <= 9 and len(queue) == 0
+
+
+def test_a_lock_is_fair() -> None:
+    """Works of one caller do not all come before that of another; who waits for too long leaves the others theirs."""
+    lock, order = FairLock("works", time), list[str]()
+
+    def work(caller: str, *, seconds: float = SECONDS) -> None:
+        worked_for.set(caller)
+        with lock.use(time.monotonic() + seconds):
+            order.append(caller)
+
+    with ThreadPoolExecutor(5) as pool:
+        with lock.use(0.0):
+            works = [pool.submit(copy_context().run, work, caller) for caller in ("a", "a", "b")]
+            until(lambda: len(lock._queue) == 3)
+            with pytest.raises(StoreUnavailable, match="works of other requests"):
+                copy_context().run(work, "c", seconds=0.0)
+        for each in works:
+            each.result()
+    assert sorted(order) == ["a", "a", "b"] and order.index("b") < 2
+    assert not lock._is_used and len(lock._queue) == 0
 
 
 def test_a_search_is_what_no_index_answers_alone() -> None:

@@ -14,6 +14,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged
 from restkeeper.storage.interface import Record
+from restkeeper.storage.shares import FairLock
 from restkeeper.web.application import Reply
 
 KINDS = ("created", "updated", "deleted")
@@ -83,9 +84,11 @@ class Hooks:
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
     "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
-    `resources` are the collections by their names.
+    `resources` are the collections by their names. Under the lock of `large_bodies` their items are computed, so that
+    those of many requests do not run before a small one that comes after them.
     """
 
+    large_bodies: FairLock
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()

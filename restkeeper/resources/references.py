@@ -275,6 +275,12 @@ def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[
             yield field, id, pointer
 
 
+def number_of_references(stored: StoredRepresentation, record: Record) -> int:
+    """How many items must exist for a new one."""
+    of_fields = added(stored, b"{}", record.body)
+    return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
+
+
 def may_read(resource: Resource) -> bool:
     """Whether the caller may know the items of a collection, beyond their owners. A command may."""
     return not has_request_context() or caller().may(resource.scope("read"))

@@ -28,7 +28,7 @@ from restkeeper.resources.functions import (
     use_ids,
 )
 from restkeeper.resources.items import CollectionReader
-from restkeeper.resources.references import added, may_read, required_by
+from restkeeper.resources.references import added, may_read, number_of_references
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Action
 from restkeeper.schemas.fields import WRITABLE_BY, Status
@@ -53,6 +53,7 @@ from restkeeper.web.preconditions import is_conditional, require_match
 
 T = TypeVar("T")
 
+LARGE = 16 * 1024  # bytes of a body, from which on it takes milliseconds to load its items
 CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
 _DEADLINE = "restkeeper.deadline"  # in the WSGI environment: that of all waits of the request
@@ -331,8 +332,8 @@ class CollectionWriter(CollectionReader):
                     self._guarded(each)
                 record = self.representation.create(each, id=ids[number], now=self._now(), limits=self._limits)
                 records.append(self._require_scopes(None, record, each)._replace(owner=owner))
-                if several is sent and self.stored.revision.references:  # before the work of the others and of a store
-                    require_few_references(references := references + len([*required_by(self.stored, record)]))
+                if self.stored.revision.references:  # before the work of the others and of a store
+                    require_few_references(references := references + number_of_references(self.stored, record))
             except ValidationFailed as error:
                 if several is not sent:
                     raise
@@ -362,7 +363,13 @@ class CollectionWriter(CollectionReader):
                     return RecordChanged("the item was created meanwhile")
             return DuplicateValue(*(self._taken(write) or map(self.representation.name_of, error.fields)))
 
-        return write_once(self.store, once, prepare, self.clock, explain, [self.name])
+        def prepare_alone() -> Write:
+            with self.hooks.large_bodies.use(deadline_of(self.clock)):
+                return prepare()
+
+        length = request.content_length
+        is_large = length is None or length >= LARGE  # it is None if the body comes in chunks
+        return write_once(self.store, once, prepare_alone if is_large else prepare, self.clock, explain, [self.name])
 
     def _taken(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Generic, NamedTuple, TypeVar
 
-from restkeeper.clock import Clock
+from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -161,3 +161,47 @@ class FairQueue(Generic[T]):
 
     def _next(self) -> str:
         return min(self._waiting, key=lambda caller: self._used[caller])
+
+
+class FairLock:
+    """Lets callers work one after the other in a process, in the order of a `FairQueue`. `what` names the works."""
+
+    def __init__(self, what: str, clock: Clock) -> None:
+        self._what = what
+        self._clock = clock
+        self._queue: FairQueue[threading.Event] = FairQueue()
+        self._is_used = False
+        self._changing = threading.Lock()
+
+    @contextmanager
+    def use(self, deadline: float) -> Iterator[None]:
+        """Work for the caller of this context. Raises StoreUnavailable if others do so until the deadline."""
+        caller, woken = worked_for.get(), threading.Event()
+        with self._changing:
+            self._queue.add(caller, woken)
+            if not self._is_used:
+                self._wake_next()
+        try:
+            if not woken.wait(max(0.0, deadline - self._clock.monotonic())):
+                raise StoreUnavailable(f"{self._what} of other requests take all the time")
+        except BaseException:  # also the end of a greenlet, or a time-out
+            with self._changing:
+                if not self._queue.remove(caller, woken):
+                    self._wake_next()
+            raise
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._queue.charge(caller, self._clock.monotonic() - began)
+            try:
+                self._clock.sleep(YIELD_SECONDS)  # so that small requests, and the server's sockets, come before others
+            finally:
+                with self._changing:
+                    self._wake_next()
+
+    def _wake_next(self) -> None:
+        woken = self._queue.take()
+        self._is_used = woken is not None
+        if woken:
+            woken.set()

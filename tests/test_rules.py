@@ -30,6 +30,7 @@ from restkeeper import (
     read_item,
 )
 from restkeeper.resources import functions
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreContended
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
@@ -326,6 +327,35 @@ def test_a_function_is_called_again_when_the_store_asks_for_it(things: Resource)
     make(client, "/things")
     assert calls == [0, 0]
     assert len(client.get("/others").json) == 1
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_function_that_catches_everything_is_called_again(
+    things: Resource, monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    """When the store asks for it: neither its own problem nor its own item is the response then."""
+    calls, read = [], StoredRepresentation.read
+
+    def read_once(stored: StoredRepresentation, *arguments: Any, **options: Any) -> Any:
+        if functions.current_items.get() and len(calls) < 3:
+            calls.append(stored.name)
+            raise StoreContended("others wait")
+        return read(stored, *arguments, **options)
+
+    @things.action("look")
+    def look(thing: Item, items: Items) -> Item:
+        try:
+            return {**thing, "mode": items.read("things", thing["id"])["mode"] + "er"}
+        except Exception as error:
+            if raises:
+                raise Conflict("it is not there") from error
+            return {**thing, "mode": "nothing"}
+
+    client = serve(things)
+    path = f"/things/{make(client, '/things', mode='old')['id']}"
+    monkeypatch.setattr(StoredRepresentation, "read", read_once)
+    assert client.post(f"{path}/look").json["mode"] == "older"
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -21,7 +21,7 @@ from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRe
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import GIVEN, INTEGERS
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, SearchTooLong
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, SearchTooLong, StoreUnavailable
 from restkeeper.storage.interface import Collection, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import parse
@@ -95,6 +95,11 @@ class Items:
         if self._failure is not None:
             raise self._failure
 
+    def require_store(self) -> None:
+        """Raises what the store has raised because it cannot go on, also if the function has caught it."""
+        if isinstance(self._failure, StoreUnavailable):
+            raise self._failure
+
     def read(self, collection: str, id: str | int) -> JsonObject:
         """An item."""
         return item_of(self._stored(collection), self._read(collection, id))
@@ -159,12 +164,15 @@ class Items:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """A part of the work that cannot be undone alone: if it fails after a change, `require_success` raises that."""
+        """A part of the work that cannot be undone alone: if it fails after a change, `require_success` raises that.
+
+        So it does if the store cannot go on, such as for others: then the transaction is done again.
+        """
         before = self._changes
         try:
             yield
         except Exception as error:
-            if self._changes > before:
+            if self._changes > before or isinstance(error, StoreUnavailable):
                 self._failure = self._failure or error
             raise
 
@@ -203,12 +211,13 @@ class Items:
     def record(self, collection: str, id: str | int) -> Record:
         """The record of an item. Raises RecordNotFound, after which nobody else creates it until the end."""
         stored = self._stored(collection)
-        with suppress(RecordNotFound):
-            record = stored.read(self._transaction, id)
-            if record.version:  # else it is a singleton that is not stored, and has its defaults
-                return record
-        self._transaction.lock_collection(collection)
-        return stored.read(self._transaction, id)
+        with self._whole():
+            with suppress(RecordNotFound):
+                record = stored.read(self._transaction, id)
+                if record.version:  # else it is a singleton that is not stored, and has its defaults
+                    return record
+            self._transaction.lock_collection(collection)
+            return stored.read(self._transaction, id)
 
     def _read(self, collection: str, id: str | int) -> Record:
         try:
@@ -235,14 +244,15 @@ class Items:
                 f"{stored.name}: items.find and items.count need an index: add one of these to the Resource's indexes: "
                 + ", ".join(f"Index({name!r})" for name in names)
             )
-        self._transaction.lock_collection(stored.name)
-        try:
-            return search()
-        except SearchTooLong:
-            raise ValueError(
-                f"{stored.name}: items.find and items.count have {FIND_SECONDS} s: add filters, or an Index of a field "
-                "whose values fewer items share"
-            ) from None
+        with self._whole():
+            self._transaction.lock_collection(stored.name)
+            try:
+                return search()
+            except SearchTooLong:
+                raise ValueError(
+                    f"{stored.name}: items.find and items.count have {FIND_SECONDS} s: add filters, or an Index of a "
+                    "field whose values fewer items share"
+                ) from None
 
     def _stored(self, collection: str) -> StoredRepresentation:
         if not self.calls:  # the transaction can be there still, as an exception refers to it
@@ -394,6 +404,9 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
     items.calls += 1
     try:
         result = function(*arguments)
+    except Exception:
+        items.require_store()  # what a function raises for this would be a wrong response
+        raise
     finally:
         items.calls -= 1
         current_items.reset(token)

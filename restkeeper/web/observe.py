@@ -108,15 +108,15 @@ def _json_line(line: Line) -> bytes:
 def _text_line(line: Line) -> bytes:
     """Time, level and event, then name=value; one line whatever a client sent, but for the lines of an exception."""
     fields = {name: str(value) for name, value in line.items() if name not in ("time", "level", "event", "exception")}
-    pairs = [f"{name}={_escaped(text)}" for name, text in fields.items()]
+    pairs = [f"{name}={text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)}" for name, text in fields.items()]
     text = " ".join([line["time"], line["level"], line["event"], *pairs])
     if "exception" in line:
         text = f"{text}\n{line['exception']}"
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _escaped(text: str) -> str:
-    return text if _UNESCAPED.fullmatch(text) else quote(text, _PLAIN)
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _short_line(line: Line, colour: Callable[[object, int], str] = lambda text, code: str(text)) -> bytes:
@@ -124,12 +124,12 @@ def _short_line(line: Line, colour: Callable[[object, int], str] = lambda text, 
     lines = [colour(line["time"][11:19], _DIM)]
     if status := line.get("status"):
         coloured = colour(status, _COLOURS[status // 100 - 1])
-        lines[0] = f"{lines[0]} {coloured} {line['method']} {_escaped(line['path'])} {line['ms']:.1f} ms"
+        lines[0] = f"{lines[0]} {coloured} {line['method']} {_printable(line['path'])} {line['ms']:.1f} ms"
         lines[0] += f", deprecated: {line['deprecated']}" if "deprecated" in line else ""
     else:
         lines[0] = f"{lines[0]} {colour(line['level'], _LEVELS.get(line['level'], _DIM))} {line['event']}"
     if problem := line.get("problem"):
-        lines.append("         " + "".join(each if each.isprintable() else "?" for each in problem))
+        lines.append(f"         {_printable(problem)}")
     lines += [line["exception"]] if "exception" in line else []
     return "\n".join([*lines, ""]).encode("utf-8", "backslashreplace")
 

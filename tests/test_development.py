@@ -37,7 +37,7 @@ def test_a_request_is_a_short_line_with_what_is_wrong_below(form: str, capfd: py
         assert " \033[33m422\033[0m POST /products " in invalid
     assert faults == "         name is required; price must be a number"
     assert unknown.startswith("         ") and "no??[31mthing" in unknown
-    assert "GET /a%0A%1B%5B31mb " in path and "\033" not in nothing
+    assert "GET /a??[31mb " in path and "\033" not in nothing
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,25 @@ def test_a_replay_equals_the_first_response(client: FlaskClient, post: Post) -> 
     assert count(client) == 0
 
 
+def test_the_response_that_is_stored_is_the_one_that_is_sent(app: Application, post: Post, clock: SetClock) -> None:
+    """Whatever its fields say of the time that has passed between the two."""
+
+    def wait(*_: object) -> None:
+        clock.now += 2
+
+    app.extensions["restkeeper"].hooks.on_change.append(wait)
+    first, second = post(), post()
+    assert first.headers.get("Last-Modified") == second.headers.get("Last-Modified")
+
+
+def test_a_clock_that_begins_in_1970() -> None:
+    """Such as that of a test: a claim of a key is old enough to be replaced."""
+    client = create_app(Config(), RESOURCES, clock=SetClock(1.0)).test_client()
+    headers = {"Idempotency-Key": KEY, "If-Match": "*"}  # a response that is not known before
+    first, second = (client.post("/products", json=LAMP, headers=headers) for _ in range(2))
+    assert (first.status_code, second.headers["Idempotent-Replayed"]) == (200, "true")
+
+
 def test_quoted_and_bare_keys_are_equal(client: FlaskClient, post: Post) -> None:
     """The draft's structured string (RFC 9651, section 3.3.3), and the bare text, which Stripe's clients send."""
     assert post(KEY).data == post(f'"{KEY}"').data == post(f"  {KEY} ").data

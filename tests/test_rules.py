@@ -481,6 +481,25 @@ def test_what_a_refused_write_has_changed_is_undone_also_if_that_is_caught(thing
     assert client.get("/things").json == []
 
 
+def test_a_change_that_is_refused_in_its_middle_is_undone_also_if_that_is_caught(things: Resource) -> None:
+    """What its function has changed besides does not stay alone."""
+
+    def change(items: Items, thing: Item) -> Item:
+        items.create("things", {"mode": "beside"})
+        return {**thing, "rank": 2000}
+
+    @things.action("do")
+    def do(thing: Item, items: Items) -> None:
+        (other,) = items.find("things", {"mode": "other"})
+        with suppress(ValueError):
+            items.change("things", other["id"], lambda other: change(items, other))
+
+    client = serve(things)
+    make(client, "/things", mode="other")
+    assert client.post(f"/things/{make(client, '/things')['id']}/do").status_code == 500
+    assert sorted(each["mode"] for each in client.get("/things").json) == ["", "other"]
+
+
 def test_a_limit_that_the_bytes_do_not_reach_is_a_fault(things: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule does not decide on a part of what it has asked for."""
     monkeypatch.setattr(functions, "MOST_BYTES", 300)

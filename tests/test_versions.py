@@ -542,3 +542,21 @@ def test_an_item_of_an_older_version_has_the_same_limits() -> None:
     assert larger.status_code == 413
     path = f"/api/v1/products/{page.json[0]['id']}"
     assert client.patch(path, json={"notes": {"more": "x" * 100_000}}).status_code == 413
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_function_sees_a_change_of_what_only_older_versions_show(adds: bool) -> None:
+    """Also if it returns the item as it is: the change is stored."""
+    gone = Remove("notes", Text(0, 100, load_default=""))
+    resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
+
+    @resource.before("update")
+    def see(item: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+        return {**item, "stock": 5} if adds else item
+
+    versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
+    client = create_app(Config(), [resource], versions=versions).test_client()
+    path = f"/api/v1/products/{client.post('/api/v1/products', json={'title': 'a', 'notes': 'old'}).json['id']}"
+    changed = client.patch(path, json={"notes": "new"}).json
+    assert (changed["notes"], changed["stock"], changed["version"]) == ("new", 5 if adds else 0, 2)
+    assert client.get(path).json == changed

@@ -129,8 +129,7 @@ def in_batches(
 
     while waiting := list(islice(entries, READ_AHEAD)):
         while waiting:
-            deadline = time.monotonic() + CHANGE_SECONDS
-            results = until_current(lambda deadline: store.write(work, deadline=deadline), deadline, time)
+            results = until_current(lambda _: store.write(work), time.monotonic() + CHANGE_SECONDS, time)
             del waiting[: len(results)]
             yield results
             time.sleep(PAUSE_SECONDS)

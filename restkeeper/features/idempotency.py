@@ -201,7 +201,7 @@ class _Keyed(IdempotencyRecord):
 
     def claim(self, transaction: Transaction) -> None:
         """Store an expired response, in the place of which `save` stores the right one."""
-        transaction.store_response(self.id, StoredResponse(0.0, b""), expired_before=self.oldest)
+        transaction.store_response(self.id, StoredResponse(self.oldest - 1, b""), expired_before=self.oldest)
 
     def save(self, transaction: Transaction, reply: Reply) -> None:
         body = reply.get_data()

@@ -4,6 +4,7 @@ The defaults of the hooks are those of a service without features.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from restkeeper.resources.resource import Resource
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged
 from restkeeper.storage.interface import Record
-from restkeeper.storage.shares import FairLock
 from restkeeper.web.application import Reply
 
 KINDS = ("created", "updated", "deleted")
@@ -84,11 +84,10 @@ class Hooks:
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
     "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
-    `resources` are the collections by their names. Under the lock of `large_bodies` their items are computed, so that
-    those of many requests do not run before a small one that comes after them.
+    `resources` are the collections by their names. In the context of `large_bodies`, which waits until a deadline,
+    their items are computed, so that those of many requests do not run before a small one that comes after them.
     """
 
-    large_bodies: FairLock
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
@@ -103,6 +102,7 @@ class Hooks:
     clears: bool = True
     new_id: Callable[[], str] = uuid7
     resources: Mapping[str, Resource] = field(default_factory=dict)
+    large_bodies: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""

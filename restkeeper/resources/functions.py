@@ -148,9 +148,9 @@ class Items:
         before = self._read(collection, id)
         with self._whole():
             changed = changed_item(self, change, stored, before)
-        with as_conflict(collection):
-            after = revised(change, stored, before, changed, now=now, limits=self._limits)
-            return item_of(stored, self.apply(stored, before, after, now, self._limits))
+            with as_conflict(collection):
+                after = revised(change, stored, before, changed, now=now, limits=self._limits)
+                return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
     def delete(self, collection: str, id: str | int) -> JsonObject:
         """Delete an item; return it as it last was. A singleton has its defaults then."""
@@ -182,18 +182,14 @@ class Items:
         """Write a change of an item; return the record as it is now, or as it last was."""
         with self._whole():
             after = run_before(self._hooks, self._transaction, stored, before, after, now=now, limits=limits)
-        if after is not before:
-            self._changes += 1
-            self._bytes += sum(len(each.body) for each in (before, after) if each)
-            self.require_room()
-            kind = "created" if before is None else "updated" if after else "deleted"
-            change = Change(kind, stored, before, after, after.updated_at if after else now)
-            try:
+            if after is not before:
+                self._bytes += sum(len(each.body) for each in (before, after) if each)
+                self.require_room(1)
+                self._changes += 1
+                kind = "created" if before is None else "updated" if after else "deleted"
+                change = Change(kind, stored, before, after, after.updated_at if after else now)
                 self._hooks.apply(self._transaction, change)
-            except Exception as error:  # a part of the change is done
-                self._failure = error
-                raise
-            self.written[stored.name, change.record.id] = change
+                self.written[stored.name, change.record.id] = change
         return cast(Record, after or before)
 
     def require_room(self, changes: int = 0) -> None:
@@ -390,6 +386,8 @@ def run_before(
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             write = partial(stored.restore, id=after.id) if before is None else partial(stored.revise, before)
             made = accepted(function, stored, partial(write, now=now, limits=limits), item)
+            if before and made is before and after.removed != before.removed:  # which older versions show
+                made = stored.touched(before, now=now)
             after = made if made is before else made._replace(owner=after.owner, removed=after.removed)
     return after
 

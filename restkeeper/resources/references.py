@@ -189,7 +189,7 @@ class References:
     def _follow(self, transaction: Transaction, items: Items, referrers: "_Referrers") -> None:
         stored, path, rule, to, ids = referrers
         referrers.require_allowed()
-        for before in _current(transaction, items, stored.name, ids):
+        for before in _current(transaction, items, stored.name, ids, to_delete=rule != "null"):
             if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
                 continue
             now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
@@ -206,11 +206,13 @@ class References:
                 raise referrers.refusal(", and stays")
 
 
-def _current(transaction: Transaction, items: Items, collection: str, ids: Sequence[str]) -> Iterator[Record]:
+def _current(
+    transaction: Transaction, items: Items, collection: str, ids: Sequence[str], *, to_delete: bool
+) -> Iterator[Record]:
     """Items that are there, locked: each as functions have left it when its turn comes."""
     for start in range(0, len(ids), TOGETHER):
         former = items.written.copy()
-        for record in transaction.read_all(collection, ids[start : start + TOGETHER]):
+        for record in transaction.read_all(collection, ids[start : start + TOGETHER], to_delete=to_delete):
             key = collection, record.id
             if (last := items.written.get(key)) is former.get(key):
                 yield record

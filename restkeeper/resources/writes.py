@@ -158,7 +158,7 @@ class CollectionWriter(CollectionReader):
             write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
             for place in in_turns([*write.after], self.clock, WRITE_TURN_SECONDS):
                 self._store(transaction, write, None, write.after[place], place)
-            return reply(current(transaction, self.stored, write.after.values()))
+            return write.response or reply(current(transaction, self.stored, write.after.values()))
 
         is_known = not (is_numbered or is_conditional() or self.resource.functions)
         return Write(work, reply(new) if is_known else None)
@@ -364,7 +364,7 @@ class CollectionWriter(CollectionReader):
             return DuplicateValue(*(self._taken(write) or map(self.representation.name_of, error.fields)))
 
         def prepare_alone() -> Write:
-            with self.hooks.large_bodies.use(deadline_of(self.clock)):
+            with self.hooks.large_bodies(deadline_of(self.clock)):
                 return prepare()
 
         length = request.content_length
@@ -450,7 +450,7 @@ def write_once(
         reply = write.work(transaction, write)
         if not write.response:
             once.save(transaction, reply)
-        return reply
+        return write.response or reply
 
     def attempt(deadline: float) -> Reply:
         if (stored := once.find(store)) is not None:

@@ -213,8 +213,11 @@ class Transaction(Deliveries):
         """
         return read_item(self._database, collection, id)
 
-    def read_all(self, collection: str, ids: Sequence[str]) -> list[Record]:
-        """Return those of at most 1,000 records that exist, in the order of their ids, each locked as by `read`."""
+    def read_all(self, collection: str, ids: Sequence[str], *, to_delete: bool = False) -> list[Record]:
+        """Return those of at most 1,000 records that exist, in the order of their ids, each locked as by `read`.
+
+        What is `to_delete` is locked as by `lock_to_delete`.
+        """
         found = []
         for id in sorted(ids):
             with suppress(RecordNotFound):

@@ -60,7 +60,7 @@ SELECT
 FROM items
 WHERE collection = %s AND id = ANY(%s::text[])
 ORDER BY id
-FOR NO KEY UPDATE"""  # noqa: S608 - constant columns
+"""  # noqa: S608 - constant columns
 
 # The advisory locks of a collection in this store: each change has the shared one. Nobody who has locked anything waits
 # for one of them, but tries to get it (see `Transaction.lock`).
@@ -159,10 +159,11 @@ class PostgresTransaction(Transaction):
             self._locked.add((collection, id))
         return record
 
-    def read_all(self, collection: str, ids: Sequence[str]) -> list[Record]:
+    def read_all(self, collection: str, ids: Sequence[str], *, to_delete: bool = False) -> list[Record]:
         self.lock_collection(collection, shared=True)
         keeps_order = [self._keeps_order(collection, id) for id in sorted(ids)]  # of all, so that each is noted
-        statement = _READ_ALL if all(keeps_order) else f"{_READ_ALL} NOWAIT"
+        statement = _READ_ALL + ("FOR UPDATE" if to_delete else "FOR NO KEY UPDATE")
+        statement = statement if all(keeps_order) else f"{statement} NOWAIT"
         try:
             rows = self._database.fetch_together(statement, (collection, [*map(clean, ids)]))
         except psycopg.errors.LockNotAvailable:

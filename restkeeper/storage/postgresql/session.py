@@ -80,7 +80,6 @@ WHERE (SELECT newest FROM feed) < %(seen)s AND epoch = %(known)s"""  # noqa: S60
 
 MOST_QUEUED = 256  # changes that are sent together: thousands would take long, and others have no turn meanwhile
 
-_IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)  # the server waits for the end of the transaction
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
@@ -144,6 +143,7 @@ class Session(psycopg.Connection[Row]):
     _numbers: Iterator[int]  # for names, none of which is used again
     _failure: Exception | None = None  # of the transaction, or of the innermost savepoint
     _reused: psycopg.Cursor[Row]
+    _has_begun = False  # whether it is in a transaction, also before its first statement
     used_at = 0.0  # when it has sent something last, by time.monotonic
     is_unlimited = False  # whether the present use may take any time
 
@@ -224,7 +224,7 @@ class Session(psycopg.Connection[Row]):
     def begin(self) -> None:
         """Begin a transaction, when the first statement is executed."""
         self._queue = [_BEGIN]
-        self._failure = None
+        self._failure, self._has_begun = None, True
 
     def commit(self) -> None:
         """Make all queued changes and end the transaction.
@@ -236,6 +236,7 @@ class Session(psycopg.Connection[Row]):
         if self._queue != [_BEGIN]:
             self._queue.append(_COMMIT)
             self.flush()
+        self._has_begun = False
 
     def undo(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none.
@@ -243,7 +244,7 @@ class Session(psycopg.Connection[Row]):
         It is not psycopg's `rollback`, which also deletes what is prepared.
         """
         self._queue = []
-        self._failure = None
+        self._failure, self._has_begun = None, False
         self.used_at = time.monotonic()
         if self.info.transaction_status in _OPEN:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
@@ -350,8 +351,11 @@ class Session(psycopg.Connection[Row]):
             raise
 
     def _note_failure(self, error: Exception) -> None:
-        """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently."""
-        if self.info.transaction_status != _IDLE:
+        """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently.
+
+        Or it would have nothing: what could not be sent was to begin the transaction.
+        """
+        if self._has_begun:
             self._failure = self._failure or error
 
 

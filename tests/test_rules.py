@@ -247,6 +247,8 @@ FAULTS: list[tuple[Callable[[Items], Any], str]] = [
     ),
     (lambda items: items.count("things", {"weight[gt]": 3, "is_new": True}), 'Index("is_new"), Index("weight")'),
     (lambda items: items.find("things", {"sort": "-weight", "limit": 1}), 'Index("weight")'),
+    (lambda items: items.find("things", {"sort": "-sku", "limit": 1}), 'Index("sku")'),  # beside the unique one
+    (lambda items: items.count("things", {"sku[gt]": "a"}), 'Index("sku")'),
     (lambda items: items.find("things", {"mode[ne]": "a"}), "need an index"),
     (lambda items: items.find("things", {"or": "(mode=a,weight=3)"}), "need an index"),
     (lambda items: items.find("things"), "items.find: more than 3 items"),

@@ -281,11 +281,15 @@ def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None,
 
 
 def _is_indexed(collection: Collection, query: Query) -> bool:
-    """Whether an index has the items that one of the filters selects, or without filters their order."""
-    indexed = {index.field for index in collection.indexes} | {"id"}
+    """Whether an index has the items that one of the filters selects, or without filters their order.
+
+    A unique one has no order, and no null: it answers equality alone.
+    """
+    indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
+    equal = indexed | {index.field for index in collection.indexes}
     if query.filters or query.search:
         narrowing = (each for each in query.filters if not (each.negated or each.group) and each.op in _BY_INDEX)
-        return any(each.field in indexed for each in narrowing)
+        return any(each.field in (equal if each.op in (Op.EQ, Op.IN) else indexed) for each in narrowing)
     return all(each.field in indexed for each in query.sort[:1])
 
 

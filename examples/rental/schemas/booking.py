@@ -1,0 +1,16 @@
+from restkeeper import Lifecycle, Money, Reference, Status
+from schemas.period import PeriodSchema
+
+STATES = Lifecycle(
+    "requested",
+    {"requested": ("confirmed", "cancelled"), "confirmed": ("returned", "cancelled"), "returned": (), "cancelled": ()},
+    by_actions={"confirmed": "confirm", "returned": "return", "cancelled": "cancel"},
+)
+
+
+class BookingSchema(PeriodSchema):
+    """A tool for a customer. The total is that of the day on which it was booked."""
+
+    customer = Reference("customers", required=True)
+    total = Money(dump_only=True, dump_default=0)
+    status = Status(STATES)

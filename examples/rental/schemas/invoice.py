@@ -1,0 +1,11 @@
+from restkeeper import ItemSchema, Lifecycle, Money, Reference, Status, Whole
+
+
+class InvoiceSchema(ItemSchema):
+    """What a customer owes, once a tool is back. Requests only read it."""
+
+    number = Whole(0, dump_only=True, dump_default=0)
+    booking = Reference("bookings", required=True)
+    customer = Reference("customers", required=True)
+    total = Money(required=True)
+    status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}, by_actions={"paid": "pay"}))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import Lifecycle as Lifecycle
     from restkeeper.schemas.fields import ListOf as ListOf
     from restkeeper.schemas.fields import Money as Money
+    from restkeeper.schemas.fields import Owner as Owner
     from restkeeper.schemas.fields import Pattern as Pattern
     from restkeeper.schemas.fields import Reference as Reference
     from restkeeper.schemas.fields import Status as Status
@@ -67,9 +68,10 @@ _HOMES = {
     "resources.resource": ["Ownership", "Resource"],
     "resources.functions": ["Items"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
-    "schemas.fields": (
-        "Email IntegerReference JsonObject Lifecycle ListOf Money Pattern Reference Status Text Time Url Whole".split()
-    ),
+    "schemas.fields": [
+        *("Email", "IntegerReference", "JsonObject", "Lifecycle", "ListOf", "Money", "Owner", "Pattern", "Reference"),
+        *("Status", "Text", "Time", "Url", "Whole"),
+    ],
     "schemas.item": ["ItemSchema"],
     "server.serve": ["serve"],
     "service": ["find_items", "read_item", "shown"],

@@ -253,15 +253,17 @@ def test_an_owner_that_nothing_obeys_is_refused() -> None:
     client = create_app(
         Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off"), (*RESOURCES, given)
     ).test_client()
-    obeyed = {f"{prefix}/{name}" for prefix in ("", "/api/v1") for name in ("notes", "posts", "marks")}
+    obeyed = {("POST", f"{prefix}/{name}") for prefix in ("", "/api/v1") for name in ("notes", "posts", "marks")}
+    obeyed |= {("PUT", f"{prefix}/marks/<id>") for prefix in ("", "/api/v1")}
     for rule, method, permission in routes(client.application):  # type: ignore[arg-type]
-        if method in ("GET", "HEAD", "OPTIONS") or permission == OWN or (method == "POST" and rule in obeyed):
+        if method in ("GET", "HEAD", "OPTIONS") or permission == OWN or (method, rule) in obeyed:
             continue
         path = rule.replace("<id>", "x").replace("<delivery>", "y")
         for owner in ("ada", ""):
             refused = client.open(f"{path}?owner={owner}", method=method, json={"name": "x"}, headers=ADMIN)
             assert (refused.status_code, refused.json["errors"][0]["parameter"]) == (422, "owner"), (method, rule)
     assert client.put("/marks/x?owner=ada", json={"name": "x"}, headers=key(client, "posts:write")).status_code == 403
+    assert client.put("/marks/x?owner=", json={"name": "x"}, headers=ADMIN).status_code == 400
     assert client.get("/marks", headers=ADMIN).json == []
     made = client.post("/marks?owner=ada", json={"name": "x", "id": "x"}, headers=ADMIN)
     assert made.status_code == 200

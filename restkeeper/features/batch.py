@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_plus
 
 from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
@@ -14,10 +14,11 @@ from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.representation import JsonObject
-from restkeeper.resources.resource import Action
-from restkeeper.resources.writes import CollectionWriter, Write, explained, write_once
+from restkeeper.resources.resource import Action, Ownership
+from restkeeper.resources.writes import OWNER_UNUSED, CollectionWriter, Write, explained, unused_owner, write_once
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
+from restkeeper.schemas.item import GIVEN
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing
@@ -44,8 +45,9 @@ from restkeeper.web.operations import (
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
-_PATH = re.compile(r"/([^/]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([A-Za-z][\w.~-]*))?", re.ASCII)
-_ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}$"  # also one with the name of an earlier operation
+_PATH = re.compile(r"/([^/?]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([A-Za-z][\w.~-]*))?(?:\?owner=([^&]*))?", re.ASCII)
+_ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}%s$"  # also one with the name of an earlier operation
+_OWNER = "([?]owner=[^&]*)?"  # of an item that a PUT creates
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
 
 
@@ -54,10 +56,11 @@ def install(app: Application, service: Service) -> None:
     mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
     singletons = [quote(each.public_name) for each in service.resources if each.singleton]
     named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
+    owned = any(each.ownership is not Ownership.NONE and each.ids in GIVEN for each in service.resources)
     service.contributions.append(
         Contribution(
             tags={"batch": "Several requests in one transaction."},
-            build=partial(_require_item, _ITEM % named, singletons),
+            build=partial(_require_item, _ITEM % (named, _OWNER * owned), singletons),
         )
     )
 
@@ -193,7 +196,12 @@ class BatchHandlers:
         body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
         writes = self._writes.get(unquote(parts[1])) if parts else None
-        found = _work(writes, operation["method"], parts[2], parts[3], body or {}) if writes and parts else None
+        try:
+            wanted = (parts[2], parts[3], body or {}, parts[4]) if parts else None
+            found = _work(writes, operation["method"], *wanted) if writes and wanted else None
+        except ValidationFailed as error:  # of the owner
+            place = ["operations", number, "path"]
+            raise ValidationFailed(error.detail, errors=[fault(place, error.detail)]) from None
         if writes is None or found is None:
             why = f"{operation['method']} {shortened(path)}: there is no such operation"
             raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
@@ -230,9 +238,27 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 
 def _work(
-    writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject
+    writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject, owner: str | None
 ) -> tuple[Callable[[], Write], str, CollectionWriter] | None:
-    """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none."""
+    """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none.
+
+    Raises ValidationFailed for an `owner` that it would not use.
+    """
+    found = _found(writes, method, id, action, sent)
+    if found is None or owner is None:
+        return found
+    prepare, scope, writer = found
+    is_creating = prepare.func in (writes.creation, _creation_below)
+    if not is_creating and (method != "PUT" or not writes.stored.is_put_creating):
+        raise unused_owner(OWNER_UNUSED)
+    writer.require_owner_used()
+    return partial(prepare, owner=unquote_plus(owner)), scope, writer
+
+
+def _found(
+    writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject
+) -> tuple[partial[Write], str, CollectionWriter] | None:
+    """See `_work`."""
     scope = writes.resource.scope("write")
     if writes.resource.singleton:  # its path is that of an item without the id
         if action:
@@ -262,7 +288,9 @@ def _work(
     return partial(writes.update, id, change, sent), scope, writes
 
 
-def _creation_below(parents: CollectionWriter, relation: Relation, id: str, sent: JsonObject) -> Write:
+def _creation_below(
+    parents: CollectionWriter, relation: Relation, id: str, sent: JsonObject, owner: str | None = None
+) -> Write:
     """Create an item that refers to the one with this id, at a path of that. Raises NotFound and Forbidden for that."""
 
     def work(transaction: Transaction, write: Write) -> Reply:
@@ -275,7 +303,7 @@ def _creation_below(parents: CollectionWriter, relation: Relation, id: str, sent
         detail = f"must be {own}, as in the path, or left out"
         require_none([fault([relation.field], detail)] if is_other else [])
         request.environ[SHOWN].add(writer.name)
-        return writer.creation(item).work(transaction, write)
+        return writer.creation(item, owner).work(transaction, write)
 
     return Write(work)
 

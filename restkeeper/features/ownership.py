@@ -26,11 +26,14 @@ class _OwnedAccess(Access):
     def owner_of_new(self, named: str | None = None) -> str | None:
         if named is None:
             return caller().owner_id
-        if named not in caller().owners and not caller().may(self._all):
-            raise lacking(self._all, "a new item of another owner")
+        self.require_owner(named)
         if not 0 < len(named) <= LONGEST_OWNER or "\0" in named:
             raise InvalidQuery(errors=[{"parameter": "owner", "detail": f"must have 1 to {LONGEST_OWNER} characters"}])
         return named
+
+    def require_owner(self, owner: str | None) -> None:
+        if owner not in caller().owners and not caller().may(self._all):
+            raise lacking(self._all, "an item of another owner")
 
     def owners(self) -> tuple[str, ...] | None:
         who = caller()

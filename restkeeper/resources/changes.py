@@ -61,6 +61,9 @@ class Access:
         """The owner of an item that the caller creates, for the one that it has `named`. Raises Forbidden."""
         return None
 
+    def require_owner(self, owner: str | None) -> None:
+        """Raises Forbidden for the owner of an item, or none, to whom the caller may not give one."""
+
     def owners(self) -> tuple[str, ...] | None:
         """The owners whose items alone the caller sees; None if it sees everybody's."""
         return None

@@ -15,7 +15,7 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.resources.changes import Access
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Refers
+from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort, root_of
 from restkeeper.web import exactjson
@@ -95,7 +95,7 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
     back = [
         Relation(each, field, path, is_back=True)
         for each in by_name.values()
-        if any(reference.to == items.name for reference in each.stored.revision.references.values())
+        if any(reference.to == items.name for reference in each.stored.revision.followed.values())
         for field, path, reference in _references(each)
         if reference.to == items.name and not items.resource.singleton  # which does not show its id
     ]
@@ -114,9 +114,9 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
     return readable if readable.has_private else found
 
 
-def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers]]:
+def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:
     """The references of some items: the field as callers know it and as it is stored, and its definition."""
-    declared = items.stored.revision.references
+    declared = items.stored.revision.followed
     for field in items.representation.queryable.fields if declared else ():
         path = items.representation.query(Query(sort=(Sort(field),))).sort[0].field
         if path in declared:

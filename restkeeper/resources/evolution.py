@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 from marshmallow import Schema, ValidationError, fields, missing
 
-from restkeeper.schemas.fields import Time, default_of
+from restkeeper.schemas.fields import Owner, Time, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.web import exactjson
 
@@ -338,6 +338,7 @@ class Chain:
 _ANY = "any value"
 _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (Time, "time"),
+    (Owner, "owner"),  # a string that is stored already would not be it
     (fields.String, "string"),
     (fields.Integer, "integer"),
     (fields.Number, "number"),

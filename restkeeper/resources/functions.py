@@ -131,10 +131,13 @@ class Items:
         given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
         write = partial(stored.restore, id=id, now=now, limits=self._limits)
-        record = accepted(self.create, stored, write, without_server_fields(stored, item) | given)
-        if owner is None and has_request_context():
+        own, field = without_server_fields(stored, item) | given, stored.revision.owner
+        if owner is None and field not in own and has_request_context():
             owner = self._hooks.access(stored.resource).owner_of_new()
-        record = record._replace(owner=owner)
+        if field and (owner is not None or field not in own):
+            own[field] = owner
+        record = accepted(self.create, stored, write, own)
+        record = record if field else record._replace(owner=owner)
         use_ids(stored.resource, id, record.id, self._transaction)
         with as_conflict(collection):
             return item_of(stored, self.apply(stored, None, record, now, self._limits))
@@ -283,10 +286,11 @@ def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None,
 def _is_indexed(collection: Collection, query: Query) -> bool:
     """Whether an index has the items that one of the filters selects, or without filters their order.
 
-    A unique one has no order, and no null: it answers equality alone.
+    A unique one has no order, and no null: it answers equality alone, as the one of owners, which each collection has.
     """
     indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
-    equal = indexed | {index.field for index in collection.indexes}
+    of_owners = {name for name, field in collection.fields.items() if field.is_owner}
+    equal = indexed | {index.field for index in collection.indexes} | of_owners
     if query.filters or query.search:
         narrowing = (each for each in query.filters if not (each.negated or each.group) and each.op in _BY_INDEX)
         return any(each.field in (equal if each.op in (Op.EQ, Op.IN) else indexed) for each in narrowing)
@@ -392,7 +396,8 @@ def run_before(
             made = accepted(function, stored, partial(write, now=now, limits=limits), item)
             if before and made is before and after.removed != before.removed:  # which older versions show
                 made = stored.touched(before, now=now)
-            after = made if made is before else made._replace(owner=after.owner, removed=after.removed)
+            owner = made.owner if stored.revision.owner else after.owner
+            after = made if made is before else made._replace(owner=owner, removed=after.removed)
     return after
 
 
@@ -437,7 +442,8 @@ def changed_item(
     if not isinstance(result, dict):
         shown = shortened(repr(result))
         raise ValueError(f"{name_of(function)}: returned {shown} instead of an item (a dictionary)")
-    return without_server_fields(stored, result)
+    kept = {owner: record.owner} if (owner := stored.revision.owner) and owner not in result else {}
+    return without_server_fields(stored, result) | kept
 
 
 def revised(

@@ -25,8 +25,8 @@ from restkeeper.errors import (
 )
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import UNCACHED, CollectionReader
-from restkeeper.resources.resource import Action, Ownership
-from restkeeper.resources.writes import CollectionWriter, Write
+from restkeeper.resources.resource import Action
+from restkeeper.resources.writes import OWNER_UNUSED, CollectionWriter, Write, unused_owner
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
@@ -85,9 +85,9 @@ def require_owner_used() -> None:
     if request.method in SAFE_METHODS or not request.query_string or "owner" not in request.args:
         return
     view: Any = current_app.view_functions[str(request.endpoint)]
-    if OWNER not in operation_of(view).parameters or view.__self__.items.resource.ownership is Ownership.NONE:
-        detail = "is for a POST that creates items which have an owner"
-        raise ValidationFailed(f"owner {detail}", errors=[{"parameter": "owner", "detail": detail}])
+    if OWNER not in operation_of(view).parameters:
+        raise unused_owner(OWNER_UNUSED)
+    view.__self__.items.require_owner_used()
 
 
 class CollectionHandlers:
@@ -179,11 +179,11 @@ class CollectionHandlers:
         return self.items.change(id, self.items.replace, self.items.body(JSON))
 
     @needs("write")
-    @takes(*ITEM_CONDITIONS, body=Body("{}Replacement"))
+    @takes(*ITEM_CONDITIONS, OWNER, body=Body("{}Replacement"))
     @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
-        return self.replace_item(id)
+        return self.items.change(id, self.items.replace, self.items.body(JSON), request.args.get("owner"))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)

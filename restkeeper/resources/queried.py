@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
-from restkeeper.schemas.fields import IntegerReference, Time, WeakReference, forms_of
+from restkeeper.schemas.fields import IntegerReference, Owner, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, fields_of
 from restkeeper.storage.interface import Field, Kind
@@ -82,6 +82,7 @@ def queryable_fields(name: str, field: fields.Field[Any], around: tuple[type, ..
             choices=_choices(inner),
             listed=is_list and found.kind is not Kind.LIST,
             is_ordered=found.is_ordered,
+            is_owner=isinstance(field, Owner),
             **_reading(inner, *(_TEXTS if found.kind is Kind.LIST else (*_TEXTS, *_NUMBERS))),
         )
 

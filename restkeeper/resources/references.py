@@ -13,7 +13,7 @@ from restkeeper.resources.evolution import REFERENCES, references_of, without_re
 from restkeeper.resources.functions import MOST_CHANGES, Items, as_conflict, item_of, without_server_fields
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.schemas.fields import IntegerReference, Reference, Refers, WeakReference
+from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -48,10 +48,17 @@ class References:
         }
         for name, stored in representations.items():
             own = stored.revision.definitions.values()
-            for path, field in stored.revision.references.items():
+            for path, field in stored.revision.followed.items():
                 if field.to not in representations or representations[field.to].resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
-                    raise ValueError(f"{name}.{path}: Reference({field.to!r}): must be one of {known}")
+                    called = "Owner(to=" if isinstance(field, Owner) else "Reference("
+                    raise ValueError(f"{name}.{path}: {called}{field.to!r}): must be one of {known}")
+                if isinstance(field, Owner):
+                    if representations[field.to].resource.ids in INTEGERS:
+                        raise ValueError(
+                            f"{name}.{path}: Owner(to={field.to!r}): its ids are integers, and owners texts"
+                        )
+                    continue
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
                 if isinstance(field, WeakReference):
                     continue

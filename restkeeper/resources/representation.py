@@ -131,8 +131,8 @@ class Representation(Protocol):
 
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page. Raises RevisionDiffers."""
-        rows = zip(page.bodies, page.fingerprints, page.removed, strict=True)
-        return [self.body(Record("", 0, "", fingerprint, body, removed=removed)) for body, fingerprint, removed in rows]
+        rows = zip(page.fingerprints, page.bodies, page.owners, page.removed, strict=True)
+        return [self.body(Record("", 0, "", *row)) for row in rows]
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
@@ -237,7 +237,7 @@ class StoredRepresentation(Representation):
     def loaded(self, sent: JsonObject) -> JsonObject:
         own = self.revision
         is_known = sent.keys() <= {*own.definitions, *own.of_server}  # else other programs may know it
-        if own.read_only or own.is_open or not is_known:
+        if own.read_only or own.is_open or not is_known or (own.owner and own.owner not in sent):
             return sent
         loaded = Loaded(sent)
         loaded.text, faults = self._load(sent)
@@ -258,6 +258,8 @@ class StoredRepresentation(Representation):
         if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
             # Clients of the program that knows them send them back.
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
+        if (owner := self.revision.owner) and owner not in sent:
+            sent = {**sent, owner: record.owner}
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
         differing = self._differing(sent, own)
@@ -316,7 +318,9 @@ class StoredRepresentation(Representation):
         shown = exactjson.cut(self.body(record))
         own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
         current = {name: text for name, text in shown.items() if name in own or (is_open and name == "id")}
-        refused = {name: None for name in patch if patch[name] is None and name not in own}
+        refused = {
+            name: None for name in patch if patch[name] is None and (name not in own or name == self.revision.owner)
+        }
         try:
             merged = exactjson.dumps(merge_patch(current, patch) | refused)
         except exactjson.EncodeError:
@@ -388,6 +392,9 @@ class StoredRepresentation(Representation):
 
     def _with_members(self, record: Record, members: Members, computed: Set[str]) -> Record:
         """A record with these members, of which some are `computed`: null if the item is not valid in its schema."""
+        if owner := self.revision.owner:  # it can be stored without this field
+            record = record._replace(owner=exactjson.stored(members.get(owner, b"null")) or record.owner)
+            members = {**members, owner: exactjson.dumps(record.owner)}
         kept = self.revision.with_defaults({name: text for name, text in members.items() if name not in computed})
         if computed:
             item = {name: exactjson.stored(text) for name, text in kept.items()}
@@ -470,7 +477,8 @@ class StoredRepresentation(Representation):
             first = {name: shown for name in own if name == "id" and name not in members}
             body = exactjson.joined({**first, **members, **own})
         limits.require(body)
-        return Record(id, version, now, self.fingerprint, body)
+        owner = exactjson.stored(exactjson.cut(text)[name]) if (name := self.revision.owner) else None
+        return Record(id, version, now, self.fingerprint, body, owner)
 
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
         """The next version of an item, given its members and its own fields. It keeps what other programs know."""
@@ -482,7 +490,20 @@ class StoredRepresentation(Representation):
         now = time_after(record.updated_at, now)
         made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
         mark = OTHERS if unknown else ""
-        return made._replace(fingerprint=self.fingerprint + mark, owner=record.owner, removed=record.removed)
+        owner = made.owner if self.revision.owner else record.owner
+        return made._replace(fingerprint=self.fingerprint + mark, owner=owner, removed=record.removed)
+
+    def owner_in(self, shown: Representation) -> str:
+        """What callers call the field of the owner; empty if they have none."""
+        known = shown.name_of(self.revision.owner) if self.revision.owner else ""
+        return known if (field := shown.queryable.fields.get(known)) and field.is_owner else ""
+
+    def owned(self, record: Record, owner: str | None) -> Record:
+        """A new item as that of an owner, also in its body."""
+        if (name := self.revision.owner) and record.owner != owner:
+            members = {**exactjson.cut(record.body), name: exactjson.dumps(owner)}
+            record = record._replace(body=exactjson.joined(members))
+        return record._replace(owner=owner)
 
     def _require_transition(self, current: Members, members: Members) -> None:
         for name, lifecycle in self._states.items():

@@ -30,7 +30,7 @@ from restkeeper.resources.evolution import (
     was_open,
 )
 from restkeeper.resources.queried import NAME, queryable_fields
-from restkeeper.schemas.fields import READABLE_BY, Refers, Status, default_of, is_guarded, scopes_of
+from restkeeper.schemas.fields import READABLE_BY, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import COMPUTED, all_fields_in, fields_of, is_computed, is_optional, prepared, refusals
 from restkeeper.storage.interface import (
@@ -122,6 +122,7 @@ class Revision(NamedTuple):
     guarded: Definitions  # that need a scope, or an action, to be changed, also to some states
     private: Mapping[str, str]  # those that need a scope to be read, which the mapping has
     references: Mapping[str, Refers]  # by their paths, also those inside nested schemas
+    owner: str  # the field of the owner; empty if there is none
     names: tuple[str, ...]  # of all fields in the order of an item, in JSON
     stored: tuple[str, ...]  # those with which it is stored: also those of the server that are hidden
     hidden: tuple[str, ...]
@@ -190,6 +191,7 @@ class Revision(NamedTuple):
                 }
             ),
             references=MappingProxyType(dict(references_in(made))),
+            owner=next((name for name, field in definitions.items() if isinstance(field, Owner)), ""),
             names=tuple(ordered),
             stored=stored,
             hidden=hidden,
@@ -202,6 +204,12 @@ class Revision(NamedTuple):
             defaults=MappingProxyType({name: exactjson.dumps(value) for name, value in defaults.items()}),
             loading=loading,
         )
+
+    @property
+    def followed(self) -> Mapping[str, Refers | Owner]:
+        """The references, and the owner if that is one."""
+        owner = self.definitions.get(self.owner)
+        return {**self.references, self.owner: owner} if isinstance(owner, Owner) and owner.to else self.references
 
     @property
     def scopes(self) -> tuple[str, ...]:
@@ -433,13 +441,19 @@ class Resource:
         if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
             raise ValueError(f"{self.name}.{reason}")
         found = [field for _, field in references_in(made)]
-        for path, reference in revision.references.items():
+        for path, reference in revision.followed.items():
             if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
                 why = "must be a name that no field has, of a reference that is in no other field"
                 raise ValueError(f"{self.name}.{path}: embed_as={name!r}: {why}")
         for path, each, _ in all_fields_in(made):
             if isinstance(each, Refers) and each not in found:
                 raise ValueError(f"{self.name}.{path}: Reference: can be inside Nested and List(…) of these only")
+        owners = [name for name, field in revision.definitions.items() if isinstance(field, Owner)]
+        if owners and self.ownership is Ownership.NONE:
+            why = "items belong to nobody: say whom they do, by ownership=Ownership.ALL or Ownership.CHANGES"
+            raise ValueError(f"{self.name}.{owners[0]}: Owner: {why}")
+        if len(owners) > 1:
+            raise ValueError(f"{self.name}.{owners[1]}: Owner: {owners[0]} is one already, and an item has one owner")
         for name, field in revision.guarded.items():
             if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
@@ -559,7 +573,7 @@ class Resource:
             MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields, **position}),  # `id` of a singleton, too
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
-            owned=self.ownership is Ownership.ALL,
+            owned=self.ownership is Ownership.ALL or bool(newest.owner),
             schema=StoredSchema(
                 newest.fingerprint,
                 self.revision,

@@ -30,7 +30,7 @@ from restkeeper.resources.functions import (
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.references import added, may_read, number_of_references
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
-from restkeeper.resources.resource import Action
+from restkeeper.resources.resource import Action, Ownership
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Locked, Store, Transaction
@@ -56,6 +56,7 @@ T = TypeVar("T")
 LARGE = 16 * 1024  # bytes of a body, from which on it takes milliseconds to load its items
 CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
+OWNER_UNUSED = "is for what creates items that have an owner"
 _DEADLINE = "restkeeper.deadline"  # in the WSGI environment: that of all waits of the request
 
 
@@ -105,12 +106,12 @@ class CollectionWriter(CollectionReader):
 
         return self.write(self.hooks.idempotency(sent), prepare)
 
-    def change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
-        """Change an item by `change` (`replace` or `merge`) and what was sent.
+    def change(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Reply:
+        """Change an item by `change` (`replace` or `merge`) and what was sent; see `update`.
 
         Raises NotFound, Forbidden and PreconditionFailed.
         """
-        return self.write(IdempotencyRecord(), lambda: self.update(id, change, sent))
+        return self.write(IdempotencyRecord(), lambda: self.update(id, change, sent, owner))
 
     def delete(self, id: str) -> Reply:
         """Delete an item. Raises as `change`."""
@@ -124,10 +125,17 @@ class CollectionWriter(CollectionReader):
         """
         return self.write(self.hooks.idempotency(sent), lambda: self.execution(action, loaded, id))
 
+    def require_owner_used(self) -> None:
+        """Raises ValidationFailed unless the owner of a new item can be named beside it."""
+        if self.resource.ownership is Ownership.NONE:
+            raise unused_owner(OWNER_UNUSED)
+        if name := self.stored.owner_in(self.representation):
+            raise unused_owner(f"is the field {name} here: send it in the item")
+
     # What each write does in its transaction. Only what does not depend on stored items is computed before.
 
     def creation(self, sent: JsonObject | list[JsonObject], owner: str | None = None, path: str | None = None) -> Write:
-        """Create an item, of the `owner` that an admin names, or those of an array, all or none.
+        """Create an item, of the `owner` that is named beside it, or those of an array, all or none.
 
         With a `path` it is the request to the list there: if that is conditional, the list must match.
         """
@@ -163,8 +171,8 @@ class CollectionWriter(CollectionReader):
         is_known = not (is_numbered or is_conditional() or self.resource.functions)
         return Write(work, reply(new) if is_known else None)
 
-    def update(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Write:
-        """See `change`."""
+    def update(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Write:
+        """See `change`. Raises ValidationFailed for an `owner` beside an item that is there, and has another one."""
         if change == self.replace:
             sent = self.representation.loaded(sent)
 
@@ -175,13 +183,15 @@ class CollectionWriter(CollectionReader):
                 if change != self.replace or not self.stored.is_put_creating:
                     raise
                 require_match(None, must_say=self.config.require_if_match)
-                return self._creation_at(id, sent).work(transaction, write)
+                return self._creation_at(id, sent, owner).work(transaction, write)
+            if owner not in (None, before.owner):
+                raise unused_owner("is for a PUT that creates, and this item has another owner")
             after = change(before, sent, now=self._now(), limits=self._limits)
             return self.represent(self._store(transaction, write, before, after))
 
         return Write(work)
 
-    def _creation_at(self, id: str, sent: JsonObject) -> Write:
+    def _creation_at(self, id: str, sent: JsonObject, owner: str | None) -> Write:
         """Create an item by a PUT. Raises ValidationFailed for another id in the body."""
         if not self.resource.singleton:
             known = self.resource.shown(key) if (key := self.resource.key(id)) else id
@@ -189,7 +199,7 @@ class CollectionWriter(CollectionReader):
             sent = sent if name in sent else {name: known, **sent}
             is_other = self.resource.key(sent[name]) != self.resource.key(id)
             require_none([fault([name], "is another one in the path")] if is_other else [])
-        return self.creation(sent)
+        return self.creation(sent, owner)
 
     def deletion(self, id: str) -> Write:
         """Delete an item; the response is the item as it last was."""
@@ -279,7 +289,7 @@ class CollectionWriter(CollectionReader):
         return {*foreign}
 
     def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
-        """The item. Raises Forbidden for a state that it did not have, and the caller may not set.
+        """The item. Raises Forbidden for an owner, or a state, that it did not have, and the caller may not set.
 
         Raises IllegalTransition for a state that actions alone set.
 
@@ -288,6 +298,8 @@ class CollectionWriter(CollectionReader):
         """
         if after is before:
             return after
+        if before is not None and after.owner != before.owner:
+            self.access.require_owner(after.owner)
         self._require_readable(before, after)
         guarded = self.stored.revision.guarded
         states = {name: field.lifecycle for name, field in guarded.items() if isinstance(field, Status)}
@@ -326,12 +338,19 @@ class CollectionWriter(CollectionReader):
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
         records, faults, references = list[Record](), list[JsonObject](), 0
         owner = self.access.owner_of_new(owner)
+        field = self.stored.revision.owner
+        known = self.stored.owner_in(self.representation) if field else ""
         for number, each in in_turns(enumerate(several), self.clock):
             try:
                 if self.stored.revision.guarded:
                     self._guarded(each)
-                record = self.representation.create(each, id=ids[number], now=self._now(), limits=self._limits)
-                records.append(self._require_scopes(None, record, each)._replace(owner=owner))
+                named = {known: owner, **each} if known else each
+                record = self.representation.create(named, id=ids[number], now=self._now(), limits=self._limits)
+                if field and not named.keys().isdisjoint(self.representation.names_of(field)):
+                    self.access.require_owner(record.owner)
+                else:
+                    record = self.stored.owned(record, owner) if field else record._replace(owner=owner)
+                records.append(self._require_scopes(None, record, each))
                 if self.stored.revision.references:  # before the work of the others and of a store
                     require_few_references(references := references + number_of_references(self.stored, record))
             except ValidationFailed as error:
@@ -401,6 +420,11 @@ class CollectionWriter(CollectionReader):
         if is_conditional() or self.config.require_if_match:
             require_match(self.tag(record), self.changed_at(record), must_say=self.config.require_if_match)
         return record
+
+
+def unused_owner(detail: str) -> ValidationFailed:
+    """The error of a write that names an owner beside its item, and would ignore it."""
+    return ValidationFailed(f"owner {detail}", errors=[{"parameter": "owner", "detail": detail}])
 
 
 def placed(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:

@@ -291,6 +291,24 @@ class WeakReference(Refers, fields.Raw):
         super().__init__(to, on_delete="null", embed_as=embed_as, **options)
 
 
+class Owner(Text):
+    """Whose an item is, or null: a text as the owners of keys and tokens are. No item of a new owner without `C:all`.
+
+    Left out, a new item is the caller's, and another one keeps its owner. With `to`, an owner is the id of an item of
+    that collection: if there is one, it is embedded as what a reference refers to.
+    """
+
+    def __init__(self, *, to: str = "", embed_as: str = "", **options: Unpack[FieldOptions]) -> None:
+        self.to = to
+        self.embed_as = embed_as
+        of = f", which is the id of an item of {to} if there is one" if to else ""
+        _describe(options, {"description": f"The owner{of}.", **({"x-references": to} if to else {})})
+        if not options.get("required"):
+            options.setdefault("load_default", None)
+        super().__init__(1, 200, **options)  # characters: web.auth.LONGEST_OWNER
+        self.allow_none = True  # as items that no caller has made have none
+
+
 @dataclass(frozen=True)
 class Lifecycle:
     """The states of an item: the default, and the states that can follow each.
@@ -324,7 +342,8 @@ class Status(Guarded, fields.String):
 
 def is_guarded(field: fields.Field[Any]) -> bool:
     """Whether not every caller can set each value of a field."""
-    return any(scopes_of(field)) or (isinstance(field, Status) and bool(field.lifecycle.by_actions))
+    has_actions = isinstance(field, Status) and bool(field.lifecycle.by_actions)
+    return any(scopes_of(field)) or isinstance(field, Owner) or has_actions
 
 
 def is_exact(field: fields.Field[Any]) -> bool:

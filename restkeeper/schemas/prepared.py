@@ -12,7 +12,17 @@ from marshmallow import INCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import RegistryError
 
 from restkeeper.clock import rfc3339
-from restkeeper.schemas.fields import EXACT, MOST, READABLE_BY, WRITABLE_BY, Lifecycle, Status, bounds, default_of
+from restkeeper.schemas.fields import (
+    EXACT,
+    MOST,
+    READABLE_BY,
+    WRITABLE_BY,
+    Lifecycle,
+    Owner,
+    Status,
+    bounds,
+    default_of,
+)
 from restkeeper.schemas.item import READ_ONLY
 
 Field = fields.Field[Any]
@@ -182,6 +192,10 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         "keys: names in JSON are texts: use keys=String()": keys is not None and not isinstance(keys, _NAMES),
         inside: is_inside and field.dump_only,
         "Status: only the item has a lifecycle: use String with OneOf": is_inside and is_status,
+        "Owner: only the item itself has an owner": is_inside and isinstance(field, Owner),
+        "Owner: the caller is it where it is left out, and callers can set it: say neither required nor load_default "
+        "nor dump_only": isinstance(field, Owner)
+        and (field.required or field.dump_only or field.load_default is not None),
         "writable_by is for the fields of the item itself": is_inside and is_guarded,
         "readable_by is for the fields of the item itself": is_inside and is_private,
         "readable_by: who may not read it could not create items: say what load_default is": is_private

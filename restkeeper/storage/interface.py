@@ -90,6 +90,7 @@ class Field:
     in_body: bool = False  # also if the records have an attribute of this name
     default: Scalar = None  # of items that do not have it, as another program of their revision stored them
     sparse: bool = False  # whether queries cannot know what these items, or their readers, have instead
+    is_owner: bool = False  # it is the owner of the record
 
     @property
     def is_many(self) -> bool:
@@ -250,7 +251,7 @@ ALL = Query()
 
 
 class Page(NamedTuple):
-    """The result of a query: the bodies of its items in order, with the `fingerprint` and `removed` of each record.
+    """The result of a query: the bodies of its items in order, with what each record has beside it.
 
     `more` is true if items follow in the direction of the query. `first` and `last` are the positions of its ends.
     `cut` is true if the limit of bytes ended the page. `change_token` is that of the collection at that moment, and
@@ -266,6 +267,7 @@ class Page(NamedTuple):
     cut: bool = False
     change_token: str = ""
     total: int | None = None
+    owners: Sequence[str | None] = ()
 
 
 class Related(NamedTuple):

@@ -185,8 +185,11 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         return True
     fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
     if query.owners is not None:
-        fields.add("owner")
-    indexed = {index.field for index in collection.indexes if not index.unique} | {"owner"}
+        fields.add(_OWNERS)
+    indexed = {index.field for index in collection.indexes if not index.unique} | {_OWNERS}
+    by_owner = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
+    if by_owner and by_owner.isdisjoint(each.field for each in query.sort) and {Op.EQ, Op.IN} >= operators:
+        fields = fields - by_owner | {_OWNERS}
     return Op.NE in operators or len(fields) > 1 or not fields <= indexed
 
 
@@ -238,6 +241,7 @@ def require_usable(database: Database, known: int, *, complete: bool = False) ->
 
 
 _EMPTY = "''"
+_OWNERS = "owners,"  # stands for what their index has; it is no name of a field
 _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a column
 
 
@@ -278,6 +282,10 @@ class Column:
     def is_own(self) -> bool:
         """Whether the table has a column for it."""
         return self.field.name in _OWN_COLUMN and not self.field.in_body
+
+    def by_owner(self, filter: Filter) -> bool:
+        """Whether the index of the owners has what a filter selects."""
+        return self.field.is_owner and not self.is_indexed and filter.op in (Op.EQ, Op.IN)
 
     @property
     def order(self) -> str:
@@ -494,7 +502,7 @@ def outline(
 def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type[Column]) -> Page:
     """The page of a query, without its change token, of rows in its order. It takes one row more, if there are more.
 
-    A row has id, fingerprint, body, removed, and the sort keys without the id.
+    A row has id, fingerprint, body, removed, owner, and the sort keys without the id.
     """
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     chosen: list[Row] = []
@@ -513,6 +521,6 @@ def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type
         return Page([], [], [])
     if query.backward:
         chosen.reverse()
-    _, fingerprints, bodies, removed, *_ = zip(*chosen, strict=True)
-    first, last = ((*map(kind.plain, row[4:]), row[0]) for row in (chosen[0], chosen[-1]))
-    return Page(list(bodies), list(fingerprints), list(removed), more, first, last, cut)
+    _, fingerprints, bodies, removed, owners, *_ = zip(*chosen, strict=True)
+    first, last = ((*map(kind.plain, row[5:]), row[0]) for row in (chosen[0], chosen[-1]))
+    return Page(list(bodies), list(fingerprints), list(removed), more, first, last, cut, owners=owners)

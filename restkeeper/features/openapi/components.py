@@ -47,7 +47,7 @@ def add_collection(spec: Spec, items: CollectionReader, secret: JsonSchema | Non
     }
     present = {
         "Search": items.stored.collection.search,
-        "Owner": items.resource.ownership is not Ownership.NONE,
+        "Owner": items.resource.ownership is not Ownership.NONE and not items.stored.owner_in(representation),
         "Count": "count" in reserved,
         "Embed": items.relations,
     }

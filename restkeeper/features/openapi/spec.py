@@ -12,7 +12,7 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
-from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Refers, Time
+from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Owner, Refers, Time
 from restkeeper.schemas.prepared import prepared
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
@@ -97,7 +97,9 @@ class Spec(APISpec):
         self._converter.add_attribute_function(_in_tuples)
 
         def in_references(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
-            if not isinstance(field, Refers) or (name := self.names.get(field.to, field.to)) == field.to:
+            if isinstance(field, Owner):
+                options["ret"].pop("default", None)  # it is the caller
+            if not isinstance(field, Refers | Owner) or (name := self.names.get(field.to, field.to)) == field.to:
                 return {}
             return {"x-references": name, "description": options["ret"]["description"].replace(field.to, name)}
 

@@ -113,6 +113,8 @@ class PostgresColumn(Column):
         """The value as its type, which is null if an older item has another kind of value there."""
         if self.field.kind is Kind.JSON:
             return self._of_json(_SORTED)
+        if self.field.is_owner:
+            return "owner"
         if self.is_own:
             return self.field.name if self.type == "text" else f"{self.field.name}::{self.type}"
         if self.field.kind in (Kind.INTEGER, Kind.NUMBER):
@@ -214,7 +216,7 @@ class PostgresColumn(Column):
             if exceeds_index(filter) and filter.op is not Op.STARTS:
                 return [self.order, self.key], [beginning(value), value]
             return [self.order], [value]
-        return [self.key], [value]
+        return [self.folded if self.by_owner(filter) else self.key], [value]
 
     @staticmethod
     def given(field: Field, filter: Filter) -> Any:
@@ -258,7 +260,7 @@ class PostgresColumn(Column):
             value = f"coalesce(folded -> {name}, {self.json})"
             elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
             return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {given}) > 0)'  # noqa: S608
-        own = f'lower((fields ->> {name}) COLLATE "C")'
+        own = "lower(owner)" if self.field.is_owner else f'lower((fields ->> {name}) COLLATE "C")'
         text = f"coalesce(folded ->> {name}, {self.or_default(own, str.casefold)})"
         if self.is_own:
             text = f"lower({self.field.name}::text)"
@@ -345,9 +347,9 @@ def find_page(database: Database, collection: Collection, query: Query, max_byte
 def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes, items and revision; then id, fingerprint, body,
-    removed, and the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row
-    is the first that exceeds `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes, items and revision; then id, fingerprint, body, removed,
+    owner, and the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row is
+    the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     values = parameters(collection, query, PostgresColumn)
@@ -393,7 +395,8 @@ FROM (
         id,
         fingerprint,
         convert_to(body, 'UTF8') AS body,
-        convert_to(removed, 'UTF8') AS removed{shown}
+        convert_to(removed, 'UTF8') AS removed,
+        owner{shown}
     FROM (
         SELECT
             *,
@@ -405,6 +408,7 @@ FROM (
                 fingerprint,
                 body,
                 removed,
+                owner,
                 octet_length(body) + coalesce(octet_length(removed), 0) AS size{terms}
             FROM items
             WHERE {where}

@@ -33,7 +33,8 @@ _PAGE_COLUMNS = """\
     id,
     fingerprint,
     CAST(body AS BLOB),
-    CAST(removed AS BLOB)"""
+    CAST(removed AS BLOB),
+    owner"""
 
 _OF_EACH = f"""\
 SELECT
@@ -88,6 +89,8 @@ class SqliteColumn(Column):
     def value(self) -> str:
         if self.field.kind is Kind.JSON:
             return _SORTED.format(self._path)
+        if self.field.is_owner:
+            return "owner"
         literal(self.field.name)
         return self.field.name if self.is_own else self.or_default(f"json_extract(body, '$.{self.field.name}')")
 
@@ -169,7 +172,8 @@ class SqliteColumn(Column):
         if filter.op is Op.IS:
             return self.is_null(filter)
         is_nullable = self.field.nullable
-        key = self.folded if filter.op in (Op.EQ, Op.IN, Op.STARTS) and self.is_unique else self.key
+        by_value = self.is_unique or self.by_owner(filter)
+        key = self.folded if filter.op in (Op.EQ, Op.IN, Op.STARTS) and by_value else self.key
         value = f"+CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER else given  # with an affinity: no index
         value = f"lower({value})" if self.folds else value
         match filter.op:

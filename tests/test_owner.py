@@ -1,0 +1,478 @@
+"""The owner of an item as a field: who sets it, and what follows it.
+
+Also on PostgreSQL: `pytest tests/test_owner.py --store=postgresql`.
+"""
+
+from functools import partial
+from typing import Any, cast
+
+import pytest
+from marshmallow import fields
+
+from restkeeper import (
+    Add,
+    Config,
+    Convert,
+    Index,
+    Items,
+    ItemSchema,
+    Owner,
+    Ownership,
+    Rename,
+    Resource,
+    Step,
+    Text,
+    Version,
+    Versions,
+)
+from restkeeper.service import service_of
+from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.shop import create_app
+
+pytestmark = pytest.mark.needs("batch", "events", "keys", "ownership", "idempotency", "openapi")
+
+Item = dict[str, Any]
+
+
+class CustomerSchema(ItemSchema):
+    name = Text(1, 50, required=True)
+
+
+class JobSchema(ItemSchema):
+    """A job of a customer, whose title a computed field has, too."""
+
+    title = Text(1, 50, required=True)
+    customer = Owner(to="customers")
+    label = fields.Method("labelled")
+
+    def labelled(self, job: Item) -> str:
+        return f"{job['title']} of {job['customer']}"
+
+
+class NoteSchema(ItemSchema):
+    text = Text(0, 50, load_default="")
+
+
+CUSTOMERS = Resource("customers", "customer", CustomerSchema, ids="client")
+NOTES = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL, ids="client")
+POSTS = Resource(
+    "posts",
+    "post",
+    cast(type[ItemSchema], NoteSchema.from_dict({"by": Owner()}, name="Post")),
+    ownership=Ownership.CHANGES,
+    ids="client",
+)
+
+
+def jobs() -> Resource:
+    resource = Resource("jobs", "job", JobSchema, ownership=Ownership.ALL, ids="client")
+
+    @resource.action("hand-over")
+    def hand_over(job: Item, items: Items) -> None:
+        """Give it to bob."""
+        job["customer"] = "bob"
+
+    @resource.action("rename")
+    def rename(job: Item, items: Items) -> Item:
+        """Return an item without an owner."""
+        return {"title": "renamed"}
+
+    @resource.action("open", of="collection")
+    def open_jobs(items: Items) -> list[Any]:
+        """Create some for others and for the caller."""
+        items.create("jobs", {"id": "o1", "title": "o1"}, owner="bob")
+        items.create("jobs", {"id": "o2", "title": "o2", "customer": "bob"})
+        items.create("jobs", {"id": "o3", "title": "o3"})
+        items.change("jobs", "o3", lambda job: job | {"customer": None})
+        items.create("jobs", {"id": "o4", "title": "o4"})
+        return sorted(each["id"] for each in items.find("jobs", {"customer": "bob"}))
+
+    return resource
+
+
+class Shop:
+    """The service, with an admin, staff, and two customers, of whom ada is in a team."""
+
+    def __init__(self, *more: Resource, **options: Any) -> None:
+        resources = [CUSTOMERS, NOTES, POSTS, *(more or [jobs()])]
+        config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+        self.app = create_app(config, resources, **options)
+        self.client = self.app.test_client()
+        every = [f"{each.name}:{way}" for each in resources for way in ("read", "write")]
+        reach = [f"{name}:all" for name in ("jobs", "notes", "posts")]
+        self.headers = {
+            "admin": ADMIN,
+            "staff": key(self.client, *every, *reach, name="staff", owners=["staff"]),
+            "ada": key(self.client, *every, name="ada", owners=["ada", "team"]),
+            "bob": key(self.client, *every, name="bob", owners=["bob"]),
+        }
+
+    def send(self, who: str, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        return self.client.open(path, method=method, json=body, headers=self.headers[who] | headers)
+
+    def ids(self, who: str, path: str) -> list[str]:
+        found = self.send(who, "GET", path)
+        assert found.status_code == 200, found.text
+        return sorted(each["id"] for each in found.json)
+
+    def column(self, name: str, id: str) -> str | None:
+        return service_of(self.app).store.read(name, id).owner
+
+    def make(self, id: str, who: str = "ada", name: str = "jobs", **fields: Any) -> Any:
+        made = self.send(who, "POST", f"/{name}", {"id": id, **({"title": id} if name == "jobs" else {}), **fields})
+        assert made.status_code == 200, made.text
+        return made
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.mark.parametrize("who", ["admin", "staff", "ada"])
+def test_setting(shop: Shop, who: str) -> None:
+    """By each way to create: left out it is the caller's, one's own can be named, another one by `C:all` only."""
+    own = shop.headers and {"admin": f"key:{'0' * 16}", "staff": "staff", "ada": "ada"}[who]
+    number = iter(range(100))
+
+    def post(sent: Item, id: str) -> Any:
+        return shop.send(who, "POST", "/jobs", {"id": id, **sent})
+
+    def array(sent: Item, id: str) -> Any:
+        return shop.send(who, "POST", "/jobs", [{"id": id, **sent}])
+
+    def put(sent: Item, id: str) -> Any:
+        return shop.send(who, "PUT", f"/jobs/{id}", sent)
+
+    def batch(sent: Item, id: str) -> Any:
+        operation = {"method": "POST", "path": "/jobs", "body": {"id": id, **sent}}
+        return shop.send(who, "POST", "/api/v1/batch", {"operations": [operation]})
+
+    for send in (post, array, put, batch):
+        for sent, wanted in (
+            ({}, own),
+            ({"customer": "team"}, "team"),
+            ({"customer": "bob"}, "bob"),
+            ({"customer": None}, None),
+        ):
+            id = f"j{next(number)}"
+            made = send({"title": id, **sent}, id)
+            if who == "ada" and wanted not in ("ada", "team"):
+                assert made.status_code == 403, made.text
+                assert "jobs:all" in made.json["detail"]
+                continue
+            assert made.status_code == 200, made.text
+            item = shop.send("admin", "GET", f"/jobs/{id}").json
+            if who == "admin" and not sent:
+                wanted = item["customer"]
+                assert wanted
+            assert (item["customer"], shop.column("jobs", id)) == (wanted, wanted)
+            assert item["label"] == f"{id} of {wanted}"
+
+
+def test_what_is_no_owner(shop: Shop) -> None:
+    for wrong in ("", "x" * 201, 5, ["ada"]):
+        refused = shop.send("staff", "POST", "/jobs", {"id": "x", "title": "x", "customer": wrong})
+        assert (refused.status_code, pointers(refused)) == (422, ["#/customer"])
+    shop.make("long", "staff", customer="x" * 200)
+
+
+def test_changing(shop: Shop) -> None:
+    """A change without it keeps it; another owner needs `C:all`; among one's own it moves freely."""
+    shop.make("j")
+    assert shop.send("ada", "PUT", "/jobs/j", {"title": "new"}).json["customer"] == "ada"
+    assert shop.send("ada", "PATCH", "/jobs/j", {"title": "newer"}).json["customer"] == "ada"
+    assert shop.send("staff", "PUT", "/jobs/j", {"title": "by staff"}).json["customer"] == "ada"
+    for body in ({"customer": "bob"}, {"customer": None}, {"customer": "staff"}):
+        for method in ("PUT", "PATCH"):
+            assert shop.send("ada", method, "/jobs/j", {"title": "x", **body}).status_code == 403
+    assert shop.send("bob", "PATCH", "/jobs/j", {"customer": "bob"}).status_code == 404
+    assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "ada"}).json["version"] == 4  # nothing changes
+    assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "team"}).json["label"] == "by staff of team"
+    whole = shop.send("ada", "GET", "/jobs/j").json
+    assert shop.send("ada", "PUT", "/jobs/j", whole).json == whole
+    for method, owner in (("PATCH", "bob"), ("PUT", "ada"), ("PATCH", None), ("PUT", None), ("PUT", "bob")):
+        changed = shop.send("staff", method, "/jobs/j", {"title": "t", "customer": owner})
+        assert (changed.json["customer"], shop.column("jobs", "j")) == (owner, owner)
+    assert [shop.send(who, "GET", "/jobs/j").status_code for who in ("ada", "bob", "staff")] == [404, 200, 200]
+    operation = {"method": "PATCH", "path": "/jobs/j", "body": {"customer": "ada"}}
+    assert shop.send("bob", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 403
+    assert shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 200
+    assert shop.ids("ada", "/jobs") == ["j"]
+
+
+def test_an_item_that_others_read(shop: Shop) -> None:
+    shop.make("p", name="posts", text="hello")
+    assert shop.send("bob", "GET", "/posts/p").json["by"] == "ada"
+    assert shop.send("bob", "PATCH", "/posts/p", {"by": "bob"}).status_code == 403
+    assert shop.send("staff", "PATCH", "/posts/p", {"by": "bob"}).json["by"] == "bob"
+    assert shop.send("ada", "PATCH", "/posts/p", {"text": "x"}).status_code == 403
+    assert shop.ids("ada", "/posts?by=bob") == ["p"]
+
+
+def test_functions(shop: Shop) -> None:
+    """Actions give an item to anyone; who leaves the owner out keeps it."""
+    shop.make("j")
+    assert shop.send("ada", "POST", "/jobs/j/rename").json["label"] == "renamed of ada"
+    assert shop.send("ada", "POST", "/jobs/j/hand-over").json["customer"] == "bob"
+    assert shop.send("ada", "GET", "/jobs/j").status_code == 404
+    assert shop.send("ada", "POST", "/jobs/open").json == ["j", "o1", "o2"]
+    assert shop.ids("ada", "/jobs") == ["o4"]
+    assert shop.ids("bob", "/jobs") == ["j", "o1", "o2"]
+    assert shop.send("staff", "GET", "/jobs/o3").json["customer"] is None
+
+
+def test_functions_before() -> None:
+    """See and set the owner, which is the caller's when it is left out."""
+    resource, seen = jobs(), list[Any]()
+
+    @resource.before("create", "update")
+    def note(job: Item, before: Item | None) -> Item:
+        seen.append(job["customer"])
+        return {"title": job["title"]} | ({"customer": "bob"} if job["title"] == "bob's" else {})
+
+    shop = Shop(resource)
+    assert shop.make("j").json["label"] == "j of ada"
+    assert shop.send("staff", "PATCH", "/jobs/j", {"customer": "team"}).json["customer"] == "team"
+    assert shop.make("b", title="bob's").json["customer"] == shop.column("jobs", "b") == "bob"
+    assert seen == ["ada", "team", "ada"]
+
+
+@pytest.mark.parametrize("indexes", [(), (Index("customer"),)], ids=["", "with an index"])
+def test_queries(indexes: tuple[Index, ...]) -> None:
+    """Filters, order, counts and totals by the owner, of what the caller reaches."""
+    shop = Shop(Resource("jobs", "job", JobSchema, indexes, ("customer",), ownership=Ownership.ALL, ids="client"))
+    for id, owner in (("a", "ada"), ("b", "bob"), ("c", None), ("d", "Ädä"), ("e", "ada")):
+        shop.make(id, "staff", customer=owner)
+    found = partial(shop.ids, "staff")
+    for query, wanted in {
+        "customer=ada": "ae",
+        "customer[ne]=ada": "bcd",
+        "customer[in]=ada,bob": "abe",
+        "customer[nin]=ada,bob": "cd",
+        "customer[is]=null": "c",
+        "customer[is]=not_null": "abde",
+        "customer[starts]=a": "ae",
+        "customer[ends]=b": "b",
+        "customer[like]=%C3%A4d": "d",
+        "customer[gte]=bob": "bd",
+        "or=(customer=bob,customer[is]=null)": "bc",
+        "q=BO": "b",
+        "customer=ada&title=e": "e",
+    }.items():
+        assert "".join(found(f"/jobs?{query}")) == wanted, query
+        assert shop.send("staff", "GET", f"/jobs?{query}").headers["X-Total-Count"] == str(len(wanted)), query
+    assert [each["id"] for each in shop.send("staff", "GET", "/jobs?sort=-customer,id").json] == list("dbaec")
+    counted = {each["value"]: each["count"] for each in shop.send("staff", "GET", "/jobs?count=customer").json}
+    assert counted == {"ada": 2, "bob": 1, "Ädä": 1, None: 1}
+    assert shop.ids("ada", "/jobs?customer=ada") == ["a", "e"]
+    assert shop.ids("ada", "/jobs?customer=bob") == []
+    assert shop.ids("bob", "/jobs?customer[ne]=ada") == ["b"]
+
+
+def test_one_item_of_each_owner() -> None:
+    shop = Shop(Resource("jobs", "job", JobSchema, (Index("customer", unique=True),), ownership=Ownership.ALL))
+    assert shop.send("ada", "POST", "/jobs", {"title": "x"}).status_code == 200
+    again = shop.send("ada", "POST", "/jobs", {"title": "y"})
+    assert (again.status_code, again.json["code"]) == (409, "duplicate"), again.text
+    for _ in range(2):  # of nobody there may be several
+        assert shop.send("staff", "POST", "/jobs", {"title": "x", "customer": None}).status_code == 200
+
+
+def test_embedding(shop: Shop) -> None:
+    """An owner that is the id of an item is embedded as what a reference refers to; it need not exist."""
+    shop.send("admin", "POST", "/customers", {"id": "ada", "name": "Ada"})
+    for id, owner in (("a", "ada"), ("b", "bob"), ("c", None)):
+        shop.make(id, "staff", customer=owner)
+    shown = [each["customer"] for each in shop.send("staff", "GET", "/jobs?embed=customer&sort=id").json]
+    assert (shown[0]["name"], shown[1:]) == ("Ada", ["bob", None])
+    for who, wanted in (("staff", ["a"]), ("ada", ["a"]), ("bob", [])):
+        assert [each["id"] for each in shop.send(who, "GET", "/customers/ada?embed=jobs").json["jobs"]] == wanted
+        assert shop.ids(who, "/customers/ada/jobs") == wanted
+    made = shop.send("staff", "POST", "/customers/ada/jobs", {"id": "n", "title": "n"})
+    assert (made.json["customer"], shop.column("jobs", "n")) == ("ada", "ada")
+    assert shop.send("bob", "POST", "/customers/ada/jobs", {"id": "m", "title": "m"}).status_code == 403
+    assert shop.send("admin", "DELETE", "/customers/ada").status_code == 200  # nobody has to give them up
+    assert shop.send("staff", "GET", "/jobs/a?embed=customer").json["customer"] == "ada"
+    document: Any = shop.client.get("/api/v1/openapi.json", headers=ADMIN).json
+    assert document["components"]["schemas"]["JobInput"]["properties"]["customer"]["x-references"] == "customers"
+
+
+def test_naming_it_beside_the_item(shop: Shop) -> None:
+    """Where items do not show it: on all that creates. Where they do it is a 422, and so on all other writes."""
+    for who, status in (("staff", 200), ("bob", 403)):
+        tries = {
+            "post": ("POST", "/notes?owner=ada", {"id": f"{who}1"}),
+            "array": ("POST", "/notes?owner=ada", [{"id": f"{who}2"}]),
+            "put": ("PUT", f"/notes/{who}3?owner=ada", {}),
+        }
+        operations = [
+            {"method": "POST", "path": "/notes?owner=ada", "body": {"id": f"{who}4"}},
+            {"method": "PUT", "path": f"/notes/{who}5?owner=a%64a", "body": {}},
+        ]
+        tries |= {f"batch {n}": ("POST", "/api/v1/batch", {"operations": [each]}) for n, each in enumerate(operations)}
+        for name, request in tries.items():
+            assert shop.send(who, *request).status_code == status, name
+    assert shop.ids("ada", "/notes") == [f"staff{n}" for n in range(1, 6)]
+    assert shop.send("staff", "PUT", "/notes/staff3?owner=ada", {"text": "x"}).status_code == 200  # likewise
+    for refused, detail in {
+        ("PUT", "/notes/staff3?owner=bob"): "is for a PUT that creates, and this item has another owner",
+        ("PATCH", "/notes/staff3?owner=bob"): "is for what creates items that have an owner",
+        ("POST", "/customers?owner=bob"): "is for what creates items that have an owner",
+        ("POST", "/jobs?owner=bob"): "is the field customer here: send it in the item",
+        ("PUT", "/jobs/x?owner=bob"): "is the field customer here: send it in the item",
+        ("POST", "/customers/ada/jobs?owner=bob"): "is the field customer here: send it in the item",
+    }.items():
+        found = shop.send("staff", *refused, {"title": "x"} if "jobs" in refused[1] else {})
+        assert found.json["errors"] == [{"parameter": "owner", "detail": detail}], refused
+        if refused[1].count("/") < 3 and "PUT" not in refused:
+            operation = {"method": refused[0], "path": refused[1], "body": {}}
+            found = shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]})
+            assert found.json["errors"] == [{"pointer": "#/operations/0/path", "detail": f"owner {detail}"}], refused
+    assert shop.column("notes", "staff3") == "ada"
+    document: Any = shop.client.get("/api/v1/openapi.json", headers=ADMIN).json
+    named = {
+        f"{method} {path}"
+        for path, operations in document["paths"].items()
+        for method, each in operations.items()
+        if method in ("post", "put") and "Owner" in str(each.get("parameters"))
+    }
+    assert named == {"post /notes", "put /notes/{id}"}
+    assert "default" not in document["components"]["schemas"]["JobInput"]["properties"]["customer"]
+
+
+OLD = Resource(
+    "jobs",
+    "job",
+    cast(type[ItemSchema], ItemSchema.from_dict({"title": Text(required=True)})),
+    ownership=Ownership.ALL,
+    ids="client",
+)
+
+
+class OnOneStore:
+    """Programs one after the other on one store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def start(self, resource: Resource, *versions: Version) -> Shop:
+        shop = object.__new__(Shop)
+        config = Config(database_url=self.url, auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+        more: Any = {"versions": Versions(*versions, unversioned=versions[-1].name)} if versions else {}
+        create_app(config, [CUSTOMERS, resource], serves=False, **more).test_cli_runner().invoke(args=["migrate"])
+        shop.app = create_app(config, [CUSTOMERS, resource], **more)
+        shop.client = shop.app.test_client()
+        scopes = ["jobs:read", "jobs:write"]
+        shop.headers = {"staff": ADMIN} | {who: key(shop.client, *scopes, owners=[who]) for who in ("ada", "bob")}
+        return shop
+
+
+@pytest.fixture
+def programs(tmp_path: Any) -> OnOneStore:
+    return OnOneStore(f"sqlite:///{tmp_path}/store.db")
+
+
+def test_a_field_that_is_added_shows_the_owners_of_older_items(programs: OnOneStore) -> None:
+    """It is no conversion; queries and events know them, and a program without the field keeps it."""
+    old = programs.start(OLD)
+    old.make("j")
+    new = programs.start(jobs())
+    shown = new.send("ada", "GET", "/jobs/j").json
+    assert (shown["customer"], shown["label"]) == ("ada", "j of ada")
+    assert new.ids("staff", "/jobs?customer=ada") == ["j"]
+    new.send("staff", "PATCH", "/jobs/j", {"customer": "bob"})
+    assert old.send("bob", "PATCH", "/jobs/j", {"title": "by the old program"}).status_code == 200
+    assert old.send("ada", "GET", "/jobs/j").status_code == 404
+    old.make("k", "bob")
+    assert {each["id"]: each["customer"] for each in new.send("bob", "GET", "/jobs").json} == {"j": "bob", "k": "bob"}
+    new.send("bob", "PATCH", "/jobs/k", {"title": "changed"})
+    assert new.column("jobs", "k") == "bob"
+
+
+def test_an_older_version_of_the_field(programs: OnOneStore) -> None:
+    """It has another name there, or is not there: then the owner is named beside the item."""
+    steps: dict[int, list[Step]] = {2: [Add("client", None)], 3: [Rename("client", "customer")]}
+    schema: Any = ItemSchema.from_dict({"title": Text(required=True), "customer": Owner(to="customers")})
+    resource = Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    versions = [Version(f"v{n}", revisions={"jobs": n}) for n in (1, 2, 3)]
+    programs.start(OLD).make("j")
+    shop = programs.start(resource, *versions)
+    assert "client" not in shop.send("ada", "GET", "/api/v1/jobs/j").json
+    assert shop.send("ada", "GET", "/api/v2/jobs/j").json["client"] == "ada"
+    assert shop.ids("ada", "/api/v2/jobs?client=ada") == ["j"]
+    assert shop.ids("ada", "/api/v3/jobs?customer=ada") == ["j"]
+    for version, sent, query, wanted in (
+        (1, {}, "", "ada"),
+        (1, {}, "?owner=ada", "ada"),
+        (1, {}, "?owner=bob", None),
+        (2, {}, "", "ada"),
+        (2, {"client": "ada"}, "", "ada"),
+        (2, {"client": "bob"}, "", None),
+        (3, {"customer": "bob"}, "", None),
+    ):
+        for who in ("ada", "staff"):
+            id = f"{who}{version}{len(sent)}{query[-1:]}{''.join(sent.values())[:1]}"
+            made = shop.send(who, "POST", f"/api/v{version}/jobs{query}", {"id": id, "title": "x", **sent})
+            if who == "staff":
+                assert made.status_code == 200
+                if sent or query:
+                    assert shop.column("jobs", id) == query[7:] or "".join(sent.values())
+            else:
+                assert made.status_code == (200 if wanted else 403), made.text
+                assert not wanted or (
+                    shop.column("jobs", id),
+                    shop.send("staff", "GET", f"/jobs/{id}").json["customer"],
+                ) == (wanted, wanted)
+    for version, name in ((2, "client"), (3, "customer")):
+        assert shop.send("staff", "POST", f"/api/v{version}/jobs?owner=bob", {"title": "x"}).status_code == 422
+        for body, owner in (
+            ({name: "bob"}, "bob"),
+            ({"title": "y"}, "bob"),
+            ({name: None}, None),
+            ({name: "ada"}, "ada"),
+        ):
+            changed = shop.send("staff", "PATCH", f"/api/v{version}/jobs/j", body)
+            assert (changed.json[name], shop.column("jobs", "j")) == (owner, owner), changed.text
+        assert shop.send("ada", "PATCH", f"/api/v{version}/jobs/j", {name: "bob"}).status_code == 403
+    assert shop.send("staff", "PUT", "/api/v1/jobs/j", {"title": "z"}).status_code == 200
+    assert shop.column("jobs", "j") == "ada"
+
+
+def test_a_text_becomes_the_owner_by_a_step(programs: OnOneStore) -> None:
+    """The owner that an item had is not shown as a text of the same name, nor the other way."""
+    resource = Resource(
+        "jobs",
+        "job",
+        cast(type[ItemSchema], ItemSchema.from_dict({"customer": Text(0, 50, load_default="")})),
+        ownership=Ownership.ALL,
+        ids="client",
+    )
+    old = programs.start(resource)
+    for id, who in (("j", "bob"), ("k", "")):
+        assert old.send("ada", "POST", "/jobs", {"id": id, "customer": who}).status_code == 200
+    schema: Any = ItemSchema.from_dict({"customer": Owner()})
+    with pytest.raises(Exception, match='"customer" is of type owner, and in stored items of type string'):
+        programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client"))
+    step = Convert({"customer": Text(0, 50, load_default="")}, ["customer"], lambda of: of or None, lambda of: of or "")
+    new = programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades={2: [step]}))
+    assert [(new.send("staff", "GET", f"/jobs/{id}").json["customer"], new.column("jobs", id)) for id in "jk"] == [
+        ("bob", "bob"),
+        ("ada", "ada"),
+    ]
+    assert new.ids("bob", "/jobs") == ["j"]
+
+
+def test_what_the_start_refuses() -> None:
+    """Two of them, and ids that can be none; the rest is in test_declarations."""
+    two: Any = ItemSchema.from_dict({"a": Owner(), "b": Owner()})
+    with pytest.raises(ValueError, match=r"jobs\.b: Owner: a is one already, and an item has one owner"):
+        Resource("jobs", "job", two, ownership=Ownership.ALL)
+    for to, said in (
+        ("nothing", "must be one of customers, jobs"),
+        ("customers", "its ids are integers, and owners t"),
+    ):
+        schema: Any = ItemSchema.from_dict({"owner": Owner(to=to)})
+        customers = Resource("customers", "customer", CustomerSchema, ids="integer")
+        with pytest.raises(ValueError, match=rf"jobs\.owner: Owner\(to='{to}'\): {said}"):
+            create_app(Config(), [customers, Resource("jobs", "job", schema, ownership=Ownership.ALL)])

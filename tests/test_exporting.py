@@ -33,7 +33,7 @@ from restkeeper import (
     Url,
     Whole,
 )
-from restkeeper.cli.formats import READERS, WRITERS
+from restkeeper.cli.formats import READERS, WRITERS, Columns
 from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.web import exactjson
@@ -235,8 +235,9 @@ def test_an_import_of_an_export_leaves_each_item_as_it_was(
     records = [
         shown.create(data.draw(sent), id=f"k{number}", now=NOW) for number in range(data.draw(st.integers(1, 3)))
     ]
-    written = b"".join(WRITERS[file_format]([record.body for record in records], shown, Counter()))
-    entries = READERS[file_format](io.BytesIO(written), shown, Config())
+    columns = Columns.of(shown)
+    written = b"".join(WRITERS[file_format]([record.body for record in records], columns, Counter()))
+    entries = READERS[file_format](io.BytesIO(written), columns, Config())
     assert [shown.restore(read(), id="other", now=LATER) for _, read in entries] == records
 
 

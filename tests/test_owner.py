@@ -4,6 +4,7 @@ Also on PostgreSQL: `pytest tests/test_owner.py --store=postgresql`.
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -476,3 +477,63 @@ def test_what_the_start_refuses() -> None:
         customers = Resource("customers", "customer", CustomerSchema, ids="integer")
         with pytest.raises(ValueError, match=rf"jobs\.owner: Owner\(to='{to}'\): {said}"):
             create_app(Config(), [customers, Resource("jobs", "job", schema, ownership=Ownership.ALL)])
+
+
+def command(shop: Shop, *arguments: Any) -> str:
+    result = shop.app.test_cli_runner().invoke(args=list(map(str, arguments)))
+    return f"{result.exit_code} {result.output}"
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "json", "csv"])
+def test_an_export_has_owners(programs: OnOneStore, tmp_path: Path, suffix: str) -> None:
+    """As $owner where no field shows them; an import of it gives each item back to its owner."""
+    shop, file = programs.start(OLD), tmp_path / f"jobs.{suffix}"
+    for id, owner in (("a", "ada"), ("b", "bob"), ("c", "=cd")):
+        assert shop.send("staff", "POST", f"/jobs?owner={owner}", {"id": id, "title": "x"}).status_code == 200
+    (tmp_path / "none.ndjson").write_text('{"id": "n", "title": "of nobody"}\n')
+    assert command(shop, "import", "jobs", tmp_path / "none.ndjson").startswith("0 imported 1 jobs")
+    command(shop, "export", "jobs", file)
+    assert ('"$owner":"ada"' if suffix != "csv" else ",$owner\r\n") in file.read_bytes().decode()
+    assert file.read_text().count("$owner") == (3 if suffix != "csv" else 1)
+    assert command(shop, "import", "jobs", file).startswith("0 imported 0 jobs, 4 already there")
+    for id in "abcn":
+        shop.send("staff", "DELETE", f"/jobs/{id}")
+    assert command(shop, "import", "jobs", file).startswith("0 imported 4 jobs")
+    assert [shop.column("jobs", id) for id in "abcn"] == ["ada", "bob", "=cd", None]
+    file.write_text(file.read_text().replace("bob", "eve").replace(',"x",', ',"y",'))
+    assert "$owner: it is bob's, and changes only by a field" in command(shop, "import", "--update", "jobs", file)
+    assert "other content" in command(shop, "import", "jobs", file)
+    new = programs.start(jobs())  # in which the field shows it
+    for id in "abcn":
+        new.send("staff", "DELETE", f"/jobs/{id}")
+    assert command(new, "import", "jobs", file).startswith("0 imported 4 jobs")
+    assert [new.column("jobs", id) for id in "abcn"] == ["ada", "eve", "=cd", None]
+    assert new.send("staff", "GET", "/jobs/b").json["customer"] == "eve"
+    command(new, "export", "jobs", file)
+    assert "$owner" not in file.read_text()
+    file.write_text(file.read_text().replace("eve", "bob"))
+    assert "updated 1" in command(new, "import", "--update", "jobs", file)
+    assert new.column("jobs", "b") == "bob"
+    for id in "abcn":
+        new.send("staff", "DELETE", f"/jobs/{id}")
+    assert command(new, "import", "jobs", file).startswith("0 imported 4 jobs")
+    assert [new.column("jobs", id) for id in "abcn"] == ["ada", "bob", "=cd", None]
+
+
+def test_what_an_import_refuses_as_an_owner(programs: OnOneStore, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.ndjson"
+    for resource, line, said in (
+        (OLD, '{"title": "x", "$owner": 5}', "$owner: must be a string"),
+        (OLD, '{"title": "x", "$owner": ""}', "$owner: must have 1 to 200 characters"),
+        (OLD, '{"title": "x", "$owner": "a\\u0000"}', "$owner: must not hold NUL"),
+        (
+            jobs(),
+            '{"title": "x", "$owner": "ada", "customer": "bob"}',
+            "$owner: is the field customer here, which has an",
+        ),
+        (jobs(), '{"title": "x", "customer": ""}', "customer: must have 1 to 200 characters"),
+    ):
+        file.write_text(line)
+        assert said in command(programs.start(resource), "import", "jobs", file)
+    file.write_text('{"name": "x", "id": "c", "$owner": "ada"}')
+    assert "$owner: is not a field of this collection" in command(programs.start(OLD), "import", "customers", file)

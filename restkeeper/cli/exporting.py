@@ -13,7 +13,9 @@ from flask.cli import with_appcontext
 from marshmallow import INCLUDE
 
 from restkeeper.cli.common import Command, Refused, items_of, service_of_app
-from restkeeper.cli.formats import BOM, FILE_FORMATS, WRITERS, format_by_name
+from restkeeper.cli.formats import BOM, FILE_FORMATS, OWNER, WRITERS, Columns, format_by_name
+from restkeeper.resources.resource import Ownership
+from restkeeper.web import exactjson
 
 
 @click.command("export", cls=Command)
@@ -33,7 +35,8 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
 
     They are in the order of their ids, as of one moment. Only its owner can read the file, and it has its name when it
     is complete. `restkeeper import` reads it back exactly. In CSV an empty cell is a field that the item does not have.
-    Values that are no texts are JSON, also null; so are an empty text and one that would be read as another value.
+    Values that are no texts are JSON, also null; so are an empty text and one that would be read as another value. An
+    owner that no field shows is $owner.
     """
     service = service_of_app(indexed=False)
     shown = items_of(service, name, version)
@@ -44,16 +47,22 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
         raise Refused(f"--bom: is for CSV, not for {file_format}: JSON has no byte order mark (RFC 8259, section 8.1)")
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
+    stored = service.representations[name]
+    is_hidden = stored.resource.ownership is not Ownership.NONE and not stored.owner_in(shown)
+    columns = Columns.of(shown, owner=is_hidden)
 
     def bodies() -> Iterator[bytes]:
         nonlocal left_out
         for record in service.store.scan(name):
             left_out += bool(record.removed)
-            yield shown.body(record)
+            body = shown.body(record)
+            if is_hidden and record.owner is not None:
+                body = exactjson.joined({**exactjson.cut(body), OWNER: exactjson.dumps(record.owner)})
+            yield body
 
     with _written(file) as out:
         out.write(BOM * bom)
-        for chunk in WRITERS[file_format](bodies(), shown, formulas):
+        for chunk in WRITERS[file_format](bodies(), columns, formulas):
             out.write(chunk)
     if left_out and not version:
         click.echo(

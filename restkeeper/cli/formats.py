@@ -4,11 +4,11 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import click
 import msgspec
@@ -27,7 +27,23 @@ FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of 
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)  # a line of Excel before the header
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
+OWNER = "$owner"  # of an item, in a file: no field has this name
+
 Entries = Iterator[tuple[int, Callable[[], Any]]]  # the position in the file, and a function that reads its value
+
+
+class Columns(NamedTuple):
+    """The names of a collection and of what its items have in a file, in order, and those whose values are texts."""
+
+    name: str
+    names: tuple[str, ...]
+    texts: Set[str]
+
+    @classmethod
+    def of(cls, shown: Representation, *, owner: bool = False) -> Self:
+        """Those of items as they are `shown`, with the `owner` beside them."""
+        more = (OWNER,) * owner
+        return cls(shown.name, (*shown.names, *more), shown.texts.union(more))
 
 
 def format_by_name(file: str) -> str | None:
@@ -41,7 +57,7 @@ def format_of(file: str, first: bytes) -> str:
     return by_content or format_by_name(file) or "csv"
 
 
-def _read_ndjson(lines: Iterable[bytes], _: Representation, config: Config) -> Entries:
+def _read_ndjson(lines: Iterable[bytes], _: Columns, config: Config) -> Entries:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield number, partial(_line, line.rstrip(), config.max_depth)
@@ -54,7 +70,7 @@ def _line(line: bytes, max_depth: int) -> Any:
         raise InvalidJson(problem.detail.replace("(line 1, column ", "(column ")) from None
 
 
-def _read_json(lines: Iterable[bytes], _: Representation, config: Config) -> Entries:
+def _read_json(lines: Iterable[bytes], _: Columns, config: Config) -> Entries:
     try:
         elements = msgspec.json.decode(b"".join(lines), type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -63,7 +79,7 @@ def _read_json(lines: Iterable[bytes], _: Representation, config: Config) -> Ent
         yield number, partial(exactjson.loads, bytes(element), config.max_depth)
 
 
-def _read_csv(lines: Iterable[bytes], shown: Representation, config: Config) -> Entries:
+def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     texts = _texts(lines)
     first, before, separator = "", 0, ""  # the header, and the number of lines before it
@@ -106,7 +122,7 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
             raise click.ClickException(f"line {number}: not UTF-8 (byte {error.start})") from None
 
 
-def _item(row: list[str], header: list[str], shown: Representation, max_depth: int) -> JsonObject:
+def _item(row: list[str], header: list[str], shown: Columns, max_depth: int) -> JsonObject:
     if len(row) != len(header):
         detail = f"must have {len(header)} cells, as the header; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
@@ -137,7 +153,7 @@ def _write_json(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
-def _write_csv(bodies: Iterable[bytes], shown: Representation, formulas: Counter[str]) -> Iterator[bytes]:
+def _write_csv(bodies: Iterable[bytes], shown: Columns, formulas: Counter[str]) -> Iterator[bytes]:
     yield _csv_line(shown.names)
     for body in bodies:
         item = exactjson.loads(body)
@@ -161,7 +177,7 @@ def _csv_line(cells: Iterable[str]) -> bytes:
 
 
 READERS = {"ndjson": _read_ndjson, "json": _read_json, "csv": _read_csv}
-WRITERS: dict[str, Callable[[Iterable[bytes], Representation, Counter[str]], Iterator[bytes]]] = {
+WRITERS: dict[str, Callable[[Iterable[bytes], Columns, Counter[str]], Iterator[bytes]]] = {
     "ndjson": _write_ndjson,
     "json": _write_json,
     "csv": _write_csv,

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 from uuid import UUID
 
 import click
+from marshmallow import ValidationError
 
 from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
-from restkeeper.cli.formats import BOM, READERS, Entries, format_of
+from restkeeper.cli.formats import BOM, OWNER, READERS, Columns, Entries, format_of
 from restkeeper.cli.table import ChangeTable
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
@@ -30,6 +31,8 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.resources.representation import MOVING, ItemLimits, JsonObject, Representation
+from restkeeper.resources.resource import Ownership
+from restkeeper.schemas.fields import Owner
 from restkeeper.schemas.item import GIVEN_ID, INTEGERS, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
@@ -37,6 +40,7 @@ from restkeeper.storage.digests import DigestCounts
 from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
+from restkeeper.web.exactjson import require_none
 
 _UNUSED = "-"  # a valid id for a line that has one, or is bad
 
@@ -78,6 +82,7 @@ class Lines:
         self.stored = service.representations[shown.name]
         self.options = options
         self._service, self._shown, self._source = service, shown, source
+        self._is_owned, self._owner = self.stored.resource.ownership is not Ownership.NONE, self.stored.owner_in(shown)
         self._limits = ItemLimits(*service.config.item_limits)
         self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
         # Temporary files are on the store's disk, which needs space for the items anyway.
@@ -109,7 +114,8 @@ class Lines:
             file_format = file_format or format_of(file, first)
             self._unit = label + ("element" if file_format == "json" else "line")
             try:
-                self._validate(READERS[file_format](chain([first], lines), self._shown, self._service.config))
+                columns = Columns.of(self._shown, owner=self._is_owned)
+                self._validate(READERS[file_format](chain([first], lines), columns, self._service.config))
             except (click.ClickException, InvalidJson) as error:
                 raise click.ClickException(f"{label}{error}") from None
         if self.is_over:
@@ -143,17 +149,35 @@ class Lines:
 
     def _item_of(self, number: int, value: JsonObject) -> Item | None:
         """The item of a line; None if it is known to be there already. Raises what is wrong with the line."""
-        made, id = [name for name in READ_ONLY if name not in value], self._id_for(value)
+        made, id = [name for name in (*READ_ONLY, OWNER) if name not in value], self._id_for(value)
+        owner = self._take_owner(value)
         found = self._find(value.get("id", id)) if self.options.update or self.options.dry_run else None
         if found and self.options.update and not self._is_of_line(made):
+            if OWNER not in made and owner != found.owner and not self._owner:
+                raise refusal_of(OWNER, f"it is {found.owner}'s, and changes only by a field, Owner()")
             return self._update(number, found, value)
         if not found and self.options.update and "version" in value and "version" in self._read_only:
             raise refusal_of("version", "there is no such item (any more); a line without a version adds it")
-        item = Item(number, made, self._shown.restore(value, id=id, now=self.now, limits=self._limits))
+        record = self._shown.restore(value, id=id, now=self.now, limits=self._limits)
+        item = Item(number, made, record if self._owner else self.stored.owned(record, owner))
         if found:
             self.require_same(found, item)
             return None
         return item
+
+    def _take_owner(self, value: JsonObject) -> str | None:
+        """The owner beside the fields of a line, which does not have it then, or has it by its field."""
+        if OWNER not in value or not self._is_owned:
+            return None
+        owner = value.pop(OWNER)
+        try:
+            Owner().deserialize(owner)
+        except ValidationError as error:
+            raise refusal_of(OWNER, str(error.messages[0])) from None
+        require_none([*exactjson.faults_in_values({OWNER: owner})])
+        if self._owner and value.setdefault(self._owner, owner) != owner:
+            raise refusal_of(OWNER, f"is the field {self._owner} here, which has another one")
+        return cast(str | None, owner)
 
     def _find(self, id: Any) -> Record | None:
         resource = self.stored.resource
@@ -205,6 +229,7 @@ class Lines:
         if self._is_of_line(item.made):
             return
         old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
+        old[OWNER], new[OWNER] = found.owner, item.record.owner
         for name in item.made:
             old.pop(name, None)
             new.pop(name, None)

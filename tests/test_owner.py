@@ -3,6 +3,7 @@
 Also on PostgreSQL: `pytest tests/test_owner.py --store=postgresql`.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +30,8 @@ from restkeeper import (
 from restkeeper.service import service_of
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.shop import create_app
+from tests.test_openapi import fits
+from tests.test_versions import Sent, deliverer_to
 
 pytestmark = pytest.mark.needs("batch", "events", "keys", "ownership", "idempotency", "openapi")
 
@@ -382,6 +385,7 @@ def test_a_field_that_is_added_shows_the_owners_of_older_items(programs: OnOneSt
     shown = new.send("ada", "GET", "/jobs/j").json
     assert (shown["customer"], shown["label"]) == ("ada", "j of ada")
     assert new.ids("staff", "/jobs?customer=ada") == ["j"]
+    assert [data["customer"] for _, data in feed(new, "staff")] == ["ada"]
     new.send("staff", "PATCH", "/jobs/j", {"customer": "bob"})
     assert old.send("bob", "PATCH", "/jobs/j", {"title": "by the old program"}).status_code == 200
     assert old.send("ada", "GET", "/jobs/j").status_code == 404
@@ -537,3 +541,84 @@ def test_what_an_import_refuses_as_an_owner(programs: OnOneStore, tmp_path: Path
         assert said in command(programs.start(resource), "import", "jobs", file)
     file.write_text('{"name": "x", "id": "c", "$owner": "ada"}')
     assert "$owner: is not a field of this collection" in command(programs.start(OLD), "import", "customers", file)
+
+
+def feed(shop: Shop, who: str, query: str = "") -> list[tuple[str, Any]]:
+    found = shop.send(who, "GET", f"/api/v1/events?limit=100{query}").json
+    return [(each["type"].partition(".")[2], each["data"]) for each in found if each["type"].startswith("job.")]
+
+
+def test_a_change_of_owner_is_one_event(shop: Shop) -> None:
+    """An update for staff; created for the new owner; deleted, with nothing but the id, for the former one."""
+    shop.make("j", title="secret")
+    assert shop.send("staff", "PATCH", "/jobs/j", {"customer": "bob", "title": "of bob"}).status_code == 200
+    (created, first), (given, item) = feed(shop, "staff")
+    assert (created, first["customer"], given, item["customer"]) == ("created", "ada", "updated", "bob")
+    assert feed(shop, "ada") == [("created", first), ("deleted", {"id": "j"})]
+    assert feed(shop, "bob") == [("created", item)]
+    for who, types in {"staff": ["created"], "ada": ["created", "deleted"], "bob": ["created"]}.items():
+        for type in ("created", "updated", "deleted"):
+            found = [each for each, _ in feed(shop, who, f"&type=job.{type}")]
+            wanted = ["updated"] if (who, type) == ("staff", "updated") else [type] * (type in types)
+            assert found == wanted, (who, type)
+    ids = {
+        who: [each["id"] for each in shop.send(who, "GET", "/api/v1/events").json] for who in ("staff", "ada", "bob")
+    }
+    assert ids["staff"] == ids["ada"] == [ids["ada"][0], *ids["bob"]]  # one event, and one cursor for all
+    assert feed(shop, "ada", f"&after={ids['ada'][0]}&item=j") == [("deleted", {"id": "j"})]
+    openapi: Any = shop.client.get("/api/v1/openapi.json", headers=ADMIN).json
+    for who in ("ada", "bob", "staff"):
+        for event in shop.send(who, "GET", "/api/v1/events").json:
+            fits(openapi, openapi["components"]["schemas"]["JobEvent"], event)
+    before = [feed(shop, who) for who in ("ada", "bob")]
+    shop.send("bob", "PATCH", "/jobs/j", {"title": "again"})
+    assert [feed(shop, who) for who in ("ada", "bob")] == [
+        before[0],
+        [*before[1], ("updated", feed(shop, "staff")[2][1])],
+    ]
+
+
+def test_the_events_of_other_changes_of_owner(shop: Shop) -> None:
+    """From nobody and to nobody; among one's own; by an action; in a collection that others read."""
+    shop.make("j", "staff", customer=None)
+    for owner in ("ada", "team", None, "ada"):
+        assert shop.send("staff", "PATCH", "/jobs/j", {"customer": owner}).status_code == 200
+    assert shop.send("ada", "POST", "/jobs/j/hand-over").status_code == 200
+    assert shop.send("staff", "DELETE", "/jobs/j").status_code == 200
+    assert [type for type, _ in feed(shop, "staff")] == ["created", *["updated"] * 5, "deleted"]
+    assert [type for type, _ in feed(shop, "ada")] == ["created", "updated", "deleted", "created", "deleted"]
+    assert [(type, len(data)) for type, data in feed(shop, "bob")] == [("created", 7), ("deleted", 7)]
+    shop.make("p", name="posts")
+    shop.send("staff", "PATCH", "/posts/p", {"by": "bob"})
+    for who in ("staff", "ada", "bob"):
+        assert [each["type"] for each in shop.send(who, "GET", "/api/v1/events?collection=posts").json] == [
+            "post.created",
+            "post.updated",
+        ]
+
+
+@pytest.mark.needs("webhooks")
+def test_webhooks_get_an_update(shop: Shop) -> None:
+    """They are the admins', who see all owners."""
+    for name, type in (("a", "job.*"), ("b", "job.created"), ("c", "job.deleted")):
+        sent = {"url": f"https://example.org/{name}", "types": [type]}
+        assert shop.send("admin", "POST", "/api/v1/webhooks", sent).status_code == 200
+    shop.make("j")
+    shop.send("staff", "PATCH", "/jobs/j", {"customer": "bob"})
+    deliveries: Sent = []
+    deliverer = deliverer_to(deliveries, shop.app)
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    assert sorted((url, item["customer"]) for url, item in deliveries) == [("/a", "ada"), ("/a", "bob"), ("/b", "ada")]
+
+
+def test_a_request_that_waits_gets_it(shop: Shop) -> None:
+    shop.make("j")
+    last = shop.send("bob", "GET", "/api/v1/events?after=latest")
+    after = last.headers["Link"].partition("after=")[2].partition(">")[0].partition("&")[0]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(feed, shop, "bob", f"&after={after}&wait=5&type=job.created")
+        shop.make("other")  # which it does not see
+        assert shop.send("staff", "PATCH", "/jobs/j", {"customer": "bob"}).status_code == 200
+        assert [type for type, _ in waiting.result()] == ["created"]

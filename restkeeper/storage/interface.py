@@ -21,6 +21,7 @@ SORTED = 300  # characters of a text of kind JSON
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
+CREATED, UPDATED, DELETED = ".created", ".updated", ".deleted"  # the ends of types of events
 PAGE_BYTES = 1024 * 1024  # of events in one page, without the last one
 
 # The longest times from now, in seconds, in any configuration. A later time was written by a wrong clock.
@@ -344,10 +345,11 @@ class Event(NamedTuple):
     owner: str | None = None  # of the item
     fingerprint: str = ""
     removed: bytes | None = None
+    former: str | None = None  # the owner before, if the change has given it to another one: empty if nobody was it
 
 
 class StoredEvent(NamedTuple):
-    """An event as it is stored, see `Event`. Its `id` is unique among all stores."""
+    """An event as it is stored, see `Event`. Its `id` is unique among all stores; its `type` can be for a reader."""
 
     id: str
     type: str
@@ -356,13 +358,22 @@ class StoredEvent(NamedTuple):
     collection: str = ""
     fingerprint: str = ""
     removed: bytes | None = None
+    owner: str | None = None
+    former: str | None = None
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether its reader has the item no more, because it has another owner: then the `data` is not for it."""
+        return self.former is not None and self.type.endswith(DELETED)
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
     """A filter of events: all events of `collections`, and those of `own` whose item belongs to one of `owners`.
 
-    In `types`, `*` stands for any text. With `item`, only those of items with this id.
+    An event that has given an item to another owner is found for both, and its type ends in `CREATED` for who has the
+    item only since, and in `DELETED` for who has it no more. In `types`, `*` stands for any text. With `item`, only
+    those of items with this id.
     """
 
     collections: tuple[str, ...]

@@ -79,7 +79,8 @@ TABLES = (
     ),
     Table("responses", ("stored_at", "id", "body"), keys=2),
     Table(
-        "events", ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "removed")
+        "events",
+        ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "removed", "former"),
     ),
     Table("subscriptions", ("webhook", "position", "paused_until", "secrets")),
     Table(

@@ -20,8 +20,11 @@ import orjson
 
 from restkeeper.storage.errors import EpochMissing, ItemsIncomplete, RevisionDiffers, StoreUnavailable
 from restkeeper.storage.interface import (
+    CREATED,
+    DELETED,
     FREE_NAME,
     POSITION,
+    UPDATED,
     Collection,
     EventFilter,
     Field,
@@ -53,10 +56,22 @@ def record_columns(as_bytes: str) -> str:
     return f"id, version, updated_at, fingerprint, {as_bytes.format('body')}, owner, {as_bytes.format('removed')}"
 
 
-def event_columns(as_bytes: str) -> str:
+def event_columns(as_bytes: str, type: str = "events.type") -> str:
     """The columns of a stored event, for `stored_event`."""
     data, removed = as_bytes.format("data"), as_bytes.format("removed")
-    return f"position, origin, events.type, at, {data}, collection, fingerprint, {removed}"
+    return f"position, origin, {type}, at, {data}, collection, fingerprint, {removed}, owner, former"
+
+
+def event_type(is_in: str) -> str:
+    """The type of an event for the readers of an `EventFilter`. `is_in` is how a database compares with a list."""
+    in_all, has, had = (f"{each} {is_in}" for each in ("collection", "owner", "former"))
+    in_all, has, had = in_all.format("collections"), has.format("owners"), had.format("owners")
+    return f"""\
+CASE
+    WHEN former IS NULL OR {in_all} OR ({has} AND {had}) THEN events.type
+    WHEN {has} THEN replace(events.type, '{UPDATED}', '{CREATED}')
+    ELSE replace(events.type, '{UPDATED}', '{DELETED}')
+END"""
 
 
 class Dialect(dict[str, str]):

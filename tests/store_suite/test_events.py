@@ -1,6 +1,7 @@
 """Events: read in the order of their commits, each exactly once, as long as they are stored."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +16,13 @@ def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
     """Each of its fields is unchanged, the data byte for byte; also in the delivery of a webhook."""
     subscribe(outbox)
     recorded = event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}')  # type: ignore[arg-type]
-    ids = record(outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", removed=b'{"2.a":1}'))
+    ids = record(
+        outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", removed=b'{"2.a":1}', former="")
+    )
     read = outbox.events("", THINGS, 10).events
     assert read == [
-        (ids[0], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "", None),
-        (ids[1], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "2-0123abcd", b'{"2.a":1}'),
+        (ids[0], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "", None, None, None),
+        (ids[1], "thing.updated", "2026-01-02", b'{"name":"\xc3\xa9"}', "things", "2-0123abcd", b'{"2.a":1}', None, ""),
     ]
     queue(outbox)
     assert [each.event for each in lease(outbox)] == read
@@ -60,6 +63,33 @@ def test_events_can_be_filtered(outbox: Store) -> None:
     }
     found = {each: "".join("abcd"[ids.index(id)] for id in all_of(outbox, each)) for each in expected}
     assert found == expected
+
+
+def test_an_event_that_gives_an_item_to_another_owner(outbox: Store) -> None:
+    """Readers of one of the two owners alone see another type, and filter by that; all others see its own."""
+    ids = record(
+        outbox,
+        event("a", "thing.updated", owner="new", former="old"),
+        event("b", "thing.updated", owner="new", former=""),
+        event("c", "thing.updated", former="old"),
+        event("d", "thing.updated", owner="new"),
+    )
+    types = {"thing.created": "+", "thing.updated": ".", "thing.deleted": "-"}
+    for filter, wanted in {
+        EventFilter(("things",)): "a.b.c.d.",
+        EventFilter(("things",), own=("others",), owners=("new",)): "a.b.c.d.",
+        EventFilter((), own=("things",), owners=("new",)): "a+b+d.",
+        EventFilter((), own=("things",), owners=("old",)): "a-c-",
+        EventFilter((), own=("things",), owners=("old", "new")): "a.b+c-d.",
+        EventFilter((), own=("things",), owners=("x",)): "",
+        EventFilter((), own=("things",), owners=()): "",
+    }.items():
+        found = outbox.events("", filter, 10).events
+        assert "".join("abcd"[ids.index(each.id)] + types[each.type] for each in found) == wanted, filter
+        for type, sign in types.items():
+            of_type = outbox.events("", replace(filter, types=(type,)), 10).events
+            assert [each.id for each in of_type] == [each.id for each in found if types[each.type] == sign], filter
+        assert all(each.is_loss is each.type.endswith("deleted") for each in found)
 
 
 def test_one_search_is_limited(outbox: Store) -> None:

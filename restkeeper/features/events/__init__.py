@@ -100,7 +100,9 @@ def record_event(transaction: Transaction, change: Change) -> None:
     resource, record = change.representation.resource, change.record
     if not resource.events:
         return
-    type, of = f"{resource.singular}.{change.kind}", (record.owner, record.fingerprint, record.removed)
+    type, before = f"{resource.singular}.{change.kind}", change.before
+    former = None if before is None or before.owner == record.owner else before.owner or ""
+    of = (record.owner, record.fingerprint, record.removed, former)
     transaction.record(Event(type, resource.name, record.id, change.at, record.body, *of))
 
 

@@ -3,15 +3,15 @@
 The document has a schema for the events of each collection, and one for all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.evolution import Untranslatable, revision_of
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.resources.resource import Resource
-from restkeeper.schemas.item import READ_ONLY
+from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
 from restkeeper.versions import Versions
@@ -59,16 +59,21 @@ class EventRepresentations:
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form, or if that has no equivalent of it, with the server's fields only.
 
+        Who has the item no more gets its id.
         Raises RevisionDiffers for one of a later revision.
         """
         representation = self._representations.get(event.collection)
         is_stored = representation and representation.fingerprint == event.fingerprint  # an older one matches no item
-        if representation is None or (is_stored and event.collection not in self._hiding):
+        if representation is None:
             return event
-        try:
-            return event._replace(data=representation.converted_body(_record(event)))
-        except Untranslatable:
-            return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
+        shown: Set[str] = {representation.schema.id_name} if event.is_loss else set()
+        data = event.data
+        if not is_stored or event.collection in self._hiding:
+            try:
+                data = representation.converted_body(_record(event))
+            except Untranslatable:
+                shown = shown or {*READ_ONLY}.intersection(representation.names)
+        return event._replace(data=representation.show(data, shown) if shown else data)
 
     def as_sent(self, event: StoredEvent) -> StoredEvent:
         """The event as webhooks get it, so that a retry has the same data after the schema has changed.
@@ -81,7 +86,7 @@ class EventRepresentations:
 
 
 def _record(event: StoredEvent) -> Record:
-    return Record("", 0, event.at, event.fingerprint, event.data, removed=event.removed)
+    return Record("", 0, event.at, event.fingerprint, event.data, event.owner, event.removed)
 
 
 def _revisions(versions: Versions, version: str, stored: StoredRepresentation) -> range:
@@ -102,12 +107,14 @@ class EventType(NamedTuple):
 
 def contribution_of(service: Service) -> Contribution:
     """What the feed adds to the document."""
+    given = [each for each in service.resources if each.ownership is Ownership.ALL and each.newest.owner]
+    ids: JsonSchema = {f"{each.kind}Event": {"type": "integer" if each.ids in INTEGERS else "string"} for each in given}
     types, feed = event_types(service), filled(_TEXTS["list_events"], events_ttl=service.config.events_ttl)
     return Contribution(
         about=_TEXTS["about"],
         tags={"events": _TEXTS["tag"]},
         operations={"list_events": feed},
-        build=lambda description: _add_events(description, types),
+        build=lambda description: _add_events(description, types, ids),
     )
 
 
@@ -126,13 +133,15 @@ def event_schema(description: Description, types: Sequence[str], data: JsonSchem
     return returned({"id": id, "type": type, "timestamp": timestamp, "data": data})
 
 
-def _add_events(description: Description, types: Sequence[EventType]) -> None:
+def _add_events(description: Description, types: Sequence[EventType], ids: JsonSchema) -> None:
+    """Add their schemas; `ids` are those of the items of which one who has lost them gets no more."""
     for name, part in _TEXTS["members"].items():
         description.components.schema(name, part, lazy=True)
     events = {each.event: each.data for each in types}
     for event, data in events.items():
-        names = [each.name for each in types if each.event == event]
-        description.components.schema(event, event_schema(description, names, description.schema(data)), lazy=True)
+        names, item = [each.name for each in types if each.event == event], description.schema(data)
+        item = {"anyOf": [item, returned({"id": ids[event]})]} if event in ids else item
+        description.components.schema(event, event_schema(description, names, item), lazy=True)
     mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
     union = {
         **_TEXTS["union"],

@@ -6,18 +6,23 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.postgresql.queries import clean
-from restkeeper.storage.sql import Dialect, event_columns, record_columns
+from restkeeper.storage.sql import Dialect, event_columns, event_type, record_columns
 
 NEW_EPOCH = "left(gen_random_uuid()::text, 8)"
 
 _AS_BYTES = "convert_to({}, 'UTF8')"
 COLUMNS = record_columns(_AS_BYTES)
-EVENT = event_columns(_AS_BYTES)
+_IS_IN = "= ANY(%({})s::text[])"
+_TYPE = event_type(_IS_IN)
+EVENT = event_columns(_AS_BYTES, _TYPE)  # for a filter
 
 # The events that match a filter.
-WANTED = """\
-(collection = ANY(%(collections)s::text[]) OR (owner = ANY(%(owners)s::text[]) AND collection = ANY(%(own)s::text[])))
-    AND type LIKE ANY(%(types)s::text[])
+WANTED = f"""\
+(
+        collection {_IS_IN.format("collections")}
+        OR ((owner {_IS_IN.format("owners")} OR former {_IS_IN.format("owners")}) AND collection {_IS_IN.format("own")})
+    )
+    AND {_TYPE} LIKE ANY(%(types)s::text[])
     AND (item = %(item)s OR %(item)s::text IS NULL)"""
 
 IS_UNNUMBERED = "EXISTS (SELECT 1 FROM events WHERE position IS NULL)"
@@ -50,7 +55,7 @@ DIALECT = Dialect(
     own_columns=", fields, folded",
     own_values=", %(fields)s::jsonb, %(folded)s::jsonb",
     own_changes=", fields = %(fields)s::jsonb, folded = %(folded)s::jsonb",
-    event=EVENT,
+    event=event_columns(_AS_BYTES),
     wanted=WANTED,
 )
 

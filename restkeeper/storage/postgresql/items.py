@@ -109,8 +109,8 @@ WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS} AND revision = %s
 
 _RECORD = """\
 INSERT INTO events
-    (type, collection, item, at, data, owner, fingerprint, removed)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"""
+    (type, collection, item, at, data, owner, fingerprint, removed, former)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
 
 class PostgresTransaction(Transaction):

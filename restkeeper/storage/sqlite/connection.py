@@ -28,7 +28,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Dialect, Row, event_columns, require_complete
+from restkeeper.storage.sql import Dialect, Row, event_columns, event_type, require_complete
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
     COLUMNS,
@@ -52,16 +52,18 @@ _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
-EVENT = event_columns(AS_BYTES)
+_IS_IN = "IN (SELECT value FROM json_each(:{}))"
+_TYPE = event_type(_IS_IN)
+EVENT = event_columns(AS_BYTES, _TYPE)  # for a filter
 
 # The events that match a filter.
-WANTED = """\
+WANTED = f"""\
 (
-        collection IN (SELECT value FROM json_each(:collections))
-        OR (owner IN (SELECT value FROM json_each(:owners)) AND collection IN (SELECT value FROM json_each(:own)))
+        collection {_IS_IN.format("collections")}
+        OR ((owner {_IS_IN.format("owners")} OR former {_IS_IN.format("owners")}) AND collection {_IS_IN.format("own")})
     )
-    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE events.type GLOB value)
-    AND (item = :item OR :item IS NULL)"""
+    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE {_TYPE} GLOB value)
+    AND (item = :item OR :item IS NULL)"""  # noqa: S608 - constant conditions
 
 NEW_EPOCH = "lower(hex(randomblob(4)))"
 
@@ -94,7 +96,7 @@ DIALECT = Dialect(
     own_columns="",
     own_values="",
     own_changes="",
-    event=EVENT,
+    event=event_columns(AS_BYTES),
     wanted=WANTED,
 )
 

@@ -72,8 +72,8 @@ WHERE rowid IN (SELECT rowid FROM responses ORDER BY rowid LIMIT ?) AND NOT stor
 
 _RECORD = """\
 INSERT INTO events
-    (origin, type, collection, item, at, data, owner, fingerprint, removed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    (origin, type, collection, item, at, data, owner, fingerprint, removed, former)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _SELECT_BOUNDS = f"""\
 SELECT

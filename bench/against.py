@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.database import Server
-from bench.sides import PRODUCT, Found, Side, creates, get, mixed, take_turns, with_field
+from bench.sides import PRODUCT, Found, Side, changes, creates, get, mixed, take_turns, with_field
 from restkeeper.clock import uuid7
 from tests.live import ROOT, Gunicorn
 
@@ -79,6 +79,8 @@ def _sides(
         "one item": Side(server, reads(f"/products/{ids[ITEMS // 2]}")),
         "page of 20": Side(server, reads("/products")),
         "create": Side(server, creates(key)),
+        "PATCH": Side(server, changes("PATCH", ids, key)),
+        "PUT": Side(server, changes("PUT", ids, key)),
         "mixed load": Side(server, mixed(reads(*(f"/products/{id}" for id in ids)), creates(key))),
     }
 
@@ -89,5 +91,5 @@ def _print(name: str, results: list[tuple[Found, ...]]) -> None:
     per_cpu = statistics.median(a.per_cpu / b.per_cpu for a, b in results)
     rates = [statistics.median(each.load.rate for each in side) for side in (ours, then)]
     late = [statistics.median(each.load.reads_p99 for each in side) for side in (ours, then)]
-    waits = "" if name == "create" else f"   {late[0]:.1f}, {late[1]:.1f}"
+    waits = "" if name in ("create", "PATCH", "PUT") else f"   {late[0]:.1f}, {late[1]:.1f}"
     print(f"{name:<14} {ratio:6.2f}  {per_cpu:7.2f}  {rates[0]:8.0f} {rates[1]:8.0f}{waits}", flush=True)

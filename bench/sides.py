@@ -92,6 +92,18 @@ def creates(*fields: str) -> Iterator[bytes]:
     return (with_field(request, f"Idempotency-Key: {uuid4()}") for _ in count())
 
 
+def changes(method: str, ids: Sequence[str], *fields: str) -> Iterator[bytes]:
+    """Endless changes of items at random, each to another stock, by PATCH or PUT."""
+    chance = random.Random(0)  # noqa: S311 - the same load in each run
+    for number in count():
+        sent = {"stock": number % 1_000_000}
+        (request,) = post(f"/products/{chance.choice(ids)}", sent if method == "PATCH" else PRODUCT | sent)
+        request = request.replace(b"POST", method.encode(), 1)
+        for field in fields:
+            request = with_field(request, field)
+        yield request
+
+
 def mixed(reads: Requests, writes: Iterator[bytes]) -> Iterator[bytes]:
     """Nine reads, any of these, for each write."""
     chance, reads = random.Random(0), tuple(reads)  # noqa: S311 - the same load in each run

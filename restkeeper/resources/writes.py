@@ -386,8 +386,7 @@ class CollectionWriter(CollectionReader):
             with self.hooks.large_bodies(deadline_of(self.clock)):
                 return prepare()
 
-        length = request.content_length
-        is_large = length is None or length >= LARGE  # it is None if the body comes in chunks
+        is_large = (request.content_length or 0) >= LARGE or "HTTP_TRANSFER_ENCODING" in request.environ  # in chunks
         return write_once(self.store, once, prepare_alone if is_large else prepare, self.clock, explain, [self.name])
 
     def _taken(self, write: Write) -> list[str]:

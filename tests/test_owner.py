@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from marshmallow import fields
+from marshmallow import INCLUDE, fields
 
 from restkeeper import (
     Add,
@@ -29,6 +29,7 @@ from restkeeper import (
 )
 from restkeeper.service import service_of
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.recorder import next_of
 from tests.shop import create_app
 from tests.test_openapi import fits
 from tests.test_versions import Sent, deliverer_to
@@ -569,7 +570,7 @@ def test_a_change_of_owner_is_one_event(shop: Shop) -> None:
     openapi: Any = shop.client.get("/api/v1/openapi.json", headers=ADMIN).json
     for who in ("ada", "bob", "staff"):
         for event in shop.send(who, "GET", "/api/v1/events").json:
-            fits(openapi, openapi["components"]["schemas"]["JobEvent"], event)
+            fits(openapi, openapi["components"]["schemas"]["Event"], event)
     before = [feed(shop, who) for who in ("ada", "bob")]
     shop.send("bob", "PATCH", "/jobs/j", {"title": "again"})
     assert [feed(shop, who) for who in ("ada", "bob")] == [
@@ -622,3 +623,54 @@ def test_a_request_that_waits_gets_it(shop: Shop) -> None:
         shop.make("other")  # which it does not see
         assert shop.send("staff", "PATCH", "/jobs/j", {"customer": "bob"}).status_code == 200
         assert [type for type, _ in waiting.result()] == ["created"]
+
+
+def test_a_private_owner() -> None:
+    """Who may not read the field names the owner beside the item, and keeps it by a change."""
+    schema = ItemSchema.from_dict({"title": Text(required=True), "customer": Owner(readable_by="jobs:manage")})
+    shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
+    assert "customer" not in shop.make("j").json
+    assert shop.send("ada", "PUT", "/jobs/j", {"title": "x"}).status_code == 200
+    assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "ada"}).status_code == 403
+    assert shop.send("ada", "GET", "/jobs?customer=ada").status_code == 400
+    assert shop.send("staff", "POST", "/jobs?owner=bob", {"id": "b", "title": "x"}).status_code == 200
+    assert shop.send("admin", "POST", "/jobs?owner=bob", {"id": "c", "title": "x"}).status_code == 422
+    assert [shop.column("jobs", id) for id in "jb"] == ["ada", "bob"]
+    assert shop.send("admin", "PATCH", "/jobs/j", {"customer": "bob"}).json["customer"] == "bob"
+    assert feed(shop, "ada")[-1] == ("deleted", {"id": "j"})
+    assert "customer" not in feed(shop, "bob")[-1][1]
+
+
+def test_only_some_may_set_it() -> None:
+    schema = ItemSchema.from_dict({"title": Text(required=True), "by": Owner(writable_by="jobs:manage")})
+    shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
+    assert shop.make("j").json["by"] == "ada"
+    assert shop.send("staff", "PATCH", "/jobs/j", {"by": "bob"}).status_code == 403
+    assert shop.send("staff", "PUT", "/jobs/j", {"title": "x"}).json["by"] == "ada"
+
+
+def test_an_open_item_keeps_it() -> None:
+    """Also where items have what no field names."""
+
+    class Open(ItemSchema):
+        class Meta:
+            unknown = INCLUDE
+
+        by = Owner()
+
+    shop = Shop(Resource("jobs", "job", Open, ownership=Ownership.ALL, ids="client"))
+    shop.make("j", more=1)
+    assert shop.send("staff", "PUT", "/jobs/j", {"other": 2}).json["by"] == "ada"
+    assert shop.send("staff", "PATCH", "/jobs/j", {"by": None}).json["by"] is shop.column("jobs", "j") is None
+
+
+def test_a_walk_in_the_order_of_the_owners(shop: Shop) -> None:
+    for id, owner in zip("abcdef", ("bob", None, "ada", "ada", None, "team"), strict=True):
+        shop.make(id, "staff", customer=owner)
+    for sort, wanted in (("customer,id", "becdaf"), ("-customer,id", "facdbe")):
+        walked, path = "", f"/jobs?sort={sort}&limit=1"
+        while path:
+            page = shop.send("staff", "GET", path)
+            walked += page.json[0]["id"]
+            path = next_of(page)
+        assert walked == wanted

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from restkeeper import Config, Items, ItemSchema, Ownership, Reference, Resource, Status, Text
+from restkeeper import Config, Items, ItemSchema, Owner, Ownership, Reference, Resource, Status, Text
 from restkeeper.resources.functions import call
 from restkeeper.schemas.fields import Lifecycle
 from restkeeper.service import Service, service_of
@@ -23,7 +23,8 @@ from tests.shop import create_app
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys", "ownership", "pages")
 
 Item = dict[str, Any]
-OWNERSHIPS = {"notes": Ownership.ALL, "posts": Ownership.CHANGES, "marks": Ownership.NONE}
+OWNERSHIPS = {"notes": Ownership.ALL, "posts": Ownership.CHANGES, "marks": Ownership.NONE, "jobs": Ownership.ALL}
+SHOWING = {"jobs"}  # of them, those with a field of the owner
 OWNERS = ("ada", "bob", "team-a", "")  # of the items of each collection; the last one has none
 PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
 
@@ -39,10 +40,12 @@ class LinkSchema(ItemSchema):
     note = Reference("notes", load_default=None, allow_none=True)
     post = Reference("posts", load_default=None, allow_none=True)
     mark = Reference("marks", load_default=None, allow_none=True)
+    job = Reference("jobs", load_default=None, allow_none=True)
 
 
 def declared(name: str, ownership: Ownership) -> Resource:
-    schema = ItemSchema.from_dict({"name": Text(1, 50, required=True)}, name=name.title())
+    fields = {"name": Text(1, 50, required=True)} | ({"owner": Owner()} if name in SHOWING else {})
+    schema = ItemSchema.from_dict(fields, name=name.title())
     resource = Resource(name, name[:-1], schema, ownership=ownership, search=("name",), ids="client")  # type: ignore[arg-type]
 
     @resource.action("touch", scope="write")
@@ -84,17 +87,18 @@ def every(*ways: str) -> tuple[str, ...]:
     return tuple(f"{name}:{way}" for name in OWNERSHIPS for way in ways)
 
 
+ALL = ("notes:all", "posts:all", "jobs:all")
 CALLERS = {
     "admin": Known(("admin",)),
     "ada": Known(every("read", "write"), ("ada",)),
     "ada and her team": Known(every("read", "write"), ("ada", "team-a")),
     "a member of two teams": Known(every("read", "write"), ("team-b", "team-a")),
     "stranger": Known(every("read", "write")),
-    "staff": Known((*every("read", "write"), "notes:all", "posts:all"), ("staff",)),
-    "staff that only reads": Known((*every("read"), "notes:all", "posts:all"), ("ada",)),
-    "staff that only writes": Known((*every("write"), "notes:all", "posts:all")),
+    "staff": Known((*every("read", "write"), *ALL), ("staff",)),
+    "staff that only reads": Known((*every("read"), *ALL), ("ada",)),
+    "staff that only writes": Known((*every("write"), *ALL)),
     "staff of posts": Known((*every("read", "write"), "posts:all"), ("ada",)),
-    "all, and nothing to do": Known(("notes:all", "posts:all")),
+    "all, and nothing to do": Known(ALL),
 }
 HOLDERS = {name: known for name, known in CALLERS.items() if name != "admin"}
 
@@ -124,9 +128,10 @@ class Service:
     def create(self, name: str, owner: str) -> None:
         """An item, which without an owner is that of a function of the service, as an import's."""
         id = id_of(owner)
-        query = f"?owner={owner}" if owner and OWNERSHIPS[name] is not Ownership.NONE else ""
-        if query:
-            sent = {"id": id, "name": f"of {id}"}
+        is_named = owner and OWNERSHIPS[name] is not Ownership.NONE
+        query = f"?owner={owner}" if is_named and name not in SHOWING else ""
+        if is_named:
+            sent = {"id": id, "name": f"of {id}"} | ({} if query else {"owner": owner})
             assert self.client.post(f"/{name}{query}", json=sent, headers=ADMIN).status_code == 200
             return
         service = service_of(self.client.application)  # type: ignore[arg-type]
@@ -251,13 +256,48 @@ def test_creating(service: Service, case: tuple[str, str]) -> None:
     for sent in (one, [one]):
         for owner in ("", "ada", "bob", "team-a"):
             query, is_foreign = f"?owner={owner}" if owner else "", owner not in ("", *known.owners)
-            if query and OWNERSHIPS[name] is Ownership.NONE:
+            if query and (OWNERSHIPS[name] is Ownership.NONE or name in SHOWING):
                 wanted = 422
             else:
                 wanted = 412 if not is_foreign or known.may(name, "all") else 403
             wanted = wanted if known.may(name, "write") else 403
             found = service.send(caller, "POST", f"/{name}{query}", json=sent, headers=PREVIEW)
             assert found.status_code == wanted, (query, found.text)
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_the_owner_as_a_field(service: Service, caller: str) -> None:
+    """Who sees the item filters by it, and sets it to its own owners, or with `C:all` to all."""
+    known, send = CALLERS[caller], partial(service.send, caller)
+    read = known.may("jobs", "read")
+    for owner in OWNERS:
+        query = f"owner={owner}" if owner else "owner[is]=null"
+        found = send("GET", f"/jobs?{query}")
+        wanted = [id_of(owner)] if known.sees("jobs", owner) else []
+        assert ([each["id"] for each in found.json] == wanted) if read else found.status_code == 403
+    failing = {"method": "POST", "path": "/jobs", "body": {"name": ""}}  # so that nothing is changed
+    for named in ("ada", "bob", "team-a", "staff", None):
+        may_name = named in known.owners or known.may("jobs", "all")
+        sent = {"name": "x", "owner": named}
+        own = {"id": "new", **sent}
+        wanted = 403 if not known.may("jobs", "write") else 412 if may_name else 403
+        for body in (own, [own]):
+            assert send("POST", "/jobs", json=body, headers=PREVIEW).status_code == wanted, (named, body)
+        requests = [("POST", "/jobs", own, ""), ("PUT", "/jobs/new", sent, "")]
+        requests += [(method, f"/jobs/{id_of(owner)}", sent, owner) for method in ("PUT", "PATCH") for owner in OWNERS]
+        for method, path, body, owner in requests:
+            operations = [{"method": method, "path": path, "body": body}, failing]
+            found = send("POST", "/api/v1/batch", json={"operations": operations})
+            is_there = not path.endswith(("/jobs", "/new"))
+            allowed = may_name or (is_there and owner == (named or ""))
+            expected = {(403, 0)}
+            if known.may("jobs", "write"):
+                if is_there and not known.sees("jobs", owner):  # a PUT would create one, whose id is taken
+                    created = {(409, 0), (422, 1)} if may_name else expected  # PostgreSQL says so later
+                    expected = {(404, 0)} if method == "PATCH" else created
+                elif allowed:
+                    expected = {(422, 1)}
+            assert (found.status_code, found.json.get("operation")) in expected, (named, method, path, found.text)
 
 
 def test_a_new_item_is_of_the_first_owner() -> None:

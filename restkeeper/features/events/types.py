@@ -13,7 +13,7 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
-from restkeeper.storage.interface import EVENT_ID, Record, StoredEvent
+from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent
 from restkeeper.versions import Versions
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
@@ -107,14 +107,13 @@ class EventType(NamedTuple):
 
 def contribution_of(service: Service) -> Contribution:
     """What the feed adds to the document."""
-    given = [each for each in service.resources if each.ownership is Ownership.ALL and each.newest.owner]
-    ids: JsonSchema = {f"{each.kind}Event": {"type": "integer" if each.ids in INTEGERS else "string"} for each in given}
+    lost = [each for each in service.resources if each.ownership is Ownership.ALL and each.newest.owner]
     types, feed = event_types(service), filled(_TEXTS["list_events"], events_ttl=service.config.events_ttl)
     return Contribution(
         about=_TEXTS["about"],
         tags={"events": _TEXTS["tag"]},
         operations={"list_events": feed},
-        build=lambda description: _add_events(description, types, ids),
+        build=lambda description: _add_events(description, types, lost),
     )
 
 
@@ -133,15 +132,19 @@ def event_schema(description: Description, types: Sequence[str], data: JsonSchem
     return returned({"id": id, "type": type, "timestamp": timestamp, "data": data})
 
 
-def _add_events(description: Description, types: Sequence[EventType], ids: JsonSchema) -> None:
-    """Add their schemas; `ids` are those of the items of which one who has lost them gets no more."""
+def _add_events(description: Description, types: Sequence[EventType], lost: Iterable[Resource]) -> None:
+    """Add their schemas. Of items that can be `lost` to other owners, there is one for the former owner, too."""
     for name, part in _TEXTS["members"].items():
         description.components.schema(name, part, lazy=True)
     events = {each.event: each.data for each in types}
     for event, data in events.items():
-        names, item = [each.name for each in types if each.event == event], description.schema(data)
-        item = {"anyOf": [item, returned({"id": ids[event]})]} if event in ids else item
-        description.components.schema(event, event_schema(description, names, item), lazy=True)
+        names = [each.name for each in types if each.event == event]
+        description.components.schema(event, event_schema(description, names, description.schema(data)), lazy=True)
+    for each in (each for each in lost if each.events):
+        id = returned({"id": {"type": "integer" if each.ids in INTEGERS else "string"}})
+        events |= {(name := f"{each.kind}LostEvent"): ""}
+        schema = event_schema(description, [each.singular + DELETED], id) | {"description": _TEXTS["lost"]}
+        description.components.schema(name, schema, lazy=True)
     mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
     union = {
         **_TEXTS["union"],

@@ -28,7 +28,10 @@ from restkeeper import (
     Versions,
 )
 from restkeeper.service import service_of
-from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from restkeeper.storage.interface import Filter, Op, Query, Sort
+from restkeeper.storage.sql import is_search
+from tests import issuer
+from tests.callers import ADMIN, ADMIN_KEY, bearer, key, pointers
 from tests.recorder import next_of
 from tests.shop import create_app
 from tests.test_openapi import fits
@@ -176,10 +179,10 @@ def test_setting(shop: Shop, who: str) -> None:
 
 
 def test_what_is_no_owner(shop: Shop) -> None:
-    for wrong in ("", "x" * 201, 5, ["ada"]):
+    for wrong in ("", "x" * 260, 5, ["ada"]):
         refused = shop.send("staff", "POST", "/jobs", {"id": "x", "title": "x", "customer": wrong})
         assert (refused.status_code, pointers(refused)) == (422, ["#/customer"])
-    shop.make("long", "staff", customer="x" * 200)
+    shop.make("long", "staff", customer="x" * 259)
 
 
 def test_changing(shop: Shop) -> None:
@@ -529,14 +532,14 @@ def test_what_an_import_refuses_as_an_owner(programs: OnOneStore, tmp_path: Path
     file = tmp_path / "jobs.ndjson"
     for resource, line, said in (
         (OLD, '{"title": "x", "$owner": 5}', "$owner: must be a string"),
-        (OLD, '{"title": "x", "$owner": ""}', "$owner: must have 1 to 200 characters"),
+        (OLD, '{"title": "x", "$owner": ""}', "$owner: must have 1 to 259 characters"),
         (OLD, '{"title": "x", "$owner": "a\\u0000"}', "$owner: must not hold NUL"),
         (
             jobs(),
             '{"title": "x", "$owner": "ada", "customer": "bob"}',
             "$owner: is the field customer here, which has an",
         ),
-        (jobs(), '{"title": "x", "customer": ""}', "customer: must have 1 to 200 characters"),
+        (jobs(), '{"title": "x", "customer": ""}', "customer: must have 1 to 259 characters"),
     ):
         file.write_text(line)
         assert said in command(programs.start(resource), "import", "jobs", file)
@@ -674,3 +677,43 @@ def test_a_walk_in_the_order_of_the_owners(shop: Shop) -> None:
             walked += page.json[0]["id"]
             path = next_of(page)
         assert walked == wanted
+
+
+@pytest.mark.needs("jwt")
+def test_the_longest_owner_of_a_token(tmp_path: Path) -> None:
+    """Is one that the field has."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, **issuer.trusted(tmp_path))
+    clock = issuer.SetClock(issuer.START)
+    client = create_app(config, [CUSTOMERS, jobs()], clock=clock).test_client()
+    token = bearer(issuer.token(sub="x" * 255, scope="jobs:read jobs:write"))
+    made: Any = client.post("/jobs", json={"id": "j", "title": "x"}, headers=token)
+    assert made.json["customer"] == "jwt:" + "x" * 255
+    assert client.get("/jobs", headers=token).json == [made.json]
+
+
+def test_an_older_revision_is_imported(programs: OnOneStore, tmp_path: Path) -> None:
+    """With the owner that a step makes of another field."""
+    step = Convert({"customer": Text(0, 50, load_default="")}, ["customer"], lambda of: of or None, lambda of: of or "")
+    schema = cast(type[ItemSchema], ItemSchema.from_dict({"customer": Owner()}))
+    shop = programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades={2: [step]}))
+    (tmp_path / "jobs.ndjson").write_text('{"id": "j", "customer": "bob"}\n')
+    assert "imported 1" in command(shop, "import", "--revision", 1, "jobs", tmp_path / "jobs.ndjson")
+    assert shop.send("bob", "GET", "/jobs/j").json["customer"] == shop.column("jobs", "j") == "bob"
+
+
+def test_which_queries_an_index_answers() -> None:
+    """The index of the owners those by owners, also both of the caller and of a filter; another order has its own."""
+    of, by_title = Filter("customer", Op.EQ, "ada"), Filter("title", Op.EQ, "x")
+    resource = Resource("jobs", "job", JobSchema, (Index("title"),), ownership=Ownership.ALL)
+    for query, searches in {
+        Query((of,)): False,
+        Query((of,), owners=("ada",)): False,
+        Query((Filter("customer", Op.IN, ("ada", "bob")),)): False,
+        Query((by_title,)): False,
+        Query((of, by_title)): True,
+        Query((of,), sort=(Sort("title"),)): True,
+        Query(sort=(Sort("customer"),)): True,
+        Query((Filter("customer", Op.GT, "ada"),)): True,
+        Query((of._replace(negated=True),)): True,
+    }.items():
+        assert is_search(resource.collection, query) is searches, query

@@ -16,6 +16,7 @@ TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not 
 
 
 EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
+LONGEST_OWNER = 259  # characters: the owner of a token can be "jwt:" and a `sub` of 255
 MOST = 2**31 - 1  # characters and elements where there is no bound: an item has its own
 WRITABLE_BY, READABLE_BY = "x-writable-by", "x-readable-by"  # in the metadata of a field, and in the document
 
@@ -305,7 +306,7 @@ class Owner(Text):
         _describe(options, {"description": f"The owner{of}.", **({"x-references": to} if to else {})})
         if not options.get("required"):
             options.setdefault("load_default", None)
-        super().__init__(1, 200, **options)  # characters: web.auth.LONGEST_OWNER
+        super().__init__(1, LONGEST_OWNER, **options)
         self.allow_none = True  # as items that no caller has made have none
 
 

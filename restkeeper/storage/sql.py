@@ -202,9 +202,10 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     if query.owners is not None:
         fields.add(_OWNERS)
     indexed = {index.field for index in collection.indexes if not index.unique} | {_OWNERS}
-    by_owner = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
-    if by_owner and by_owner.isdisjoint(each.field for each in query.sort) and {Op.EQ, Op.IN} >= operators:
-        fields = fields - by_owner | {_OWNERS}
+    if collection.owned and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses that index, and an order its own
+        found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
+        if found and found.isdisjoint(each.field for each in query.sort):
+            fields = fields - found | {_OWNERS}
     return Op.NE in operators or len(fields) > 1 or not fields <= indexed
 
 

@@ -338,6 +338,13 @@ def test_naming_it_beside_the_item(shop: Shop) -> None:
             found = shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]})
             assert found.json["errors"] == [{"pointer": "#/operations/0/path", "detail": f"owner {detail}"}], refused
     assert shop.column("notes", "staff3") == "ada"
+    operations = [
+        {"method": "POST", "path": "/customers", "body": {"id": "new", "name": "New"}, "name": "c"},
+        {"method": "POST", "path": "/notes?owner=$c", "body": {"id": "of-new"}},
+        {"method": "POST", "path": "/jobs", "body": {"id": "of-new", "title": "x", "customer": "$c"}},
+    ]
+    assert shop.send("admin", "POST", "/api/v1/batch", {"operations": operations}).status_code == 200
+    assert [shop.column(name, "of-new") for name in ("notes", "jobs")] == ["new", "new"]
     document: Any = shop.client.get("/api/v1/openapi.json", headers=ADMIN).json
     named = {
         f"{method} {path}"

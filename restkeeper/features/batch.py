@@ -196,12 +196,14 @@ class BatchHandlers:
         body = _resolved(operation["body"], ids)
         parts = _PATH.fullmatch(path)
         writes = self._writes.get(unquote(parts[1])) if parts else None
-        try:
-            wanted = (parts[2], parts[3], body or {}, parts[4]) if parts else None
-            found = _work(writes, operation["method"], *wanted) if writes and wanted else None
-        except ValidationFailed as error:  # of the owner
-            place = ["operations", number, "path"]
-            raise ValidationFailed(error.detail, errors=[fault(place, error.detail)]) from None
+        found = None
+        if writes and parts:
+            owner = parts[4] and str(_resolved(unquote_plus(parts[4]), ids))
+            try:
+                found = _work(writes, operation["method"], parts[2], parts[3], body or {}, owner)
+            except ValidationFailed as error:  # of the owner
+                place = ["operations", number, "path"]
+                raise ValidationFailed(error.detail, errors=[fault(place, error.detail)]) from None
         if writes is None or found is None:
             why = f"{operation['method']} {shortened(path)}: there is no such operation"
             raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
@@ -252,7 +254,7 @@ def _work(
     if not is_creating and (method != "PUT" or not writes.stored.is_put_creating):
         raise unused_owner(OWNER_UNUSED)
     writer.require_owner_used()
-    return partial(prepare, owner=unquote_plus(owner)), scope, writer
+    return partial(prepare, owner=owner), scope, writer
 
 
 def _found(

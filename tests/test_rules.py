@@ -33,6 +33,7 @@ from restkeeper.resources import functions
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreContended
+from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
 from tests.shop import rules
@@ -500,6 +501,24 @@ def test_a_change_that_is_refused_in_its_middle_is_undone_also_if_that_is_caught
     make(client, "/things", mode="other")
     assert client.post(f"/things/{make(client, '/things')['id']}/do").status_code == 500
     assert sorted(each["mode"] for each in client.get("/things").json) == ["", "other"]
+
+
+def test_a_function_that_sends_a_request_that_writes(things: Resource, tmp_path: Path) -> None:
+    """On SQLite that is refused, and the commit of this and other requests goes on; reading is free."""
+    found: list[Any] = []
+
+    @things.action("do", of="collection")
+    def do(items: Items) -> None:
+        items.create("things", {"mode": "first"})
+        inner = app.test_client()
+        found.extend([inner.get("/things").status_code, inner.post("/things", json={}).status_code])
+
+    url = f"sqlite:///{tmp_path}/a.db"
+    is_sqlite = stores.url(url) == url
+    app = create_shop(Config(database_url=url), [things])
+    assert app.test_client().post("/things/do").status_code == 200
+    assert found == [200, 503 if is_sqlite else 200]
+    assert len(app.test_client().get("/things").json) == (1 if is_sqlite else 2)
 
 
 def test_a_limit_that_the_bytes_do_not_reach_is_a_fault(things: Resource, monkeypatch: pytest.MonkeyPatch) -> None:

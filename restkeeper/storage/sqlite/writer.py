@@ -128,11 +128,14 @@ class Writer:
         self._clock = clock
         self._queue: FairQueue[_Work] = FairQueue()
         self._was_long = False  # the last commit
+        self._runs_in = 0  # the thread, or the greenlet, that runs a work
         self.before: Callable[[], object] = lambda: None  # see `base.MemoryStore`
         self.after: Callable[[SqliteTransaction], object] = lambda transaction: None
 
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
         """See `base.Store.write`."""
+        if self._runs_in == threading.get_ident():  # BEGIN would fail, and all works of this commit with it
+            raise StoreUnavailable("a function of the service sends a request that writes: use its `items`")
         if deadline is None:
             deadline = self._clock.monotonic() + (sqlite_connection.BUSY_SECONDS if wait else 0.0)
         queued = _Work(work, deadline)
@@ -287,7 +290,11 @@ class Writer:
         """
         if not sole:
             self.connection.execute("SAVEPOINT work")
-        queued.run(SqliteTransaction(self.connection, epoch, self._collections))
+        self._runs_in = threading.get_ident()
+        try:
+            queued.run(SqliteTransaction(self.connection, epoch, self._collections))
+        finally:
+            self._runs_in = 0
         if not sole:
             if queued.error is not None:
                 self.connection.execute("ROLLBACK TO work")

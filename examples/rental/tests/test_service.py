@@ -44,8 +44,9 @@ class Customer(NamedTuple):
 @pytest.fixture(scope="session")
 def server(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     url = os.environ.get("TEST_DATABASE_URL", f"sqlite:///{tmp_path_factory.mktemp('store')}/rental.db")
-    settings = {"DATABASE_URL": url, "AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "WEBHOOK_ALLOW_PRIVATE": "1"}
-    with LiveServer(pytestconfig.rootpath, **settings) as running:
+    with LiveServer(
+        pytestconfig.rootpath, DATABASE_URL=url, AUTH="required", ADMIN_KEY=ADMIN_KEY, WEBHOOK_ALLOW_PRIVATE="1"
+    ) as running:
         yield running
 
 
@@ -91,8 +92,8 @@ def tool(staff: httpx.Client) -> str:
 
 
 def at_once(call: Callable[[Any], httpx.Response], arguments: list[Any]) -> list[int]:
-    """The statuses of calls that are made at the same time."""
-    with ThreadPoolExecutor(len(arguments)) as callers:
+    """The statuses of calls that so many callers make at the same time."""
+    with ThreadPoolExecutor(CALLERS) as callers:
         return sorted(response.status_code for response in callers.map(call, arguments))
 
 

@@ -247,7 +247,8 @@ class Transaction(Deliveries):
 
         After this, what would wait out of that order raises StoreContended instead: for a record, or for a collection,
         unless it is the first that is locked. It is added to `locked`, so that the next transaction locks it in the
-        order: no two transactions wait for each other. Without this they can, until the database ends one of them.
+        order: no two transactions wait for each other, but for unique values that both store. Then, or without this,
+        they can, until the database ends one of them.
         """
 
     def change_token(self, collection: str) -> str:

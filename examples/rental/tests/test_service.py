@@ -124,7 +124,8 @@ def test_a_tool_is_booked_once_at_a_time(staff: httpx.Client, ada: Customer, gra
     assert staff.post(f"{second}/confirm").status_code == 200
 
 
-def test_one_of_many_confirmations_succeeds(staff: httpx.Client, ada: Customer, tool: str) -> None:
+@pytest.mark.parametrize("_", range(3))
+def test_one_of_many_confirmations_succeeds(staff: httpx.Client, ada: Customer, tool: str, _: int) -> None:
     """Of bookings that overlap, whoever confirms them at the same time."""
     paths = [ada.book(tool, f"2030-06-{day:02}", "2030-06-30").headers["Location"] for day in range(1, CALLERS + 1)]
     statuses = at_once(lambda path: staff.post(f"{path}/confirm"), paths)

@@ -22,7 +22,7 @@ from restkeeper.resources.writes import CollectionWriter
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
-from restkeeper.storage.interface import Collection
+from restkeeper.storage.interface import GONE, Collection, StoredState, source_of
 from restkeeper.storage.shares import FairLock
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
@@ -93,12 +93,28 @@ class Service:
         """
         found, conversions = self.store.stored(), list[Conversion]()
         for stored in (*self.representations.values(), *self.of_features.values()):
-            former, items, stored.changed_at = found[stored.name]
-            if former < stored.revision.number:
+            stored.changed_at = found[stored.name].converted_at
+            source = source_of(found, stored.resource.collection)
+            former, items, _ = found[source]
+            if former < stored.revision.number or source != stored.name:
                 shown = {each.name: self.hooks.represent(stored, each.name) for each in self.served}
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
-                conversions.append(Conversion(stored, older, former, items, accepts=accepts))
+                own = self.hooks, self.guard.scopes
+                conversions.append(Conversion(stored, older, former, items, source, *own, accepts=accepts))
         return conversions
+
+    def unserved(self) -> dict[str, StoredState]:
+        """What a store that stays has of collections that no resource serves, by their names."""
+        own, found = {*self.representations, *RESERVED}, {} if self.location.temporary else self.store.stored()
+        return {name: each for name, each in sorted(found.items()) if name not in own and name[0] != "_"}
+
+    def warnings(self) -> Iterator[str]:
+        """What can be done with the items of such collections, a line each."""
+        for name, (revision, items, _) in self.unserved().items():
+            rename = "" if revision == GONE else f'`Resource(…, formerly="{name}")`, or '
+            if items:
+                has = f"the store has {items:,} {'items' if items > 1 else 'item'} of {name}, which no resource serves"
+                yield f"{has}: {rename}`restkeeper forget {name}`"
 
     def open_store(self, wait_seconds: float = 0.0) -> bool:
         """Open the store now, so that a start without it fails. Raises StoreError.

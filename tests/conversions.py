@@ -37,7 +37,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Text, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
-from restkeeper.storage.interface import Index
+from restkeeper.storage.interface import GONE, Index
 from restkeeper.versions import Version, Versions
 from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn, send
@@ -268,6 +268,7 @@ KILL = "RESTKEEPER_TESTS_KILL"  # the item whose conversion ends the process, an
 LETTERS = "kmn"  # of which there are a hundred items each
 KILLED_ITEMS = 100 * len(LETTERS)
 WRITERS = 3
+_OTHERS = {"keys", "webhooks"}  # collections of the service, which have schemas
 PAUSE = 0.02  # seconds between two writes of a writer, so that the migration has its turn
 _converted = [0]  # items
 
@@ -284,6 +285,9 @@ def _end_at(name: str) -> str:
     return name.upper()
 
 
+_ENDING = Convert({"name": Text(1, 50, required=True)}, ["title"], up=_end_at, down=str.lower)
+
+
 def _end_after_all(milliseconds: int) -> None:
     while _converted[0] < KILLED_ITEMS:
         time.sleep(0.0005)
@@ -291,9 +295,10 @@ def _end_after_all(milliseconds: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _declared(name: str, **options: Any) -> Resource:
+def _declared(name: str, collection: str = "notes", singular: str = "note", **options: Any) -> Resource:
     schema = ItemSchema.from_dict({name: Text(1, 50, required=True), "count": Whole(load_default=0)}, name="Notes")
-    return Resource("notes", "note", schema, indexes=(Index(name, unique=True), Index("count")), **options)  # type: ignore[arg-type]
+    indexes = (Index(name, unique=True), Index("count"))
+    return Resource(collection, singular, schema, indexes=indexes, **options)  # type: ignore[arg-type]
 
 
 def create_former() -> Application:
@@ -303,8 +308,12 @@ def create_former() -> Application:
 
 def create_latter() -> Application:
     """The program after it. What it converts can end it: see KILL."""
-    step = Convert({"name": Text(1, 50, required=True)}, ["title"], up=_end_at, down=str.lower)
-    return create_app(None, [_declared("title", upgrades={2: [step]})])
+    return create_app(None, [_declared("title", upgrades={2: [_ENDING]})])
+
+
+def create_renamed() -> Application:
+    """Another one after it, in which the collection has another name, too."""
+    return create_app(None, [_declared("title", "memos", "memo", formerly="notes", upgrades={2: [_ENDING]})])
 
 
 class Writer:
@@ -343,8 +352,9 @@ class Writer:
 class Kills:
     """A former program that serves while `restkeeper migrate` of the next one is killed."""
 
-    def __init__(self, folder: Path, url: str, seed: int, shared: bool) -> None:
-        self._folder, self._url, self._shared = folder, url, shared
+    def __init__(self, folder: Path, url: str, seed: int, shared: bool, latter: str = "latter") -> None:
+        self._folder, self._url, self._shared, self._latter = folder, url, shared, latter
+        self._name = "memos" if latter == "renamed" else "notes"
         self._chance = random.Random(seed)  # noqa: S311
         self.kills = 0
 
@@ -386,7 +396,7 @@ class Kills:
         environ = {
             "PATH": os.environ["PATH"],
             "DATABASE_URL": self._url,
-            "FLASK_APP": "tests.conversions:create_latter",
+            "FLASK_APP": f"tests.conversions:create_{self._latter}",
         }
         command = [sys.executable, "-m", "flask", "migrate", *options]
         done = subprocess.run(
@@ -398,12 +408,17 @@ class Kills:
     def _is_converted(self, former: Gunicorn) -> bool:
         """Whether the items are in the new form: all of them, or none."""
         fingerprints = {row[0] for row in self._rows("SELECT DISTINCT fingerprint FROM items")}
-        collections = self._rows("SELECT DISTINCT collection FROM items")
         revisions = {revision_of(each) for each in fingerprints}
-        assert len(revisions) == 1 and collections == [("notes",)], (fingerprints, collections)
-        ((stored,),) = self._rows("SELECT DISTINCT revision FROM counters WHERE collection = 'notes'")
         is_converted = revisions == {2}
-        allowed = {2} if is_converted else {1, -1} if self._shared else {1}
+        for table in ("items", "events", "schemas"):
+            names = {name for (name,) in self._rows(f"SELECT DISTINCT collection FROM {table}")} - _OTHERS  # noqa: S608
+            first = {self._name} if is_converted else {"notes"}
+            assert names in (first, first | {self._name} if table == "schemas" else first), (table, names)
+        types = {type.partition(".")[0] for (type,) in self._rows("SELECT DISTINCT type FROM events")}
+        assert types == ({"memo"} if is_converted and self._name == "memos" else {"note"})
+        assert len(revisions) == 1, fingerprints
+        ((stored,),) = self._rows("SELECT DISTINCT revision FROM counters WHERE collection = 'notes'")
+        allowed = {2 if self._name == "notes" else GONE} if is_converted else {1, -1} if self._shared else {1}
         assert stored in allowed, stored
         assert former.get("/notes").status == (200 if stored == 1 else 503)
         return is_converted
@@ -416,7 +431,7 @@ class Kills:
 
     def _require_all(self, writers: Sequence[Writer]) -> None:
         """Each answered write is there, once, in the new form."""
-        rows = self._rows("SELECT body FROM items WHERE collection = 'notes'")
+        rows = self._rows(f"SELECT body FROM items WHERE collection = '{self._name}'")  # noqa: S608
         items = {each["title"]: each["count"] for each in (json.loads(body) for (body,) in rows)}
         assert len(items) == len(rows)
         assert {f"{letter}{n}" for letter in LETTERS.upper() for n in range(100)} <= items.keys()
@@ -429,7 +444,7 @@ def kill_often(folder: Path, new_url: Callable[[], str], times: int, *, shared: 
     """Kill `restkeeper migrate` so often; returns how often it was after the commit."""
     kills = after = 0
     while kills < times:
-        run = Kills(folder, new_url(), seed + kills, shared)
+        run = Kills(folder, new_url(), seed + kills, shared, ("latter", "renamed")[kills % 2])
         after += run.run(times - kills)
         kills += run.kills
     return after

@@ -14,6 +14,7 @@ COMMANDS = {
     "restore": "restkeeper.cli.upkeep:restore",
     "copy": "restkeeper.cli.upkeep:copy",
     "migrate": "restkeeper.cli.upkeep:migrate",
+    "forget": "restkeeper.cli.upkeep:forget",
     "reap": "restkeeper.cli.running:reap",
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",

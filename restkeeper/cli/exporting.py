@@ -40,6 +40,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     """
     service = service_of_app(indexed=False)
     shown = items_of(service, name, version)
+    service.store.count(name)  # raises RevisionDiffers, also while the items have another name
     file_format = file_format or format_by_name(file) or "ndjson"
     if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:
         raise click.ClickException(f"{name}: CSV has no column for fields that no schema names: use ndjson or json")

@@ -36,14 +36,15 @@ def read_health() -> Response:
 def read_readiness() -> Response:
     """Whether requests can be served; 503 names the part that fails; the log has the cause.
 
-    `differing` says which collections are of another revision, and so answer 503.
+    `differing` says which collections are of another revision, and so answer 503; `unserved`, which no resource serves.
     """
     require_acceptable(JSON)
-    store = service_of(current_app).store
+    store = (service := service_of(current_app)).store
     try:
         store.check()
-        differing = [each.detail for each in store.differing()]
+        differing, unserved = [each.detail for each in store.differing()], [*service.warnings()]
     except StoreUnavailable as error:
         raise Unavailable(f"store: {error.detail}") from (error if error.__cause__ else None)
     body = {"status": "ok", "store": "ok"} | ({"differing": differing} if differing else {})
+    body |= {"unserved": unserved} if unserved else {}
     return Reply(exactjson.dumps(body), content_type=JSON, headers=_HEADERS)

@@ -40,3 +40,13 @@ def require_free_names(resources: Sequence[Resource]) -> None:
     taken |= {path for path in paths if paths.count(path) > 1}
     if taken:
         raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
+    formers = [each.formerly for each in resources if each.formerly]
+    for each in formers:
+        if each in names or each in (other.public_name for other in resources if other.formerly != each):
+            raise ValueError(
+                f"formerly={each!r}: is served: rename that collection first, and this one a release later"
+            )
+        if each in RESERVED or formers.count(each) > 1:
+            raise ValueError(
+                f"formerly={each!r}: is that of {'the service' if each in RESERVED else 'two collections'}"
+            )

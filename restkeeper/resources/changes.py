@@ -89,6 +89,8 @@ class Hooks:
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
     `resources` are the collections by their names. In the context of `large_bodies`, which waits until a deadline,
     their items are computed, so that those of many requests do not run before a small one that comes after them.
+    `on_rename` are called when a collection has another name: they store what scopes and types of events, wherever they
+    are, are `renamed`.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
@@ -106,6 +108,7 @@ class Hooks:
     new_id: Callable[[], str] = uuid7
     resources: Mapping[str, Resource] = field(default_factory=dict)
     large_bodies: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
+    on_rename: list[Callable[[Transaction, Callable[[str], str], str], object]] = field(default_factory=list)
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""

@@ -388,9 +388,10 @@ def references_of(stored: str) -> Mapping[str, str]:
     return cast(Mapping[str, str], orjson.loads(stored).get(REFERENCES, {}))
 
 
-def without_references(stored: str) -> str:
-    """The description of a schema, as if its items referred to nothing."""
-    return orjson.dumps({name: each for name, each in orjson.loads(stored).items() if name != REFERENCES}).decode()
+def with_references(stored: str, references: Mapping[str, str]) -> str:
+    """The description of a schema, as if its items referred to these collections, by paths."""
+    described = {name: each for name, each in orjson.loads(stored).items() if name != REFERENCES}
+    return orjson.dumps(described | ({REFERENCES: dict(references)} if references else {})).decode()
 
 
 def was_open(stored: str) -> bool:

@@ -22,13 +22,12 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import GIVEN, INTEGERS
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, SearchTooLong, StoreUnavailable
-from restkeeper.storage.interface import Collection, Op, Query, Record
+from restkeeper.storage.interface import LAST_IDS, Collection, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import parse
 
 T = TypeVar("T")
 
-LAST_IDS = Collection("_ids", {})  # of the collections with integers: the version is the greatest id
 # Of what functions of the service change in one transaction, and of what follows a deletion: others wait for it.
 MOST_CHANGES = 1000
 MOST_REFERENCES = 500  # that are new: for each, a store changes a page of an index, which all other writers wait for

@@ -9,7 +9,7 @@ from flask import has_request_context
 from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, NotFound, Unavailable, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
-from restkeeper.resources.evolution import REFERENCES, references_of, without_references
+from restkeeper.resources.evolution import REFERENCES, references_of, with_references
 from restkeeper.resources.functions import MOST_CHANGES, Items, as_conflict, item_of, without_server_fields
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
@@ -231,7 +231,16 @@ def forget_undeclared(transaction: Transaction, declared: Container[str]) -> Non
     """Let items of all other collections refer to nothing, as no program uses them any more."""
     for name, schema in transaction.schemas_with(f'"{REFERENCES}"'):
         if name not in declared:
-            transaction.describe(name, schema.fingerprint, without_references(schema.fields))
+            transaction.describe(name, schema.fingerprint, with_references(schema.fields, {}))
+
+
+def rename_references(transaction: Transaction, former: str, name: str) -> None:
+    """Let items that refer to those of a collection refer to those of another one, which has them now."""
+    for collection, schema in transaction.schemas_with(f'"{former}"'):
+        to = references_of(schema.fields)
+        renamed = {path: name if each == former else each for path, each in to.items()}
+        if renamed != to:
+            transaction.describe(collection, schema.fingerprint, with_references(schema.fields, renamed))
 
 
 class _Referrers(NamedTuple):

@@ -89,7 +89,15 @@ class Ownership(Enum):
 
 _nothing = partial(MappingProxyType[Any, Any], {})  # a mapping that stays empty
 _PARTS = dict(
-    name=str, singular=str, schema=type, indexes=Sequence, search=Sequence, upgrades=Mapping, sort=str, path=str
+    name=str,
+    singular=str,
+    schema=type,
+    indexes=Sequence,
+    search=Sequence,
+    upgrades=Mapping,
+    sort=str,
+    path=str,
+    formerly=str,
 )
 _PARTS["ownership"] = Ownership
 
@@ -252,6 +260,8 @@ class Resource:
 
     `path` is what callers call the collection, if that is another text than the name: in paths and links, scopes and
     the feed, and where it is embedded. It goes before a page of the service with this path, which is then below /_/.
+
+    `formerly` is the name that the collection had: `restkeeper migrate` moves what a store has of it.
     """
 
     name: str
@@ -271,6 +281,7 @@ class Resource:
     singleton: bool = False
     undeclared: bool = False
     path: str = ""
+    formerly: str = ""
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
     represented_by: ClassVar[type | None] = None
     # By moment, such as "before create".
@@ -422,7 +433,7 @@ class Resource:
 
     def _require_sound(self, revision: Revision) -> None:
         """Raises ValueError for a name or a field that cannot be."""
-        for name in (self.name, self.singular, *revision.definitions):
+        for name in (self.name, self.singular, self.formerly or self.name, *revision.definitions):
             if not NAME.fullmatch(name):
                 raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
         if self.path and (reason := no_path(self.path)):
@@ -574,6 +585,7 @@ class Resource:
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
             owned=self.ownership is Ownership.ALL or bool(newest.owner),
+            formerly=self.formerly,
             schema=StoredSchema(
                 newest.fingerprint,
                 self.revision,

@@ -31,6 +31,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import (
     ALL,
+    GONE,
     POSITION,
     Collection,
     Event,
@@ -49,8 +50,19 @@ from restkeeper.storage.interface import (
     StoredSchema,
     StoredState,
     Subscription,
+    source_of,
 )
-from restkeeper.storage.records import look_up, read_item, read_schemas, require_epoch, state_of, stored_states, use_of
+from restkeeper.storage.records import (
+    look_up,
+    read_item,
+    read_schemas,
+    require_epoch,
+    require_here,
+    state_of,
+    stored_states,
+    use_of,
+)
+from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import (
     Database,
     count_items,
@@ -136,7 +148,7 @@ class Locked:
     deletes: bool = False
 
 
-class Transaction(Deliveries):
+class Transaction(Deliveries, Renaming):
     """The operations inside `Store.write`: all are committed, or none. Changes of items raise RevisionDiffers.
 
     An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
@@ -290,14 +302,16 @@ class Transaction(Deliveries):
         self._change(_CONVERT, values_of(collection, record) | {"source": source}, counts=False)
 
     def revision(self, collection: str) -> int:
-        """Return the revision of a collection's items, see `StoredState`."""
-        return stored_states(self._database)[collection].revision
+        """Return the revision of a collection's items, see `StoredState`; GONE if nothing is known of it any more."""
+        found = stored_states(self._database).get(collection)
+        return found.revision if found else GONE
 
     def set_revision(self, collection: str, former: int, revision: int, now: str) -> None:
         """Note that items are of another revision since now. Raises RevisionDiffers unless it was the `former` one."""
         wanted = {"collection": collection, "former": former, "revision": revision, "now": now}
         if not self._database.rows(_SET_REVISION, wanted):
-            raise RevisionDiffers(collection, self._collections[collection].revision)
+            declared = self._collections.get(collection)
+            raise RevisionDiffers(collection, declared.revision if declared else former)
 
     @abstractmethod
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
@@ -508,6 +522,9 @@ class Store(ABC):
             size += len(record.body) + len(record.removed or b"")
             if size > max_bytes:
                 break
+        for n, each in enumerate(wanted):
+            if each.field == "id" and len(each.values) > sum(number == n for number, *_ in found):
+                require_here(database, each.collection)
         return found
 
     def change_token(self, collection: str) -> str:
@@ -549,7 +566,8 @@ class Store(ABC):
         """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
 
         It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
-        EventsExpired if this store does not have that event, or the one after it (any more).
+        EventsExpired if this store does not have that event, or the one after it (any more), and RevisionDiffers as
+        `require_here`.
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
@@ -588,10 +606,29 @@ class Store(ABC):
 
         If another program has done it meanwhile, nothing is done.
 
-        It stores each by `store_converted`. Until it has ended, others read the former items, or get RevisionDiffers,
-        and their writes are refused. An exception, or the end of the process, changes nothing. If it `keeps` the items,
-        a file has a backup beside it first. Raises StoreFull before it begins.
+        It stores each by `store_converted`. Where they are those of another collection (`source_of`), the one can
+        `take_over` all else then, and programs cannot use the other any more.
+
+        Until it has ended, others read the former items, or get RevisionDiffers, and their writes are refused. An
+        exception, or the end of the process, changes nothing. If it `keeps` the items, a file has a backup beside it
+        first. Raises StoreFull before it begins.
         """
+
+    def _left(self, stored: Mapping[str, StoredState], collections: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Of those collections whose items are to be converted or moved: where they are, and of which revision."""
+        found = [(self._collections[each], source_of(stored, self._collections[each])) for each in collections]
+        return {
+            each.name: (source, stored[source].revision)
+            for each, source in found
+            if source != each.name or stored[source].revision < each.revision
+        }
+
+    def require_here(self, *collections: str) -> None:
+        """Raises RevisionDiffers if the items of one of these collections, by default of any, are in another one.
+
+        What is not found may be there.
+        """
+        self._read(require_here, *(collections or self._collections))
 
     def stored(self) -> dict[str, StoredState]:
         """Return the state of each collection."""
@@ -603,8 +640,10 @@ class Store(ABC):
         return [RevisionDiffers(each.name, each.revision, n) for each, n in found if each and n != each.revision]
 
     @abstractmethod
-    def tidy(self) -> list[str]:
+    def tidy(self, *gone: str) -> list[str]:
         """Delete the indexes of these collections that are not declared (any more), and return their names.
+
+        Those are the store's own ones, or the ones that are `gone`, of which no index is declared.
 
         Until then they serve older programs that use the same store, and unique ones refuse duplicates. After it such a
         program can have StoreUnavailable for filters of a field with several values.

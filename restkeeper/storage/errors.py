@@ -1,5 +1,7 @@
 """The exceptions of a store. `detail` is a sentence for the client; a `__cause__` is for the log only."""
 
+from restkeeper.storage.interface import GONE
+
 
 class StoreError(Exception):
     """Base of all exceptions that a store raises."""
@@ -69,11 +71,16 @@ class RevisionDiffers(StoreUnavailable):
         stored, remedy = f"the items of {collection} have revision {revision}", "update this program"
         if revision is None:
             stored, remedy = f"the items of {collection} have another revision", "see `/readyz`"
-        elif revision <= 0:
+        elif revision == 0:
+            stored, remedy = f"the items of {collection} are to be converted", "run `restkeeper migrate`"
+        elif revision < 0:
             stored, remedy = f"the items of {collection} are being converted", "wait, or repeat `restkeeper migrate`"
+        elif revision == GONE:
+            stored = f"the items of {collection} are of another collection now, or are being deleted"
         elif revision < own:
             remedy = "run `restkeeper migrate`"
-        super().__init__(f"{stored}, this program has revision {own}: {remedy}")
+        has = "" if revision in (0, GONE) else f", this program has revision {own}"
+        super().__init__(f"{stored}{has}: {remedy}")
 
 
 class ItemsIncomplete(StoreError):

@@ -208,6 +208,10 @@ class Deliverer:
     ) -> tuple[list[_Job], int]:
         """Queue events and lease deliveries; returns those to start, and the number of events read."""
         jobs: list[_Job] = []
+        for name, revision in transaction.elsewhere().items():
+            if name in self._collections:  # its events have another name, too, and would be skipped
+                self._stop(RevisionDiffers(name, 0, revision))
+                return jobs, 0
         queued, until = 0, now + self._timeout + LEASE_SECONDS
         for (id, signing, is_behind, is_due, is_open), room in waiting:
             try:
@@ -231,8 +235,7 @@ class Deliverer:
             with reading_as(Caller(delivery.webhook, job.scopes, (delivery.webhook,))):
                 event = reduced(self._convert(delivery.event, job.version))
         except RevisionDiffers as error:  # the lease will expire, and another process can send it
-            self._is_former = True
-            _log.warning("this program delivers nothing as long as that is so: %s", error.detail)
+            self._stop(error)
             return
         except Exception:
             _log.exception("webhook %s: delivery %d", delivery.webhook, delivery.id)
@@ -243,6 +246,10 @@ class Deliverer:
         except RuntimeError as error:  # the system has no thread left
             _log.warning("webhook %s: delivery %d: %s", delivery.webhook, delivery.id, error)
             self._returned.append((job, None))
+
+    def _stop(self, error: RevisionDiffers) -> None:
+        self._is_former = True
+        _log.warning("this program delivers nothing as long as that is so: %s", error.detail)
 
     def _run(self, job: _Job) -> None:
         """Send a delivery if it is not too late; the next round gets the result. Runs in a thread of the pool."""

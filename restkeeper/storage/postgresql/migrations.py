@@ -26,7 +26,7 @@ from restkeeper.storage.postgresql.dialect import DIALECT
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session, note_database
-from restkeeper.storage.records import is_registered, register
+from restkeeper.storage.records import first_revision, is_registered, register
 from restkeeper.storage.sql import (
     MIGRATIONS,
     incomplete,
@@ -274,7 +274,7 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
     run_missing(session)
     for collection in collections:
-        session.apply(CREATE_COUNTERS, (collection.name, collection.revision))
+        session.apply(CREATE_COUNTERS, (collection.name, first_revision(session, collection)))
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:

@@ -227,31 +227,30 @@ class PostgresStore(Store):
         self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
     ) -> None:
         """See `base.Store`. Revisions are negated before: a writer that has begun fails, who reads many is told."""
-        own = {each: self._collections[each].revision for each in collections}
         with _connected(self._url, is_unlimited=True) as session, holding(session, CONVERTS, self._clock):
             share(session)
             session.apply("SET idle_in_transaction_session_timeout = 0")  # some steps take long
-            found = {each: state.revision for each, state in self.stored().items()}
-            left = {each: abs(found[each]) for each in collections if found[each] < own[each]}
-            if not left:
+            if not (left := self._left(self.stored(), collections)):
                 return  # another program was first
 
             def negate(transaction: Transaction) -> None:
-                for each, former in left.items():
-                    if found[each] > 0:
-                        transaction.set_revision(each, former, -former, now)
+                for source, former in left.values():
+                    if former > 0:
+                        transaction.set_revision(source, former, -former, now)
 
             def restore(transaction: Transaction) -> None:
-                for each, former in left.items():
-                    transaction.set_revision(each, -former, former, now)
+                for source, former in left.values():
+                    transaction.set_revision(source, -abs(former), abs(former), now)
 
             self.write(negate)
+            self.last_event()  # nobody adds events of these collections: all of them have positions
             session.begin()
             try:
                 transaction = PostgresTransaction(session, self._collections, self._unique)
                 work(transaction)
-                for each, former in left.items():
-                    transaction.set_revision(each, -former, own[each], now)
+                for each, (source, former) in left.items():
+                    if source == each:
+                        transaction.set_revision(each, -abs(former), self._collections[each].revision, now)
                 transaction.finish()
             except BaseException as error:
                 session.undo()
@@ -260,6 +259,8 @@ class PostgresStore(Store):
                 if isinstance(error, psycopg.Error):
                     raise change_error(error, self._unique) from cause_of(error)
                 raise
+        if moved := [source for each, (source, _) in left.items() if source != each]:
+            self.tidy(*moved)
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._parts.session(is_unlimited=True) as session:
@@ -272,9 +273,10 @@ class PostgresStore(Store):
             finally:
                 session.undo()
 
-    def tidy(self) -> list[str]:
+    def tidy(self, *gone: str) -> list[str]:
+        collections = [Collection(each, {}) for each in gone] or self._collections.values()
         with _connected(self._url, is_unlimited=True) as session:
-            return drop_undeclared(session, self._collections.values(), self._clock)
+            return drop_undeclared(session, collections, self._clock)
 
     def backup(self, target: Path, *, replace: bool = False) -> None:
         raise StoreUnavailable("PostgreSQL has its own tool for a backup: pg_dump; or use continuous archiving")

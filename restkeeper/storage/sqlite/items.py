@@ -35,7 +35,7 @@ from restkeeper.storage.interface import (
     StoredResponse,
     parse_id,
 )
-from restkeeper.storage.records import NOT_FOUND, read_item
+from restkeeper.storage.records import NOT_FOUND, read_item, require_here
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     EPOCH,
@@ -45,7 +45,7 @@ from restkeeper.storage.sqlite.connection import (
     interrupt_after,
     snapshot,
 )
-from restkeeper.storage.sqlite.migrations import field_of
+from restkeeper.storage.sqlite.migrations import drop_undeclared, field_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
@@ -210,6 +210,12 @@ class SqliteTransaction(Transaction):
             pass
         return str(wanted["aside"])
 
+    def take_over(self, collection: str, source: str, types: Mapping[str, str], now: str, *, id: str = "") -> None:
+        """See `base.Transaction`. An index that is a table has what its items were, so it must not stay."""
+        super().take_over(collection, source, types, now, id=id)
+        while drop_undeclared(self._database, [Collection(source, {})]):
+            pass
+
     def _touch(self, collection: str, adds: int) -> None:
         own = self._collections[collection].revision
         if not self._database.execute(_TOUCH, (adds, collection, own)).rowcount:
@@ -219,6 +225,7 @@ class SqliteTransaction(Transaction):
 def find_events(connection: SqliteConnection, after: str, filter: EventFilter, limit: int) -> Events:
     """See `deliveries.events_of`."""
     with snapshot(connection):
+        require_here(connection, *filter.collections, *filter.own)
         position, _ = parse_id(after)
         oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
         start = position if after else oldest - 1

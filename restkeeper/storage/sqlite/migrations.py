@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.records import epoch_of, is_registered, register
+from restkeeper.storage.records import epoch_of, first_revision, is_registered, register
 from restkeeper.storage.sql import MIGRATIONS, incomplete, literal, not_unique, oldest_of, require_usable
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
 from restkeeper.storage.sqlite.queries import SqliteColumn
@@ -90,11 +90,12 @@ def field_of(error: sqlite3.IntegrityError) -> str:
     return index[1].split(".")[2] if index else "id"
 
 
-def _missing(connection: sqlite3.Connection, collection: Collection, indexed: bool) -> Iterator[str]:
+def _missing(connection: SqliteConnection, collection: Collection, indexed: bool) -> Iterator[str]:
     """The statements that create what a collection declares and the file does not have: indexes if `indexed`."""
     name = literal(collection.name)
     if not connection.execute(f"SELECT 1 FROM counters WHERE collection = {name}").fetchone():  # noqa: S608 - a checked literal
-        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {collection.revision})"  # noqa: S608 - likewise
+        revision = first_revision(connection, collection)
+        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {revision})"  # noqa: S608 - likewise
     present = present_indexes(connection, collection)
     for index, statements in indexes_of(collection).items() if indexed else ():
         yield from statements if index not in present else ()

@@ -21,7 +21,7 @@ from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
-from restkeeper.storage.records import epoch_of
+from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_usable
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
@@ -247,22 +247,23 @@ class SqliteStore(Store):
     def convert(
         self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
     ) -> None:
-        own = {each: self._collections[each].revision for each in collections}
         connection = self._writer.connection
 
         def convert(transaction: Transaction) -> None:
-            left = {each: former for each in collections if (former := transaction.revision(each)) < own[each]}
+            left = self._left(stored_states(connection), collections)
             if not left:
                 return  # another program was first
-            full = [each for each in left if transaction.unconverted(each, "", 1)]
+            full = [of for of in left.values() if transaction.unconverted(of[0], "", 1)]
             if keeps and full and not self._in_memory:  # what nobody changes before the conversion
-                self.backup(Path(f"{self._path}.{full[0]}-{left[full[0]]}"), replace=True)
+                source, former = full[0]
+                self.backup(Path(f"{self._path}.{source}-{former}"), replace=True)
             work(transaction)
-            for each, former in left.items():
-                transaction.set_revision(each, former, own[each], now)
+            for each, (source, former) in left.items():
+                if source == each:
+                    transaction.set_revision(each, former, self._collections[each].revision, now)
 
         stored = self.stored()
-        if any(stored[each].items for each in collections):
+        if any(stored[source].items for source, _ in self._left(stored, collections).values()):
             self._require_space((GROWS + keeps) * size_of(self._path))
         connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own
         try:
@@ -294,9 +295,10 @@ class SqliteStore(Store):
     def _spooled(self, collection: str) -> IO[bytes]:
         return self._read(_spool_items, collection, self._folder)
 
-    def tidy(self) -> list[str]:
+    def tidy(self, *gone: str) -> list[str]:
         writer, dropped = self._writer, list[str]()
-        while name := writer.write(lambda _: drop_undeclared(writer.connection, self._collections.values())):
+        collections = [Collection(each, {}) for each in gone] or [*self._collections.values()]
+        while name := writer.write(lambda _: drop_undeclared(writer.connection, collections)):
             dropped.append(name)  # one in each transaction: others write meanwhile
         return dropped
 

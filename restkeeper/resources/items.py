@@ -141,7 +141,6 @@ class CollectionReader:
     def find(self, id: str) -> Record:
         """An item, as it was read with the credential, or now. Raises NotFound."""
         if not isinstance(record := lookup.find(self.store, (self.name, self.resource.key(id))), Record):
-            self.store.require_here(self.name)
             if self.stored.initial is None:
                 raise NotFound("there is no such item")
             return self.stored.initial

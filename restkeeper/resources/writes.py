@@ -482,11 +482,7 @@ def write_once(
             prepared.append(prepare())
         try:
             return store.write(work, use_reserve=prepared[0].use_reserve, deadline=deadline)
-        except (NotFound, RecordNotFound, ReferenceMissing, DuplicateValue) as error:
-            if not isinstance(error, DuplicateValue):
-                store.require_here()
-            if isinstance(error, NotFound | RecordNotFound):
-                raise
+        except (DuplicateValue, ReferenceMissing) as error:
             raise explain(error, prepared[0]) from None
 
     return until_current(attempt, deadline_of(clock), clock)

@@ -57,7 +57,6 @@ from restkeeper.storage.records import (
     read_item,
     read_schemas,
     require_epoch,
-    require_here,
     state_of,
     stored_states,
     use_of,
@@ -522,9 +521,6 @@ class Store(ABC):
             size += len(record.body) + len(record.removed or b"")
             if size > max_bytes:
                 break
-        for n, each in enumerate(wanted):
-            if each.field == "id" and len(each.values) > sum(number == n for number, *_ in found):
-                require_here(database, each.collection)
         return found
 
     def change_token(self, collection: str) -> str:
@@ -566,8 +562,8 @@ class Store(ABC):
         """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
 
         It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
-        EventsExpired if this store does not have that event, or the one after it (any more), and RevisionDiffers as
-        `require_here`.
+        EventsExpired if this store does not have that event, or the one after it (any more), and RevisionDiffers if the
+        items of one of the collections are in another one.
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
@@ -622,13 +618,6 @@ class Store(ABC):
             for each, source in found
             if source != each.name or stored[source].revision < each.revision
         }
-
-    def require_here(self, *collections: str) -> None:
-        """Raises RevisionDiffers if the items of one of these collections, by default of any, are in another one.
-
-        What is not found may be there.
-        """
-        self._read(require_here, *(collections or self._collections))
 
     def stored(self) -> dict[str, StoredState]:
         """Return the state of each collection."""

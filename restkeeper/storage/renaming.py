@@ -104,7 +104,7 @@ class Renaming:
         self._database.change(_NOTE_CHANGE, {"collection": collection})
 
     def elsewhere(self) -> dict[str, int]:
-        """Return the collections whose items are in another one, see `Store.require_here`, and their revisions."""
+        """Return the collections whose items are in another one, and their revisions."""
         return elsewhere(self._database)
 
     def event_types(self, collection: str) -> list[str]:

@@ -253,6 +253,17 @@ def test_queued_deliveries(programs: Programs) -> None:
 
 
 @pytest.mark.needs("keys")
+def test_a_scope_that_something_else_needs_stays_beside_the_new_one(tmp_path: Path) -> None:
+    programs = Programs(tmp_path, auth="required", admin_key=ADMIN_KEY)
+    callers = make_key(programs.serve(NOTES), "notes:read", "notes:write", "admin")
+    counting = declared("tasks", "task")
+    counting.action("count", scope="notes:read", of="collection")(lambda items: 0)
+    new = programs.migrate(MEMOS, counting)
+    (key,) = new.get("/api/v1/keys", headers={"X-API-Key": callers["secret"]}).json
+    assert key["scopes"] == ["memos:read", "notes:read", "memos:write", "admin"]
+
+
+@pytest.mark.needs("keys")
 def test_the_path_can_stay(tmp_path: Path) -> None:
     """And the scopes with it."""
     programs = Programs(tmp_path, auth="required", admin_key=ADMIN_KEY)
@@ -434,6 +445,8 @@ class TestUnserved:
         ready = new.get("/readyz")
         assert (ready.status_code, ready.json) == (200, {"status": "ok", "store": "ok", "unserved": [line]})
         assert programs.run((declared("memos", "memo"),), "migrate").stderr == f"{line}\n"
+        refused = programs.run((declared("memos", "memo"),), "export", "notes")
+        assert refused.stderr == f"Error: there is no collection 'notes'; {line}\n"
         old.delete("/notes/1")
         assert f"1 item {NO_RESOURCE}" in new.get("/readyz").json["unserved"][0]
         old.delete("/notes/2")

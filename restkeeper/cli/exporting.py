@@ -39,6 +39,8 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     owner that no field shows is $owner.
     """
     service = service_of_app(indexed=False)
+    if name not in service.representations and (found := "; ".join(service.warnings())):
+        raise Refused(f"there is no collection {name!r}; {found}")
     shown = items_of(service, name, version)
     service.store.count(name)  # raises RevisionDiffers, also while the items have another name
     file_format = file_format or format_by_name(file) or "ndjson"

@@ -3,7 +3,7 @@
 The defaults of the hooks are those of a service without features.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -90,7 +90,7 @@ class Hooks:
     `resources` are the collections by their names. In the context of `large_bodies`, which waits until a deadline,
     their items are computed, so that those of many requests do not run before a small one that comes after them.
     `on_rename` are called when a collection has another name: they store what scopes and types of events, wherever they
-    are, are `renamed`.
+    are, become: for each one or more.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
@@ -108,7 +108,7 @@ class Hooks:
     new_id: Callable[[], str] = uuid7
     resources: Mapping[str, Resource] = field(default_factory=dict)
     large_bodies: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
-    on_rename: list[Callable[[Transaction, Callable[[str], str], str], object]] = field(default_factory=list)
+    on_rename: list[Callable[[Transaction, Callable[[str], Sequence[str]], str], object]] = field(default_factory=list)
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""

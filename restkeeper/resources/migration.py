@@ -1,6 +1,7 @@
 """The conversion of a collection's items to its newest revision: all of them, in one transaction, or none."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 
 from restkeeper.errors import shortened
 from restkeeper.resources.changes import Hooks
@@ -93,12 +94,13 @@ class Conversion:
             *(self.source.removesuffix(plural) + end for plural, end in (("s", ""), ("es", ""), ("ies", "y"))),
         }
 
-        def renamed(text: str) -> str:
+        def renamed(text: str) -> Sequence[str]:
             collection, is_scope, way = text.partition(":")
-            if is_scope:
-                return resource.scope(way) if collection == self.source and text not in self._scopes else text
-            kind, _, change = text.partition(".")
-            return f"{resource.singular}.{change}" if kind in kinds - others else text
+            if is_scope and collection == self.source:
+                new = resource.scope(way)
+                return [each for each in (new, text) if each in self._scopes] or [new]
+            kind, is_type, change = text.partition(".")
+            return [f"{resource.singular}.{change}" if is_type and kind in kinds - others else text]
 
         for rename in self._hooks.on_rename:
             rename(transaction, renamed, now)
@@ -176,14 +178,14 @@ def rename_in(
     stored: StoredRepresentation,
     names: Sequence[str],
     transaction: Transaction,
-    renamed: Callable[[str], str],
+    renamed: Callable[[str], Sequence[str]],
     now: str,
 ) -> dict[str, JsonObject]:
     """Rename the texts in these lists of all items; returns those that this changes, as they are then, by their ids."""
 
     def changed(record: Record) -> JsonObject:
         item = exactjson.stored(record.body)
-        lists = {name: [*map(renamed, item[name])] for name in names if name in item}
+        lists = {name: [*dict.fromkeys(chain(*map(renamed, item[name])))] for name in names if name in item}
         return {name: texts for name, texts in lists.items() if texts != item[name]}
 
     after, items = "", dict[str, JsonObject]()

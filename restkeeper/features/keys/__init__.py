@@ -254,7 +254,7 @@ def revoke_key(transaction: Transaction, id: str) -> None:
 
 
 def _rename_scopes(
-    keys: StoredRepresentation, transaction: Transaction, renamed: Callable[[str], str], now: str
+    keys: StoredRepresentation, transaction: Transaction, renamed: Callable[[str], Sequence[str]], now: str
 ) -> None:
     """See `Hooks.on_rename`."""
     for id, key in rename_in(keys, ("scopes",), transaction, renamed, now).items():

@@ -176,8 +176,12 @@ class _Import:
 
     def write(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> None:
         """Write an item by one of the `Hooks`. Raises RecordChanged if what it changes is not as it was read."""
-        if item.before:
-            transaction.require(self.stored.name, item.before)
+        try:
+            is_same = item.before is None or transaction.read(self.stored.name, item.before.id) == item.before
+        except RecordNotFound:
+            is_same = False
+        if not is_same:
+            raise RecordChanged("the item was changed meanwhile")
         write(transaction, self.change(item))
 
     def store(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> Outcome:

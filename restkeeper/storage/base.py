@@ -236,10 +236,6 @@ class Transaction(Deliveries, Renaming):
         return found
 
     @abstractmethod
-    def require(self, collection: str, record: Record) -> None:
-        """Lock a record until this transaction ends. Raises RecordChanged if it is not stored, or not just so."""
-
-    @abstractmethod
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         """Lock records in this order against deletion, but not against changes, until this transaction ends.
 

@@ -74,7 +74,6 @@ CHANGES: dict[str, Callable[[Transaction], object]] = {
     "update": lambda transaction: transaction.update("things", record("a", 2)),
     "delete": lambda transaction: transaction.delete("things", "a"),
     "read": lambda transaction: transaction.read("things", "a"),
-    "require": lambda transaction: transaction.require("things", record("a")),
     "lock_to_delete": lambda transaction: transaction.lock_to_delete("things", "a"),
     "shared": lambda transaction: transaction.lock_collection("things", shared=True),
 }

@@ -12,7 +12,6 @@ import pytest
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
-    RecordChanged,
     RecordNotFound,
     ResponseStored,
     SearchTooLong,
@@ -184,20 +183,8 @@ FAILING: list[Callable[[Transaction], None]] = [
     lambda transaction: transaction.update("things", record("b", 2, sku="s")),
     lambda transaction: transaction.update("things", record("x")),
     lambda transaction: transaction.delete("things", "x"),
-    lambda transaction: transaction.require("things", record("x")),
-    *(
-        lambda transaction, other=other: transaction.require("things", other)
-        for other in (
-            record("b", 2),
-            record("b", stock=1),
-            record("b")._replace(updated_at="2026-01-01T00:00:02.000000Z"),
-            record("b")._replace(fingerprint=""),
-            record("b")._replace(owner="o"),
-            record("b")._replace(removed=b"{}"),
-        )
-    ),
 ]
-ERRORS = (DuplicateValue, RecordNotFound, RecordChanged)
+ERRORS = (DuplicateValue, RecordNotFound)
 
 
 def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> None:
@@ -215,20 +202,6 @@ def test_a_transaction_continues_after_an_error_in_a_savepoint(store: Store) -> 
     assert store.write(work)
     assert list(store.scan("things")) == [record("a", sku="s"), record("b"), record("d")]
     assert store.count("things") == 3
-
-
-def test_a_change_can_require_the_record_that_it_was_computed_from(store: Store) -> None:
-    stored = record("a", name="é")._replace(owner="o", removed=b'{"x": 1.50}')
-    insert(store, stored)
-
-    def work(transaction: Transaction) -> None:
-        transaction.require("things", stored)
-        transaction.update("things", record("a", 2))
-        transaction.require("things", record("a", 2))
-        transaction.delete("things", "a")
-
-    store.write(work)
-    assert ids(store) == []
 
 
 def test_keys_are_looked_up_at_one_moment(store: Store) -> None:
@@ -266,7 +239,6 @@ def test_an_error_ends_the_transaction_though_it_was_caught(store: Store) -> Non
         ResponseStored: lambda transaction: transaction.store_response(
             b"id", StoredResponse(1.0, b"x"), expired_before=0.0
         ),
-        RecordChanged: lambda transaction: transaction.require("things", record("x")),
         DuplicateValue: lambda transaction: transaction.insert("things", record("a")),
     }
 

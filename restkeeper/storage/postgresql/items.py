@@ -7,10 +7,9 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.storage.base import Locked, Transaction, row_of, values_of
+from restkeeper.storage.base import Locked, Transaction, row_of
 from restkeeper.storage.errors import (
     DuplicateValue,
-    RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
@@ -33,14 +32,6 @@ from restkeeper.storage.records import NOT_FOUND, read_item
 SHARDS = 16
 
 BUSY = 10  # times as long as it works, a search may take on a server on which others work, too
-
-_REQUIRE = """\
-SELECT 1
-FROM items
-WHERE collection = %(collection)s AND id = %(id)s AND version = %(version)s AND updated_at = %(updated_at)s
-    AND fingerprint = %(fingerprint)s AND body = %(body)s
-    AND owner IS NOT DISTINCT FROM %(owner)s AND removed IS NOT DISTINCT FROM %(removed)s
-FOR NO KEY UPDATE"""
 
 # A change keeps the id, so that it and what refers to the item do not wait for each other; a deletion and that do.
 # The locks of a reference and of a deletion, which exclude each other. With SKIP LOCKED they do not wait.
@@ -185,13 +176,6 @@ class PostgresTransaction(Transaction):
         """Whether an item comes after those that are locked, or is the last of them, and has a weaker lock."""
         before, self._last = self._last, max(self._last, item)
         return item >= before
-
-    def require(self, collection: str, record: Record) -> None:
-        self.lock_collection(collection, shared=True)
-        same = cleaned(values_of(collection, record))
-        self._database.queue(_REQUIRE, same, refusal=RecordChanged("the item was changed meanwhile"))
-        self._locked.add((collection, record.id))
-        self._keeps_order(collection, record.id)
 
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         for id in ids:

@@ -340,9 +340,6 @@ class Session(psycopg.Connection[Row]):
     def _run(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is executed after the queued ones."""
         self.flush()
-        return self._execute(statement, parameters)
-
-    def _execute(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         self.used_at = time.monotonic()
         try:
             return self._reused.execute(statement, parameters)

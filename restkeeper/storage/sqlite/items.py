@@ -16,7 +16,6 @@ from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_
 from restkeeper.storage.deliveries import Stretch, events_of
 from restkeeper.storage.errors import (
     DuplicateValue,
-    RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
@@ -35,7 +34,7 @@ from restkeeper.storage.interface import (
     StoredResponse,
     parse_id,
 )
-from restkeeper.storage.records import NOT_FOUND, read_item, require_here
+from restkeeper.storage.records import NOT_FOUND, require_here
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     EPOCH,
@@ -140,14 +139,6 @@ class SqliteTransaction(Transaction):
         error = partial(self._failed, SearchTooLong(seconds))  # the whole transaction is of others, too, and goes on
         with interrupt_after(self._database, seconds, thread_time, error):  # which no other process makes longer
             yield
-
-    def require(self, collection: str, record: Record) -> None:
-        try:
-            if read_item(self._database, collection, record.id) == record:
-                return
-        except RecordNotFound:
-            pass
-        raise self._failed(RecordChanged("the item was changed meanwhile"))
 
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         for (absent,) in self._database.execute(_ABSENT, (orjson.dumps(ids).decode(), collection)).fetchall():

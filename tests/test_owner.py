@@ -636,16 +636,26 @@ def test_a_request_that_waits_gets_it(shop: Shop) -> None:
 
 
 def test_a_private_owner() -> None:
-    """Who may not read the field names the owner beside the item, and keeps it by a change."""
+    """Who may not read the field keeps it by a change, and does not name it beside the item: it could try who it is."""
     schema = ItemSchema.from_dict({"title": Text(required=True), "customer": Owner(readable_by="jobs:manage")})
     shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
     assert "customer" not in shop.make("j").json
     assert shop.send("ada", "PUT", "/jobs/j", {"title": "x"}).status_code == 200
     assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "ada"}).status_code == 403
     assert shop.send("ada", "GET", "/jobs?customer=ada").status_code == 400
-    assert shop.send("staff", "POST", "/jobs?owner=bob", {"id": "b", "title": "x"}).status_code == 200
+    shop.make("t", "admin", customer="team")
+    for who, owners in {"ada": ("ada", "team"), "staff": ("ada", "bob")}.items():
+        for method, path in (("PUT", "/jobs/t"), ("PUT", "/jobs/new"), ("POST", "/jobs")):
+            tried = [shop.send(who, method, f"{path}?owner={owner}", {"title": "x"}) for owner in owners]
+            operations = [
+                {"method": method, "path": f"{path}?owner={owner}", "body": {"title": "x"}} for owner in owners
+            ]
+            tried += [shop.send(who, "POST", "/api/v1/batch", {"operations": [each]}) for each in operations]
+            assert {(each.status_code, each.json["detail"]) for each in tried} == {
+                (403, "an owner beside the item needs the scope jobs:manage")
+            }
     assert shop.send("admin", "POST", "/jobs?owner=bob", {"id": "c", "title": "x"}).status_code == 422
-    assert [shop.column("jobs", id) for id in "jb"] == ["ada", "bob"]
+    assert shop.ids("staff", "/jobs") == ["j", "t"]
     assert shop.send("admin", "PATCH", "/jobs/j", {"customer": "bob"}).json["customer"] == "bob"
     assert feed(shop, "ada")[-1] == ("deleted", {"id": "j"})
     assert "customer" not in feed(shop, "bob")[-1][1]
@@ -657,6 +667,22 @@ def test_only_some_may_set_it() -> None:
     assert shop.make("j").json["by"] == "ada"
     assert shop.send("staff", "PATCH", "/jobs/j", {"by": "bob"}).status_code == 403
     assert shop.send("staff", "PUT", "/jobs/j", {"title": "x"}).json["by"] == "ada"
+
+
+def test_only_some_may_set_it_in_an_older_version(programs: OnOneStore) -> None:
+    """In which the field is not there: it is not set beside the item either."""
+    schema: Any = ItemSchema.from_dict({"title": Text(required=True), "by": Owner(writable_by="jobs:manage")})
+    steps: dict[int, list[Step]] = {2: [Add("by", None)]}
+    resource = Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    shop = programs.start(resource, Version("v1", revisions={"jobs": 1}), Version("v2"))
+    staff = key(shop.client, "jobs:read", "jobs:write", "jobs:all", owners=["staff"])
+    put: Any = {"method": "PUT", "path": "/jobs/b?owner=bob", "body": {"title": "x"}}
+    for path, body in (("jobs?owner=bob", {"title": "x"}), ("batch", {"operations": [put]})):
+        refused: Any = shop.client.post(f"/api/v1/{path}", json=body, headers=staff)
+        assert refused.json["detail"] == "an owner beside the item needs the scope jobs:manage"
+    assert shop.ids("staff", "/jobs") == []
+    assert shop.send("staff", "POST", "/api/v1/jobs?owner=bob", {"id": "b", "title": "x"}).status_code == 200
+    assert shop.column("jobs", "b") == "bob"
 
 
 def test_an_open_item_keeps_it() -> None:

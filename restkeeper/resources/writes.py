@@ -31,7 +31,7 @@ from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.references import added, may_read, number_of_references
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Action, Ownership
-from restkeeper.schemas.fields import WRITABLE_BY, Status
+from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
@@ -126,9 +126,13 @@ class CollectionWriter(CollectionReader):
         return self.write(self.hooks.idempotency(sent), lambda: self.execution(action, loaded, id))
 
     def require_owner_used(self) -> None:
-        """Raises ValidationFailed unless the owner of a new item can be named beside it."""
+        """Raises ValidationFailed unless the owner of a new item can be named beside it, and Forbidden as its field."""
         if self.resource.ownership is Ownership.NONE:
             raise unused_owner(OWNER_UNUSED)
+        owner = self.stored.revision.definitions.get(self.stored.revision.owner)
+        for scope in scopes_of(owner) if owner else ():
+            if not caller().may(scope):  # also for an item that is there: what it has is not compared
+                raise lacking(scope, "an owner beside the item")
         if name := self.stored.owner_in(self.representation):
             raise unused_owner(f"is the field {name} here: send it in the item")
 

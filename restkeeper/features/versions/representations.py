@@ -65,6 +65,8 @@ class OlderRepresentation(Representation):
                     del self._same[name]
                     instead = " and ".join(step.after) or "nothing"
                     refused[name] = f"cannot be used in queries: newer versions have {instead} instead"
+        if (owner := older.revision.owner) and owner not in self.names_of(newest.revision.owner):
+            raise ValueError(f"{self.name}: {owner} is an Owner there, which is gone: end this version first")
         known = older.queryable.fields
         fields = {name: field for name, field in known.items() if root_of(name) in self._same}
         roots = {root_of(name) for name in known}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from marshmallow import INCLUDE, fields
+from marshmallow import INCLUDE, fields, post_load
 
 from restkeeper import (
     Add,
@@ -467,6 +467,51 @@ def test_a_field_that_is_gone(programs: OnOneStore) -> None:
     shop = programs.start(resource)
     assert shop.send("ada", "GET", "/jobs/j").json["title"] == "j"
     assert shop.column("jobs", "j") == "ada"
+
+
+def labels(programs: OnOneStore, **options: Any) -> Shop:
+    """A service whose older version is without the owner, and the computed field that has it."""
+    steps: dict[int, list[Step]] = {2: [Add("customer", None)]}
+    schema: Any = type("Schema", (JobSchema,), {"customer": Owner(**options)})
+    resource = Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    return programs.start(resource, Version("v1", revisions={"jobs": 1}), Version("v2"))
+
+
+def test_computed_fields_have_the_owner(programs: OnOneStore, tmp_path: Path) -> None:
+    """Also where the caller does not see it."""
+    shop = labels(programs, readable_by="jobs:manage")
+    for version in ("v1", "v2"):
+        sent = {"id": version, "title": "t"}
+        assert shop.send("ada", "POST", f"/api/{version}/jobs", sent).json["label"] == "t of ada"
+    shop = labels(programs)
+    made = shop.send("staff", "POST", "/api/v1/jobs?owner=bob", {"id": "beside", "title": "t"})
+    assert (made.json["label"], shop.column("jobs", "beside")) == ("t of bob", "bob")
+    (tmp_path / "jobs.ndjson").write_text('{"id": "i", "title": "t", "$owner": "bob"}')
+    assert "imported 1" in command(shop, "import", "--version", "v1", "jobs", tmp_path / "jobs.ndjson")
+    shown = shop.send("bob", "GET", "/api/v2/jobs/i").json
+    assert (shown["label"], shown["customer"]) == ("t of bob", "bob")
+
+
+def test_a_rule_of_the_schema_gives_items_to_others() -> None:
+    """Which is the service's, as functions before a write are; what callers send of the owner is compared still."""
+
+    class Ruled(ItemSchema):
+        team = Text(0, 50, load_default="")
+        by = Owner(readable_by="jobs:manage")
+
+        @post_load
+        def give(self, item: Item, **_: Any) -> Item:
+            return item | ({"by": item["team"]} if item["team"] else {})
+
+    for schema in (Ruled, type("Shown", (Ruled,), {"by": Owner()})):
+        shop = Shop(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client"))
+        assert shop.send("ada", "POST", "/jobs", {"id": "j", "team": "red"}).status_code == 200
+        assert shop.send("ada", "POST", "/jobs", {"id": "k"}).status_code == 200
+        assert [shop.column("jobs", id) for id in "jk"] == ["red", "ada"]
+        assert shop.send("ada", "PATCH", "/jobs/k", {"by": "bob"}).status_code == 403
+        assert shop.send("ada", "PATCH", "/jobs/k", {"team": "blue"}).status_code == 200
+        assert shop.column("jobs", "k") == "blue"
+        assert shop.send("ada", "GET", "/jobs/k").status_code == 404
 
 
 def test_a_text_becomes_the_owner_by_a_step(programs: OnOneStore) -> None:

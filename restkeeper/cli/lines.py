@@ -158,8 +158,8 @@ class Lines:
             return self._update(number, found, value)
         if not found and self.options.update and "version" in value and "version" in self._read_only:
             raise refusal_of("version", "there is no such item (any more); a line without a version adds it")
-        record = self._shown.restore(value, id=id, now=self.now, limits=self._limits)
-        item = Item(number, made, record if owner is None or self._owner else self.stored.owned(record, owner))
+        record = self._shown.restore(value, id=id, now=self.now, limits=self._limits, owner=owner)
+        item = Item(number, made, record)
         if found:
             self.require_same(found, item)
             return None

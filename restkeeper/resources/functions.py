@@ -129,14 +129,13 @@ class Items:
         name = stored.schema.id_name
         given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
-        write = partial(stored.restore, id=id, now=now, limits=self._limits)
         own, field = without_server_fields(stored, item) | given, stored.revision.owner
         if owner is None and field not in own and has_request_context():
             owner = self._hooks.access(stored.resource).owner_of_new()
-        if field and (owner is not None or field not in own):
-            own[field] = owner
+        if owner is not None:
+            own.pop(field, None)
+        write = partial(stored.restore, id=id, now=now, limits=self._limits, owner=owner)
         record = accepted(self.create, stored, write, own)
-        record = record if field else record._replace(owner=owner)
         use_ids(stored.resource, id, record.id, self._transaction)
         with as_conflict(collection):
             return item_of(stored, self.apply(stored, None, record, now, self._limits))
@@ -391,12 +390,12 @@ def run_before(
         if after is None:
             call(items, function, None, present, items, of=(stored.name, before.id) if before else None)
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
-            write = partial(stored.restore, id=after.id) if before is None else partial(stored.revise, before)
+            new = partial(stored.restore, id=after.id, owner=after.owner)
+            write = new if before is None else partial(stored.revise, before)
             made = accepted(function, stored, partial(write, now=now, limits=limits), item)
             if before and made is before and after.removed != before.removed:  # which older versions show
                 made = stored.touched(before, now=now)
-            owner = made.owner if stored.revision.owner else after.owner
-            after = made if made is before else made._replace(owner=owner, removed=after.removed)
+            after = made if made is before else made._replace(removed=after.removed)
     return after
 
 

@@ -112,11 +112,11 @@ class ReducedRepresentation(Representation):
         name = found["pointer"].removeprefix("#/").partition("/")[0]
         return fault((), UNREADABLE) if name in self._hidden else found
 
-    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._read(sent, partial(self._whole.create, id=id, now=now, limits=limits))
+    def create(self, sent: JsonObject, **options: Any) -> Record:
+        return self._read(sent, partial(self._whole.create, **options))
 
-    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._read(sent, partial(self._whole.restore, id=id, now=now, limits=limits))
+    def restore(self, sent: JsonObject, **options: Any) -> Record:
+        return self._read(sent, partial(self._whole.restore, **options))
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """See `Representation.replace`. The fields that are not there stay."""

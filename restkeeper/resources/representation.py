@@ -92,13 +92,20 @@ class Representation(Protocol):
         """A fault of a stored item, with its pointer for callers."""
         return found
 
-    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """A new item from a request's body. Raises ValidationFailed with its faults, and BodyTooLarge."""
+    def create(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
+        """A new item from a request's body, of this owner if that has none.
 
-    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        Raises ValidationFailed with its faults, and BodyTooLarge.
+        """
+
+    def restore(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
         """An exported item: the server's fields are those in `sent`, and new ones where they are missing.
 
-        Raises as `create`.
+        The owner is that in `sent`, or else `owner`. Raises as `create`.
         """
 
     def loaded(self, sent: JsonObject) -> JsonObject:
@@ -208,17 +215,25 @@ class StoredRepresentation(Representation):
                 raise
             return self.initial
 
-    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+    def create(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
         given = {"id": sent["id"]} if self.resource.ids in GIVEN and "id" in sent else {}
         own = [name for name in self._read_only if name in sent and name not in given]
         faults = [fault([name], "is set by the server") for name in own]
         faults += listed(faults_in(self._server_fields.validate(given))) if given else ()
-        text, more = self._load(sent)
+        text, more = self._load(self._owned(sent, owner))
         require_none(faults + more)
         id = self.resource.key(self._server_fields.load(given)["id"]) if given else id
-        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits)
+        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits, owner=owner)
 
-    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+    def _owned(self, sent: JsonObject, owner: str | None) -> JsonObject:
+        """What is sent of an item, with its owner if that is a field, and left out."""
+        return {**sent, name: owner} if (name := self.revision.owner) and name not in sent else sent
+
+    def restore(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
         of_server: JsonObject = {name: sent[name] for name in self.revision.of_server if name in sent}
         if "id" not in of_server:
             of_server["id"] = self.resource.shown(id)
@@ -229,10 +244,11 @@ class StoredRepresentation(Representation):
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
         known = {*self.revision.of_server} - ({"id"} if self.revision.is_open else set())
-        text, more = self._load({name: value for name, value in sent.items() if name not in known}, sent)
+        own = self._owned({name: value for name, value in sent.items() if name not in known}, owner)
+        text, more = self._load(own, sent)
         require_none(faults + more)
         now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
-        return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits)
+        return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits, owner=owner)
 
     def loaded(self, sent: JsonObject) -> JsonObject:
         own = self.revision
@@ -258,8 +274,7 @@ class StoredRepresentation(Representation):
         if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
             # Clients of the program that knows them send them back.
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
-        if (owner := self.revision.owner) and owner not in sent:
-            sent = {**sent, owner: record.owner}
+        sent = self._owned(sent, record.owner)
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
         differing = self._differing(sent, own)
@@ -465,7 +480,9 @@ class StoredRepresentation(Representation):
             raise TypeError(f"{self.name}: what the functions of the schema return is without {', '.join(lost)}")
         return text, []
 
-    def _record(self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits) -> Record:
+    def _record(
+        self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits, owner: str | None
+    ) -> Record:
         id = self.name if self.resource.singleton else id
         fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
         shown = exactjson.dumps(self.resource.shown(id))
@@ -477,7 +494,7 @@ class StoredRepresentation(Representation):
             first = {name: shown for name in own if name == "id" and name not in members}
             body = exactjson.joined({**first, **members, **own})
         limits.require(body)
-        owner = exactjson.stored(exactjson.cut(text)[name]) if (name := self.revision.owner) else None
+        owner = exactjson.stored(exactjson.cut(text)[name]) if (name := self.revision.owner) else owner
         return Record(id, version, now, self.fingerprint, body, owner)
 
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
@@ -488,22 +505,15 @@ class StoredRepresentation(Representation):
         created_at = exactjson.stored(current["created_at"]) if is_known else now
         version = record.version + 1
         now = time_after(record.updated_at, now)
-        made = self._record(text, id=record.id, created_at=created_at, now=now, version=version, limits=limits)
-        mark = OTHERS if unknown else ""
-        owner = made.owner if self.revision.owner else record.owner
-        return made._replace(fingerprint=self.fingerprint + mark, owner=owner, removed=record.removed)
+        made = self._record(
+            text, id=record.id, created_at=created_at, now=now, version=version, limits=limits, owner=record.owner
+        )
+        return made._replace(fingerprint=self.fingerprint + (OTHERS if unknown else ""), removed=record.removed)
 
     def owner_in(self, shown: Representation) -> str:
         """What callers call the field of the owner; empty if they have none."""
         known = shown.name_of(self.revision.owner) if self.revision.owner else ""
         return known if (field := shown.queryable.fields.get(known)) and field.is_owner else ""
-
-    def owned(self, record: Record, owner: str | None) -> Record:
-        """A new item as that of an owner, also in its body."""
-        if (name := self.revision.owner) and record.owner != owner:
-            members = {**exactjson.cut(record.body), name: exactjson.dumps(owner)}
-            record = record._replace(body=exactjson.joined(members))
-        return record._replace(owner=owner)
 
     def _require_transition(self, current: Members, members: Members) -> None:
         for name, lifecycle in self._states.items():

@@ -302,7 +302,8 @@ class CollectionWriter(CollectionReader):
         """
         if after is before:
             return after
-        if before is not None and after.owner != before.owner:
+        is_named = not sent.keys().isdisjoint(self.representation.names_of(self.stored.revision.owner))
+        if is_named and (before is None or after.owner != before.owner):  # else it is a rule of the schema
             self.access.require_owner(after.owner)
         self._require_readable(before, after)
         guarded = self.stored.revision.guarded
@@ -342,18 +343,12 @@ class CollectionWriter(CollectionReader):
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
         records, faults, references = list[Record](), list[JsonObject](), 0
         owner = self.access.owner_of_new(owner)
-        field = self.stored.revision.owner
-        known = self.stored.owner_in(self.representation) if field else ""
         for number, each in in_turns(enumerate(several), self.clock):
             try:
                 if self.stored.revision.guarded:
                     self._guarded(each)
-                named = {known: owner, **each} if known else each
-                record = self.representation.create(named, id=ids[number], now=self._now(), limits=self._limits)
-                if field and not named.keys().isdisjoint(self.representation.names_of(field)):
-                    self.access.require_owner(record.owner)
-                else:
-                    record = self.stored.owned(record, owner) if field else record._replace(owner=owner)
+                options: Any = {"now": self._now(), "limits": self._limits, "owner": owner}
+                record = self.representation.create(each, id=ids[number], **options)
                 records.append(self._require_scopes(None, record, each))
                 if self.stored.revision.references:  # before the work of the others and of a store
                     require_few_references(references := references + number_of_references(self.stored, record))

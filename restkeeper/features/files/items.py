@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -39,9 +39,11 @@ class FileItems(StoredRepresentation):
         id: str | int = exactjson.stored(exactjson.cut(record.body)[self.schema.id_name])
         return id
 
-    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+    def create(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
         if self.resource.singleton:
-            return self._stored(self._accepted(sent), self.name, 1, now, limits)
+            return self._stored(self._accepted(sent), self.name, 1, now, limits, owner)
         name = self.schema.id_name
         value = sent.get(name)
         value = exactjson.stored(value) if isinstance(value, Buffer) else value
@@ -52,10 +54,10 @@ class FileItems(StoredRepresentation):
         is_long = limits is not NO_LIMITS and len(bytes(shown)) > LONGEST_ID
         require_none([fault([name], f"must have at most {LONGEST_ID} bytes in JSON")] if is_long else [])
         members = self._accepted({each: value for each, value in sent.items() if each != name})
-        return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits)
+        return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits, owner)
 
-    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self.create(sent, id=id, now=now, limits=limits)
+    def restore(self, sent: JsonObject, **options: Any) -> Record:
+        return self.create(sent, **options)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         current, own_id = exactjson.cut(record.body), "" if self.resource.singleton else self.schema.id_name
@@ -65,7 +67,7 @@ class FileItems(StoredRepresentation):
         if members.keys() == current.keys() and all(is_equal(text, current[name]) for name, text in members.items()):
             return record
         now = time_after(record.updated_at, now)
-        return self._stored(members, record.id, record.version + 1, now, limits)._replace(owner=record.owner)
+        return self._stored(members, record.id, record.version + 1, now, limits, record.owner)
 
     def revise(self, record: Record, item: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self.replace(record, item, now=now, limits=limits)
@@ -106,10 +108,12 @@ class FileItems(StoredRepresentation):
         is_sent = self.schema.id_name in sent
         return {name: known[name] for name in {**sent, **known} if name in known} if is_sent else known
 
-    def _stored(self, members: Mapping[str, Buffer], key: str, version: int, now: str, limits: ItemLimits) -> Record:
+    def _stored(
+        self, members: Mapping[str, Buffer], key: str, version: int, now: str, limits: ItemLimits, owner: str | None
+    ) -> Record:
         body = exactjson.joined(members)
         limits.require(body)
-        return Record(key, version, now, self.fingerprint, body)
+        return Record(key, version, now, self.fingerprint, body, owner)
 
 
 class FileResource(Resource):

@@ -8,6 +8,7 @@ may show it.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
@@ -86,16 +87,24 @@ class OlderRepresentation(Representation):
     def names_of(self, field: str) -> tuple[str, ...]:
         return self._origins.get(field, (field,))
 
-    def create(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        made = self._older.create(sent, id=id, now=now, limits=limits)
-        make = partial(self._newest.create, id=made.id, now=now, limits=limits)
-        return self._to_newest(made, lambda own: make(self._sent(own)))
+    def create(self, sent: JsonObject, *, id: str, **options: Any) -> Record:
+        made = self._older.create(sent, id=id, **options)
+        is_beside = sent.keys().isdisjoint(self.names_of(self._newest.revision.owner))
 
-    def restore(self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        made = self._older.restore(sent, id=id, now=now, limits=limits)
+        def store(own: JsonObject) -> Record:
+            return self._newest.create(self._sent(own), id=made.id, **options)
+
+        return self._to_newest(made, store, is_beside=is_beside)
+
+    def restore(self, sent: JsonObject, *, id: str, owner: str | None = None, **options: Any) -> Record:
+        made = self._older.restore(sent, id=id, owner=owner, **options)
         members = exactjson.cut(made.body)
         of_server = {name: exactjson.stored(members[name]) for name in self._older.revision.of_server}
-        return self._to_newest(made, lambda own: self._newest.restore(own | of_server, id=id, now=now, limits=limits))
+
+        def store(own: JsonObject) -> Record:
+            return self._newest.restore(own | of_server, id=id, owner=owner, **options)
+
+        return self._to_newest(made, store, is_beside=owner is not None)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._changed(record, partial(self._older.replace, sent=sent), now, limits)
@@ -140,17 +149,19 @@ class OlderRepresentation(Representation):
         shown: Members | None = None,
         current: Members | None = None,
         removed: bytes | None = None,
+        is_beside: bool = False,
     ) -> Record:
         """What `store` returns for the newest revision of an item of the older one.
 
         Before, callers saw it as `shown`, with what is `removed` beside it, and it was stored as `current` if that is
-        of a later revision. Raises ValidationFailed, also for new values that would be read back as other ones.
+        of a later revision. If the owner of a new one `is_beside` it, that is no matter of the steps. Raises
+        ValidationFailed, also for new values that would be read back as other ones.
         """
-        of_server = self._older.revision.of_server
+        of_server, beside = self._older.revision.of_server, self._newest.revision.owner if is_beside else ""
         own = {name: text for name, text in exactjson.cut(made.body).items() if name not in of_server}
         try:
             members, removed = self._chain.up(own, removed, current)
-            record = store({name: exactjson.stored(text) for name, text in members.items()})
+            record = store({name: exactjson.stored(text) for name, text in members.items() if name != beside})
         except Untranslatable as error:
             require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
             raise
@@ -164,7 +175,7 @@ class OlderRepresentation(Representation):
             detail = f"{known}{error.detail.removeprefix(error.field)}"
             raise IllegalTransition(detail, field=known, **error.members) from None
         kept = self._chain.down(exactjson.cut(record.body), removed)
-        sent = own.keys() - self._same - set(self._older.revision.read_only)
+        sent = own.keys() - self._same - {*self._older.revision.read_only, *self.names_of(beside)}
         changed = {name for name in sent if not (shown and shown[name] == own[name])}
         require_none(
             [

@@ -536,6 +536,24 @@ def test_a_text_becomes_the_owner_by_a_step(programs: OnOneStore) -> None:
         ("ada", "ada"),
     ]
     assert new.ids("bob", "/jobs") == ["j"]
+    older = [Version("v1", revisions={"jobs": 1}), Version("v2")]
+    schema = ItemSchema.from_dict({"title": Text(load_default=""), "customer": Owner()})
+    both = programs.start(
+        Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades={2: [step]}),
+        *older,
+    )
+    for who, id, owner in (("bob", "j", "bob"), ("staff", "k", "ada")):  # a PUT without it keeps it
+        changed = both.send(who, "PUT", f"/api/v1/jobs/{id}", {"title": "u"})
+        assert (changed.status_code, changed.json["title"]) == (200, "u"), changed.text
+        assert both.column("jobs", id) == both.send(who, "GET", f"/api/v2/jobs/{id}").json["customer"] == owner
+    for sent in ({"id": "n", "customer": "ada"}, [{"id": "n"}, {"id": "m", "customer": "ada"}]):
+        refused = both.send("staff", "POST", "/api/v1/jobs?owner=bob", sent)
+        assert refused.json["errors"] == [
+            {"parameter": "owner", "detail": "is customer in the item, too: send one of them"}
+        ]
+    for sent, query, wanted in (({}, "", "ada"), ({}, "?owner=ada", "ada"), ({"customer": "ada"}, "", "ada")):
+        made = both.send("ada", "POST", f"/api/v1/jobs{query}", {"id": f"n{len(sent)}{len(query)}", **sent})
+        assert (made.json["customer"], both.column("jobs", made.json["id"])) == (wanted, wanted)
 
 
 def test_what_the_start_refuses() -> None:

@@ -274,7 +274,6 @@ class StoredRepresentation(Representation):
         if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
             # Clients of the program that knows them send them back.
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
-        sent = self._owned(sent, record.owner)
         own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
         differing = self._differing(sent, own)

@@ -265,14 +265,14 @@ class CollectionWriter(CollectionReader):
         return rfc3339(self.clock.time())
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
-        """As `Representation.replace`, by a caller: a field that it may not change stays as it is.
+        """As `Representation.replace`, by a caller: a field that it may not change, and the owner, stays as it is.
 
         Raises Forbidden as `_guarded` and `_require_scopes`.
         """
-        own = sent
-        if foreign := self._guarded(sent):
+        own, owner = sent, self.stored.revision.owner
+        if kept := self._guarded(sent).union(self.representation.names_of(owner) if owner else ()) - sent.keys():
             members = exactjson.cut(self.representation.body(record))
-            own = {name: exactjson.stored(members[name]) for name in foreign if name in members} | sent
+            own = {name: exactjson.stored(members[name]) for name in kept if name in members} | sent
         return self._require_scopes(record, self.representation.replace(record, own, **options), sent)
 
     def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
@@ -342,6 +342,9 @@ class CollectionWriter(CollectionReader):
     def _new(self, several: Sequence[JsonObject], sent: object, owner: str | None, ids: Sequence[str]) -> list[Record]:
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
         records, faults, references = list[Record](), list[JsonObject](), 0
+        names = self.representation.names_of(self.stored.revision.owner)
+        if owner is not None and (known := next((name for each in several for name in names if name in each), "")):
+            raise unused_owner(f"is {known} in the item, too: send one of them")
         owner = self.access.owner_of_new(owner)
         for number, each in in_turns(enumerate(several), self.clock):
             try:

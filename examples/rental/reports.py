@@ -1,5 +1,4 @@
-from collections import defaultdict
-from decimal import Decimal
+from itertools import groupby
 
 from flask import Blueprint
 from marshmallow import Schema, fields
@@ -27,7 +26,6 @@ class RevenueSchema(Schema):
 def read_revenue(query: Item) -> list[Item]:
     """Add up the invoices of each month of a year."""
     times = {"created_at[gte]": f"{query['year']}-01-01", "created_at[lt]": f"{query['year'] + 1}-01-01"}
-    months = defaultdict[str, list[Decimal]](list)
-    for invoice in find_items("invoices", times):
-        months[invoice["created_at"][:7]].append(invoice["total"])
-    return [{"month": month, "invoices": len(totals), "total": sum(totals)} for month, totals in sorted(months.items())]
+    months = groupby(find_items("invoices", {**times, "sort": "created_at"}), lambda invoice: invoice["created_at"][:7])
+    totals = {month: [invoice["total"] for invoice in invoices] for month, invoices in months}
+    return [{"month": month, "invoices": len(each), "total": sum(each)} for month, each in totals.items()]

@@ -1,6 +1,9 @@
-"""Customers read what is known of them, but for the note. Staff have `customers:all`, and write."""
+"""Customers read what is known of them, but for the note. Staff have `customers:all`, and write; nobody is deleted."""
 
 from restkeeper import Ownership, Resource
 from schemas.customer import CustomerSchema
 
-RESOURCE = Resource("customers", "customer", CustomerSchema, ids="client", ownership=Ownership.ALL, search=("name",))
+METHODS = ("GET", "POST", "PUT", "PATCH")
+RESOURCE = Resource(
+    "customers", "customer", CustomerSchema, ids="client", ownership=Ownership.ALL, methods=METHODS, search=("name",)
+)

@@ -1,4 +1,4 @@
-from restkeeper import Lifecycle, Money, Reference, Status
+from restkeeper import Lifecycle, Money, Owner, Status
 from schemas.period import PeriodSchema
 
 STATES = Lifecycle(
@@ -9,8 +9,8 @@ STATES = Lifecycle(
 
 
 class BookingSchema(PeriodSchema):
-    """A tool for a customer. The total is that of the day on which it was booked."""
+    """A tool for a customer, whose it is. The total is that of the day on which it was booked."""
 
-    customer = Reference("customers", required=True)
+    customer = Owner(to="customers")
     total = Money(dump_only=True, dump_default=0)
     status = Status(STATES)

@@ -1,4 +1,4 @@
-from restkeeper import ItemSchema, Lifecycle, Money, Reference, Status, Whole
+from restkeeper import ItemSchema, Lifecycle, Money, Owner, Reference, Status, Whole
 
 
 class InvoiceSchema(ItemSchema):
@@ -6,6 +6,6 @@ class InvoiceSchema(ItemSchema):
 
     number = Whole(0, dump_only=True, dump_default=0)
     booking = Reference("bookings", required=True)
-    customer = Reference("customers", required=True)
+    customer = Owner(to="customers")
     total = Money(required=True)
     status = Status(Lifecycle("open", {"open": ("paid",), "paid": ()}, by_actions={"paid": "pay"}))

@@ -37,8 +37,7 @@ class Customer(NamedTuple):
     http: httpx.Client
 
     def book(self, tool: str, start: str = "2030-06-03", end: str = "2030-06-05") -> httpx.Response:
-        booking = {"tool": tool, "customer": self.id, "start": start, "end": end}
-        return self.http.post("/bookings", json=booking)
+        return self.http.post("/bookings", json={"tool": tool, "start": start, "end": end})
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +106,7 @@ def test_the_price_is_that_of_the_tool_when_it_is_booked(staff: httpx.Client, ad
     assert booked.json()["total"] == 25
     staff.patch(f"/tools/{tool}", json={"price_per_day": 99})
     assert staff.get(booked.headers["Location"]).json()["total"] == 25
-    sent = {"tool": tool, "customer": ada.id, "start": "2030-01-01", "end": "2030-01-02", "total": 1}
+    sent = {"tool": tool, "start": "2030-01-01", "end": "2030-01-02", "total": 1}
     assert ada.http.post("/bookings", json=sent).json()["errors"][0]["pointer"] == "#/total"
     assert ada.book(tool, "2030-01-02", "2030-01-02").json()["detail"] == "end must be after start"
 
@@ -206,18 +205,27 @@ def test_states_are_set_by_actions_alone(admin: httpx.Client, ada: Customer, too
 
 
 def test_customers_reach_what_is_theirs(staff: httpx.Client, ada: Customer, grace: Customer, tool: str) -> None:
-    """And staff all. What staff book for a customer is the customer's."""
+    """And staff all."""
     invoice = returned(staff, ada, tool)
     theirs = [f"/customers/{ada.id}", f"/bookings/{invoice['booking']}", f"/invoices/{invoice['id']}"]
     assert [grace.http.get(path).status_code for path in theirs] == [404] * 3
     assert [ada.http.get(path).status_code for path in theirs] == [200] * 3
     assert [staff.get(path).status_code for path in theirs] == [200] * 3
     assert grace.http.post(f"{theirs[1]}/cancel").status_code == 404
+
+
+def test_what_staff_book_for_a_customer_is_the_customers(
+    staff: httpx.Client, ada: Customer, grace: Customer, tool: str
+) -> None:
+    """Customers book for themselves alone; nobody books for who is no customer, and no customer is deleted."""
     sent = {"tool": tool, "customer": ada.id, "start": "2030-08-01", "end": "2030-08-02"}
-    refused = grace.http.post("/bookings", json=sent)
-    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/customer")
-    booked = staff.post("/bookings", params={"owner": ada.id}, json=sent).headers["Location"]
-    assert (ada.http.get(booked).status_code, grace.http.get("/bookings").json()) == (200, [])
+    booked = staff.post("/bookings", json=sent).headers["Location"]
+    assert ada.http.get(booked).json()["customer"] == ada.book(tool).json()["customer"] == ada.id
+    assert len(staff.get(f"/customers/{ada.id}/bookings").json()) == 2 and grace.http.get("/bookings").json() == []
+    assert grace.http.post("/bookings", json=sent).status_code == 403
+    for other in ("nobody", None):
+        assert type_of(staff.post("/bookings", json={**sent, "customer": other})) == "conflict", other
+    assert staff.delete(f"/customers/{ada.id}").status_code == 405
 
 
 def test_a_note_is_for_staff(staff: httpx.Client, ada: Customer, tool: str) -> None:

@@ -325,9 +325,9 @@ def test_naming_it_beside_the_item(shop: Shop) -> None:
     assert shop.ids("ada", "/notes") == [f"staff{n}" for n in range(1, 6)]
     assert shop.send("staff", "PUT", "/notes/staff3?owner=ada", {"text": "x"}).status_code == 200  # likewise
     for refused, detail in {
-        ("PUT", "/notes/staff3?owner=bob"): "is for a PUT that creates, and this item has another owner",
-        ("PATCH", "/notes/staff3?owner=bob"): "is for what creates items that have an owner",
-        ("POST", "/customers?owner=bob"): "is for what creates items that have an owner",
+        ("PUT", "/notes/staff3?owner=bob"): "cannot change the owner of an item that exists",
+        ("PATCH", "/notes/staff3?owner=bob"): "can be used only by a request that creates an item with an owner",
+        ("POST", "/customers?owner=bob"): "can be used only by a request that creates an item with an owner",
         ("POST", "/jobs?owner=bob"): "is the field customer here: send it in the item",
         ("PUT", "/jobs/x?owner=bob"): "is the field customer here: send it in the item",
         ("POST", "/customers/ada/jobs?owner=bob"): "is the field customer here: send it in the item",
@@ -355,6 +355,36 @@ def test_naming_it_beside_the_item(shop: Shop) -> None:
     }
     assert named == {"post /notes", "put /notes/{id}"}
     assert "default" not in document["components"]["schemas"]["JobInput"]["properties"]["customer"]
+
+
+def test_a_query_in_a_batch_is_read_as_alone(shop: Shop) -> None:
+    """Also one that is refused; a fault of the owner points to the path."""
+    for query, status, detail in (
+        ("owner=%ff", 400, "owner is not UTF-8: write é as %C3%A9"),
+        ("owner=a&owner=b", 422, "owner is given more than once"),
+        ("owner=", 422, "owner must have 1 to 259 characters"),
+        (f"owner={'x' * 260}", 422, "owner must have 1 to 259 characters"),
+    ):
+        alone = shop.send("staff", "POST", f"/notes?{query}", {})
+        assert (alone.status_code, alone.json["errors"]) == (
+            status,
+            [{"parameter": "owner", "detail": detail.removeprefix("owner ")}],
+        )
+        for method, path in (("POST", "/notes"), ("PUT", "/notes/n")):
+            operation = {"method": method, "path": f"{path}?{query}", "body": {}}
+            found = shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]})
+            assert found.status_code == status
+            assert found.json["errors"] == [{"pointer": "#/operations/0/path", "detail": detail}]
+    for query, owner in (("owner=a/b/c", "a/b/c"), ("owner=a+%C3%A4&", "a ä"), (f"owner={'x' * 259}", "x" * 259)):
+        operation = {"method": "POST", "path": f"/notes?{query}", "body": {}}
+        refused = shop.send("staff", "POST", "/api/v1/batch", {"operations": [{**operation, "if_match": "*"}]})
+        assert pointers(refused) == ["#/operations/0/if_match"]
+        assert shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 200
+        (id,) = shop.ids("staff", "/notes")
+        assert shop.column("notes", id) == owner
+        shop.send("staff", "DELETE", f"/notes/{id}")
+    unknown = {"method": "POST", "path": "/notes?other=1", "body": {}}
+    assert pointers(shop.send("staff", "POST", "/api/v1/batch", {"operations": [unknown]})) == ["#/operations/0/path"]
 
 
 OLD = Resource(
@@ -791,11 +821,12 @@ def test_a_walk_in_the_order_of_the_owners(shop: Shop) -> None:
 
 @pytest.mark.needs("jwt")
 def test_the_longest_owner_of_a_token(tmp_path: Path) -> None:
-    """Is one that the field has."""
+    """Is one that the field has, and that can be named beside an item."""
     config = Config(auth="required", admin_key=ADMIN_KEY, **issuer.trusted(tmp_path))
     clock = issuer.SetClock(issuer.START)
-    client = create_app(config, [CUSTOMERS, jobs()], clock=clock).test_client()
-    token = bearer(issuer.token(sub="x" * 255, scope="jobs:read jobs:write"))
+    client = create_app(config, [CUSTOMERS, NOTES, jobs()], clock=clock).test_client()
+    token = bearer(issuer.token(sub="x" * 255, scope="jobs:read jobs:write notes:read notes:write"))
+    assert client.post(f"/notes?owner=jwt:{'x' * 255}", json={"id": "n"}, headers=token).status_code == 200
     made: Any = client.post("/jobs", json={"id": "j", "title": "x"}, headers=token)
     assert made.json["customer"] == "jwt:" + "x" * 255
     assert client.get("/jobs", headers=token).json == [made.json]

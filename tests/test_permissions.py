@@ -242,8 +242,8 @@ def test_keys_can_have_one_owner(client: FlaskClient) -> None:
         assert len(client.get("/api/v1/events", headers=each).json) == 3
     assert client.get("/notes", headers=other).json == []
     assert client.post("/notes?owner=alice", json={"name": "x"}, headers=other).status_code == 403
-    for owner in ("", "x" * 201, "%00"):
-        assert client.post(f"/notes?owner={owner}", json={"name": "x"}, headers=ADMIN).status_code == 400
+    for owner in ("", "x" * 260, "%00"):
+        assert client.post(f"/notes?owner={owner}", json={"name": "x"}, headers=ADMIN).status_code == 422
 
 
 @pytest.mark.needs("batch")
@@ -263,7 +263,7 @@ def test_an_owner_that_nothing_obeys_is_refused() -> None:
             refused = client.open(f"{path}?owner={owner}", method=method, json={"name": "x"}, headers=ADMIN)
             assert (refused.status_code, refused.json["errors"][0]["parameter"]) == (422, "owner"), (method, rule)
     assert client.put("/marks/x?owner=ada", json={"name": "x"}, headers=key(client, "posts:write")).status_code == 403
-    assert client.put("/marks/x?owner=", json={"name": "x"}, headers=ADMIN).status_code == 400
+    assert client.put("/marks/x?owner=", json={"name": "x"}, headers=ADMIN).status_code == 422
     assert client.get("/marks", headers=ADMIN).json == []
     made = client.post("/marks?owner=ada", json={"name": "x", "id": "x"}, headers=ADMIN)
     assert made.status_code == 200

@@ -13,7 +13,7 @@ from flask.cli import with_appcontext
 from marshmallow import INCLUDE
 
 from restkeeper.cli.common import Command, Refused, items_of, service_of_app
-from restkeeper.cli.formats import BOM, FILE_FORMATS, OWNER, WRITERS, Columns, format_by_name
+from restkeeper.cli.formats import BOM, FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
 from restkeeper.resources.resource import Ownership
 from restkeeper.web import exactjson
 
@@ -60,7 +60,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
             left_out += bool(record.removed)
             body = shown.body(record)
             if is_hidden and record.owner is not None:
-                body = exactjson.joined({**exactjson.cut(body), OWNER: exactjson.dumps(record.owner)})
+                body = exactjson.joined({**exactjson.cut(body), OWNER_MEMBER: exactjson.dumps(record.owner)})
             yield body
 
     with _written(file) as out:

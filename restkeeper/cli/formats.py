@@ -27,7 +27,7 @@ FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of 
 _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)  # a line of Excel before the header
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
-OWNER = "$owner"  # of an item, in a file: no field has this name
+OWNER_MEMBER = "$owner"  # of an item, in a file: no field has this name
 
 Entries = Iterator[tuple[int, Callable[[], Any]]]  # the position in the file, and a function that reads its value
 
@@ -42,7 +42,7 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, shown: Representation, *, owner: bool = False) -> Self:
         """Those of items as they are `shown`, with the `owner` beside them."""
-        more = (OWNER,) * owner
+        more = (OWNER_MEMBER,) * owner
         return cls(shown.name, (*shown.names, *more), shown.texts.union(more))
 
 

@@ -19,7 +19,7 @@ import click
 from marshmallow import ValidationError
 
 from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
-from restkeeper.cli.formats import BOM, OWNER, READERS, Columns, Entries, format_of
+from restkeeper.cli.formats import BOM, OWNER_MEMBER, READERS, Columns, Entries, format_of
 from restkeeper.cli.table import ChangeTable
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
@@ -149,12 +149,12 @@ class Lines:
 
     def _item_of(self, number: int, value: JsonObject) -> Item | None:
         """The item of a line; None if it is known to be there already. Raises what is wrong with the line."""
-        made, id = [name for name in (*READ_ONLY, OWNER) if name not in value], self._id_for(value)
+        made, id = [name for name in (*READ_ONLY, OWNER_MEMBER) if name not in value], self._id_for(value)
         owner = self._take_owner(value)
         found = self._find(value.get("id", id)) if self.options.update or self.options.dry_run else None
         if found and self.options.update and not self._is_of_line(made):
-            if OWNER not in made and owner != found.owner and not self._owner:
-                raise refusal_of(OWNER, f"it is {found.owner}'s, and changes only by a field, Owner()")
+            if OWNER_MEMBER not in made and owner != found.owner and not self._owner:
+                raise refusal_of(OWNER_MEMBER, f"it is {found.owner}'s, and changes only by a field, Owner()")
             return self._update(number, found, value)
         if not found and self.options.update and "version" in value and "version" in self._read_only:
             raise refusal_of("version", "there is no such item (any more); a line without a version adds it")
@@ -167,16 +167,16 @@ class Lines:
 
     def _take_owner(self, value: JsonObject) -> str | None:
         """The owner beside the fields of a line, which does not have it then, or has it by its field."""
-        if OWNER not in value or not self._is_owned:
+        if OWNER_MEMBER not in value or not self._is_owned:
             return None
-        owner = value.pop(OWNER)
+        owner = value.pop(OWNER_MEMBER)
         try:
             Owner().deserialize(owner)
         except ValidationError as error:
-            raise refusal_of(OWNER, str(error.messages[0])) from None
-        require_none([*exactjson.faults_in_values({OWNER: owner})])
+            raise refusal_of(OWNER_MEMBER, str(error.messages[0])) from None
+        require_none([*exactjson.faults_in_values({OWNER_MEMBER: owner})])
         if self._owner and value.setdefault(self._owner, owner) != owner:
-            raise refusal_of(OWNER, f"is the field {self._owner} here, which has another one")
+            raise refusal_of(OWNER_MEMBER, f"is the field {self._owner} here, which has another one")
         return cast(str | None, owner)
 
     def _find(self, id: Any) -> Record | None:
@@ -229,7 +229,7 @@ class Lines:
         if self._is_of_line(item.made):
             return
         old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
-        old[OWNER], new[OWNER] = found.owner, item.record.owner
+        old[OWNER_MEMBER], new[OWNER_MEMBER] = found.owner, item.record.owner
         for name in item.made:
             old.pop(name, None)
             new.pop(name, None)

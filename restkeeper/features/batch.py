@@ -1,21 +1,30 @@
 """Several operations in one request: all of them in one transaction, or none."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import parse_qsl, quote, unquote
 
 from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
+from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action, Ownership
-from restkeeper.resources.writes import OWNER_UNUSED, CollectionWriter, Write, explained, unused_owner, write_once
+from restkeeper.resources.writes import (
+    OWNER_QUERY,
+    OWNER_UNUSED,
+    CollectionWriter,
+    Write,
+    explained,
+    owner_fault,
+    write_once,
+)
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import GIVEN
@@ -25,6 +34,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceM
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
+from restkeeper.web.edge import require_utf8
 from restkeeper.web.errors import problem_of
 from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_object, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
@@ -45,7 +55,7 @@ from restkeeper.web.operations import (
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
-_PATH = re.compile(r"/([^/?]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([A-Za-z][\w.~-]*))?(?:\?owner=([^&]*))?", re.ASCII)
+_PATH = re.compile(r"/([^/?]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([A-Za-z][\w.~-]*))?", re.ASCII)
 _ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}%s$"  # also one with the name of an earlier operation
 _OWNER = "([?]owner=[^&]*)?"  # of an item that a PUT creates
 _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
@@ -92,7 +102,11 @@ class OperationSchema(Schema):
     @validates_schema
     def require_item(self, operation: JsonObject, **_: Any) -> None:
         """Raises ValidationError for a condition that nothing would compare, and a body that nothing would read."""
-        if "if_match" in operation and operation["method"] == "POST" and operation["path"].count("/") < 3:
+        if (
+            "if_match" in operation
+            and operation["method"] == "POST"
+            and operation["path"].partition("?")[0].count("/") < 3
+        ):
             raise ValidationError({"if_match": ["is for an operation of an item"]})
         if operation["body"] and operation["method"] == "DELETE":
             raise ValidationError({"body": ["must be left out: DELETE takes no body"]})
@@ -192,20 +206,13 @@ class BatchHandlers:
 
         If it is not done `one_by_one`, the store may also raise later what it refuses.
         """
-        path = _REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), operation["path"])
-        body = _resolved(operation["body"], ids)
-        parts = _PATH.fullmatch(path)
+        path, _, query = operation["path"].partition("?")
+        parts = _PATH.fullmatch(_REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), path))
         writes = self._writes.get(unquote(parts[1])) if parts else None
-        found = None
-        if writes and parts:
-            owner = parts[4] and str(_resolved(unquote_plus(parts[4]), ids))
-            try:
-                found = _work(writes, operation["method"], parts[2], parts[3], body or {}, owner)
-            except ValidationFailed as error:  # of the owner
-                place = ["operations", number, "path"]
-                raise ValidationFailed(error.detail, errors=[fault(place, error.detail)]) from None
-        if writes is None or found is None:
-            why = f"{operation['method']} {shortened(path)}: there is no such operation"
+        sent, args = _resolved(operation["body"], ids) or {}, MultiDict(parse_qsl(query, keep_blank_values=True))
+        found = _work(writes, operation["method"], parts[2], parts[3], sent) if writes and parts else None
+        if writes is None or found is None or args.keys() - {OWNER_QUERY}:
+            why = f"{operation['method']} {shortened(operation['path'])}: there is no such operation"
             raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
         prepare, scope, writer = found
         if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
@@ -216,6 +223,13 @@ class BatchHandlers:
         write = None
         try:
             with transaction.savepoint() if one_by_one else nullcontext():
+                if args:
+                    require_utf8(query.encode().decode("latin-1"))
+                    is_put = operation["method"] == "PUT" and writes.stored.is_put_creating
+                    if not is_put and prepare.func not in (writes.creation, _creation_below):
+                        raise owner_fault(OWNER_UNUSED)
+                    writer.require_owner_used(args)
+                    prepare = partial(prepare, owner=str(_resolved(args[OWNER_QUERY], ids)))
                 write = prepare()
                 return write.work(transaction, write)
         except (Problem, RecordNotFound, DuplicateValue, ReferenceMissing) as error:
@@ -225,7 +239,9 @@ class BatchHandlers:
                 error = explained(writer.representation, error, write)
             problem = error if isinstance(error, Problem) else problem_of(error)
             for each in problem.members.get("errors", ()):
-                if pointer := each.get("pointer"):
+                if name := each.pop("parameter", ""):
+                    each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
+                elif pointer := each.get("pointer"):
                     each["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
             raise problem from problem.__cause__
 
@@ -240,27 +256,9 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 
 def _work(
-    writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject, owner: str | None
-) -> tuple[Callable[[], Write], str, CollectionWriter] | None:
-    """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none.
-
-    Raises ValidationFailed for an `owner` that it would not use.
-    """
-    found = _found(writes, method, id, action, sent)
-    if found is None or owner is None:
-        return found
-    prepare, scope, writer = found
-    is_creating = prepare.func in (writes.creation, _creation_below)
-    if not is_creating and (method != "PUT" or not writes.stored.is_put_creating):
-        raise unused_owner(OWNER_UNUSED)
-    writer.require_owner_used()
-    return partial(prepare, owner=owner), scope, writer
-
-
-def _found(
     writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject
 ) -> tuple[partial[Write], str, CollectionWriter] | None:
-    """See `_work`."""
+    """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none."""
     scope = writes.resource.scope("write")
     if writes.resource.singleton:  # its path is that of an item without the id
         if action:

@@ -1,12 +1,14 @@
 """Ownership: access to the items of other callers, in collections that declare it."""
 
-from restkeeper.errors import InvalidQuery, NotFound
+from restkeeper.errors import NotFound
 from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
+from restkeeper.resources.writes import owner_fault
+from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
-from restkeeper.web.auth import LONGEST_OWNER, caller, lacking
+from restkeeper.web.auth import caller, lacking
 
 
 def install(app: Application, service: Service) -> None:
@@ -28,12 +30,12 @@ class _OwnedAccess(Access):
             return caller().owner_id
         self.require_owner(named)
         if not 0 < len(named) <= LONGEST_OWNER or "\0" in named:
-            raise InvalidQuery(errors=[{"parameter": "owner", "detail": f"must have 1 to {LONGEST_OWNER} characters"}])
+            raise owner_fault(f"must have 1 to {LONGEST_OWNER} characters")
         return named
 
-    def require_owner(self, owner: str | None) -> None:
+    def require_owner(self, owner: str | None, what: str = "an item") -> None:
         if owner not in caller().owners and not caller().may(self._all):
-            raise lacking(self._all, "an item of another owner")
+            raise lacking(self._all, f"{what} of another owner, or of nobody,")
 
     def owners(self) -> tuple[str, ...] | None:
         who = caller()
@@ -45,5 +47,4 @@ class _OwnedAccess(Access):
 
     def require_change(self, record: Record) -> None:
         self.require_sight(record)
-        if record.owner not in caller().owners and not caller().may(self._all):
-            raise lacking(self._all, "a change of an item of another owner")
+        self.require_owner(record.owner, "a change of an item")

@@ -26,7 +26,7 @@ from restkeeper.errors import (
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import UNCACHED, CollectionReader
 from restkeeper.resources.resource import Action
-from restkeeper.resources.writes import OWNER_UNUSED, CollectionWriter, Write, unused_owner
+from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, CollectionWriter, Write, owner_fault
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
@@ -73,7 +73,7 @@ ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("ETag
 CREATED_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
-OWNER = "{}Owner"
+OWNER_PARAMETER = "{}Owner"
 
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
@@ -82,12 +82,12 @@ CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict,
 
 def require_owner_used() -> None:
     """Raises ValidationFailed for a write that names an owner and would ignore it."""
-    if request.method in SAFE_METHODS or not request.query_string or "owner" not in request.args:
+    if request.method in SAFE_METHODS or not request.query_string or OWNER_QUERY not in request.args:
         return
     view: Any = current_app.view_functions[str(request.endpoint)]
-    if OWNER not in operation_of(view).parameters:
-        raise unused_owner(OWNER_UNUSED)
-    view.__self__.items.require_owner_used()
+    if OWNER_PARAMETER not in operation_of(view).parameters:
+        raise owner_fault(OWNER_UNUSED)
+    view.__self__.items.require_owner_used(request.args)
 
 
 class CollectionHandlers:
@@ -154,7 +154,7 @@ class CollectionHandlers:
         return self.items.page()
 
     @needs("write")
-    @takes(*CONDITIONS, OWNER, IDEMPOTENT, COMPARED, body=INPUT)
+    @takes(*CONDITIONS, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item.
@@ -179,11 +179,11 @@ class CollectionHandlers:
         return self.items.change(id, self.items.replace, self.items.body(JSON))
 
     @needs("write")
-    @takes(*ITEM_CONDITIONS, OWNER, body=Body("{}Replacement"))
+    @takes(*ITEM_CONDITIONS, OWNER_PARAMETER, body=Body("{}Replacement"))
     @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
-        return self.items.change(id, self.items.replace, self.items.body(JSON), request.args.get("owner"))
+        return self.items.change(id, self.items.replace, self.items.body(JSON), request.args.get(OWNER_QUERY))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
@@ -226,7 +226,7 @@ class ReferringHandlers(CollectionHandlers):
         return self.items.page(Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, first))))
 
     @needs("write")
-    @takes(OWNER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
+    @takes(OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
     @returns(CREATED, NotFound, *WRITE_PROBLEMS)
     def create_item_of_parent(self, id: str) -> Reply:
         """Create an item that refers to the one in the path, or an array of them.

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from flask import has_request_context, request
+from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, IllegalTransition, NotFound, Unavailable, ValidationFailed
@@ -56,7 +57,8 @@ T = TypeVar("T")
 LARGE = 16 * 1024  # bytes of a body, from which on it takes milliseconds to load its items
 CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
-OWNER_UNUSED = "is for what creates items that have an owner"
+OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
+OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 _DEADLINE = "restkeeper.deadline"  # in the WSGI environment: that of all waits of the request
 
 
@@ -98,7 +100,7 @@ class CollectionWriter(CollectionReader):
 
         What was sent can be `complete` only later: not for a repetition, which gets the first response.
         """
-        owner = request.args.get("owner")
+        owner = request.args.get(OWNER_QUERY)
 
         def prepare() -> Write:
             complete()
@@ -125,16 +127,18 @@ class CollectionWriter(CollectionReader):
         """
         return self.write(self.hooks.idempotency(sent), lambda: self.execution(action, loaded, id))
 
-    def require_owner_used(self) -> None:
+    def require_owner_used(self, args: MultiDict[str, str]) -> None:
         """Raises ValidationFailed unless the owner of a new item can be named beside it, and Forbidden as its field."""
+        if len(args.getlist(OWNER_QUERY)) > 1:
+            raise owner_fault("is given more than once")
         if self.resource.ownership is Ownership.NONE:
-            raise unused_owner(OWNER_UNUSED)
+            raise owner_fault(OWNER_UNUSED)
         owner = self.stored.revision.definitions.get(self.stored.revision.owner)
         for scope in scopes_of(owner) if owner else ():
             if not caller().may(scope):  # also for an item that is there: what it has is not compared
                 raise lacking(scope, "an owner beside the item")
         if name := self.stored.owner_in(self.representation):
-            raise unused_owner(f"is the field {name} here: send it in the item")
+            raise owner_fault(f"is the field {name} here: send it in the item")
 
     # What each write does in its transaction. Only what does not depend on stored items is computed before.
 
@@ -189,7 +193,7 @@ class CollectionWriter(CollectionReader):
                 require_match(None, must_say=self.config.require_if_match)
                 return self._creation_at(id, sent, owner).work(transaction, write)
             if owner not in (None, before.owner):
-                raise unused_owner("is for a PUT that creates, and this item has another owner")
+                raise owner_fault("cannot change the owner of an item that exists")
             after = change(before, sent, now=self._now(), limits=self._limits)
             return self.represent(self._store(transaction, write, before, after))
 
@@ -344,7 +348,7 @@ class CollectionWriter(CollectionReader):
         records, faults, references = list[Record](), list[JsonObject](), 0
         names = self.representation.names_of(self.stored.revision.owner)
         if owner is not None and (known := next((name for each in several for name in names if name in each), "")):
-            raise unused_owner(f"is {known} in the item, too: send one of them")
+            raise owner_fault(f"is {known} in the item, too: send one of them")
         owner = self.access.owner_of_new(owner)
         for number, each in in_turns(enumerate(several), self.clock):
             try:
@@ -423,9 +427,9 @@ class CollectionWriter(CollectionReader):
         return record
 
 
-def unused_owner(detail: str) -> ValidationFailed:
-    """The error of a write that names an owner beside its item, and would ignore it."""
-    return ValidationFailed(f"owner {detail}", errors=[{"parameter": "owner", "detail": detail}])
+def owner_fault(detail: str) -> ValidationFailed:
+    """The error of a write that names an owner beside its item."""
+    return ValidationFailed(f"{OWNER_QUERY} {detail}", errors=[{"parameter": OWNER_QUERY, "detail": detail}])
 
 
 def placed(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:

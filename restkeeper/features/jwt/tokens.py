@@ -15,7 +15,7 @@ import jwt
 from jwt import exceptions
 
 from restkeeper.features.jwt.jwks import KeySource, fetch
-from restkeeper.web.auth import ANONYMOUS, LONGEST_OWNER, MOST_OWNERS, InvalidCredential, SignedCredential
+from restkeeper.web.auth import ANONYMOUS, LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, SignedCredential
 
 MOST_CHARACTERS = 16 * 1024  # of a token
 LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored, and names counters
@@ -173,9 +173,9 @@ def _owners(payload: dict[str, Any], name: str) -> tuple[str, ...]:
     if len(found) > MOST_OWNERS:
         raise SignedCredential(f"{name} has more than {MOST_OWNERS} owners")
     for owner in found:
-        if not isinstance(owner, str) or not 0 < len(owner) <= LONGEST_OWNER or not owner.isprintable():
+        if not isinstance(owner, str) or not 0 < len(owner) <= LONGEST_NAMED_OWNER or not owner.isprintable():
             raise SignedCredential(
-                f"{name} is not a printable text of 1 to {LONGEST_OWNER} characters, or a list of some"
+                f"{name} is not a printable text of 1 to {LONGEST_NAMED_OWNER} characters, or a list of some"
             )
         if owner.partition(":")[0] in _OF_ENGINE:  # it would reach the items of a key, or of another subject
             raise SignedCredential(f"{name} begins like an owner that the engine names")

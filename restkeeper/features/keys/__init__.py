@@ -36,7 +36,7 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import ADMIN, LONGEST_OWNER, MOST_OWNERS, SCOPE, Caller, InvalidCredential, digest_of
+from restkeeper.web.auth import ADMIN, LONGEST_NAMED_OWNER, MOST_OWNERS, SCOPE, Caller, InvalidCredential, digest_of
 from restkeeper.web.exactjson import require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -156,7 +156,7 @@ class KeySchema(ItemSchema):
         },
     )
     owners = ListOf(
-        Text(1, LONGEST_OWNER),
+        Text(1, LONGEST_NAMED_OWNER),
         MOST_OWNERS,
         load_default=list,
         metadata={
@@ -184,7 +184,7 @@ KEYS = Resource(
     upgrades={
         2: [
             Convert(
-                {"owner": Text(1, LONGEST_OWNER, load_default=None, allow_none=True)},
+                {"owner": Text(1, LONGEST_NAMED_OWNER, load_default=None, allow_none=True)},
                 ["owners"],
                 lambda owner: [] if owner is None else [owner],
                 lambda owners: next(iter(owners), None),

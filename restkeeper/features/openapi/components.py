@@ -10,11 +10,10 @@ from restkeeper.resources.embedding import next_of
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
-from restkeeper.schemas.fields import READABLE_BY, Status, default_of
+from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
 from restkeeper.storage.interface import ANY, Kind, Op
-from restkeeper.web.auth import LONGEST_OWNER
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import (
     GROUPS,

@@ -715,6 +715,26 @@ def test_the_events_of_other_changes_of_owner(shop: Shop) -> None:
         ]
 
 
+def test_the_former_owner_gets_nothing_that_is_computed(programs: OnOneStore) -> None:
+    """Its event needs no conversion: the id is all of it."""
+    calls = list[str]()
+
+    def label(job: Item) -> str:
+        calls.append(job["title"])
+        return ""
+
+    stored = {"title": Text(required=True), "customer": Owner()}
+    for more in ({}, {"label": fields.Function(label)}):
+        schema: Any = ItemSchema.from_dict({**stored, **more})
+        shop = programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client"))
+        if not more:
+            shop.make("j")
+            shop.send("staff", "PATCH", "/jobs/j", {"customer": "bob"})
+    calls.clear()
+    assert (feed(shop, "ada", "&type=job.deleted"), calls) == ([("deleted", {"id": "j"})], [])
+    assert feed(shop, "bob", "&type=job.created")[0][1]["label"] == "" and calls
+
+
 @pytest.mark.needs("webhooks")
 def test_webhooks_get_an_update(shop: Shop) -> None:
     """They are the admins', who see all owners."""

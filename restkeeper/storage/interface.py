@@ -373,7 +373,7 @@ class StoredEvent(NamedTuple):
     former: str | None = None
 
     @property
-    def is_loss(self) -> bool:
+    def is_for_former_owner(self) -> bool:
         """Whether its reader has the item no more, because it has another owner: then the `data` is not for it."""
         return self.former is not None and self.type.endswith(DELETED)
 

@@ -89,7 +89,7 @@ def test_an_event_that_gives_an_item_to_another_owner(outbox: Store) -> None:
         for type, sign in types.items():
             of_type = outbox.events("", replace(filter, types=(type,)), 10).events
             assert [each.id for each in of_type] == [each.id for each in found if types[each.type] == sign], filter
-        assert all(each.is_loss is each.type.endswith("deleted") for each in found)
+        assert all(each.is_for_former_owner is each.type.endswith("deleted") for each in found)
 
 
 def test_one_search_is_limited(outbox: Store) -> None:

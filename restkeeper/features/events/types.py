@@ -3,7 +3,7 @@
 The document has a schema for the events of each collection, and one for all.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,21 +59,20 @@ class EventRepresentations:
     def converted(self, event: StoredEvent) -> StoredEvent:
         """The event with its data in this form, or if that has no equivalent of it, with the server's fields only.
 
-        Who has the item no more gets its id.
-        Raises RevisionDiffers for one of a later revision.
+        The former owner of the item gets its id. Raises RevisionDiffers for one of a later revision.
         """
         representation = self._representations.get(event.collection)
-        is_stored = representation and representation.fingerprint == event.fingerprint  # an older one matches no item
         if representation is None:
             return event
-        shown: Set[str] = {representation.schema.id_name} if event.is_loss else set()
-        data = event.data
-        if not is_stored or event.collection in self._hiding:
-            try:
-                data = representation.converted_body(_record(event))
-            except Untranslatable:
-                shown = shown or {*READ_ONLY}.intersection(representation.names)
-        return event._replace(data=representation.show(data, shown) if shown else data)
+        if event.is_for_former_owner:
+            return event._replace(data=representation.show(event.data, (representation.schema.id_name,)))
+        is_stored = representation.fingerprint == event.fingerprint  # an older one matches no item
+        if is_stored and event.collection not in self._hiding:
+            return event
+        try:
+            return event._replace(data=representation.converted_body(_record(event)))
+        except Untranslatable:
+            return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
 
     def as_sent(self, event: StoredEvent) -> StoredEvent:
         """The event as webhooks get it, so that a retry has the same data after the schema has changed.

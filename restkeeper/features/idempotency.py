@@ -23,6 +23,7 @@ from werkzeug.datastructures import Headers
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord
+from restkeeper.resources.resource import ALL_OWNERS, Ownership
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
@@ -44,6 +45,7 @@ def install(app: Application, service: Service) -> None:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
     scopes = {scope for each in service.resources for scope in each.reading_scopes}
+    scopes |= {each.scope(ALL_OWNERS) for each in service.resources if each.ownership is Ownership.ALL}
     required = config.idempotency == "required"
     policy = Idempotency(config.idempotency_ttl, required=required, now=now, reading_scopes=scopes)
     service.hooks.idempotency = policy.record
@@ -70,7 +72,7 @@ class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
     about = (
         "This `Idempotency-Key` was used for a request with another body or query, or when its caller could read other "
-        "fields. Use a new key for each operation."
+        "fields or items. Use a new key for each operation."
     )
 
 
@@ -101,7 +103,7 @@ def _contributions(config: Config) -> Iterator[Contribution]:
 class Idempotency:
     """The policy: for how many seconds responses are stored, and whether every POST needs a key.
 
-    With other `reading_scopes` than the first request had, a repetition is another request: it reads other fields.
+    With other `reading_scopes` than the first request had, a repetition is another one: it reads other fields or items.
     """
 
     def __init__(
@@ -190,7 +192,7 @@ class _Keyed(IdempotencyRecord):
         print_, status, headers = orjson.loads(head)
         if print_ != self.print_:
             raise IdempotencyKeyReused(
-                "this key was used with another body or query, or by who could read other fields; use a new key"
+                "this key was used with another body or query, or by who could read other fields or items: use another"
             )
         headers.append(("Idempotent-Replayed", "true"))
         try:

@@ -116,8 +116,8 @@ def test_an_action_that_cannot_be_stored(client: FlaskClient) -> None:
         ("invalid", ["break_order: sets what orders cannot store: product must have 1 to 64 characters (it is '')"]),
         ("in place", ["break_order: sets what orders cannot store: product must have 1 to 64 characters (it is '')"]),
         ("set", ["break_order: sets what orders cannot store: paid_with must be a string (it is {1})"]),
-        ("other", ["sets what products cannot store: name must have 1 to 200 characters (it is '')", "in break_order"]),
-        ("changed", ["break_order.<locals>.<lambda>: sets what products cannot store: stock must be", "(it is -1)"]),
+        ("other", ["break_order: sets what products cannot store: name must have 1 to 200 characters (it is '')"]),
+        ("changed", ["orders.break_order: sets what products cannot store: stock must be", "(it is -1)"]),
         ("", ["tests.shop.orders.break_order: returned 'no item' instead of an item (a dictionary)"]),
     ],
 )
@@ -429,6 +429,7 @@ def test_what_a_function_sets_is_no_fault_of_the_caller(
     sent, chosen = {"mode": mode, "parts": PARTS}, {"mode": mode}
     batch = {"operations": [{"method": "POST", "path": "/things", "body": sent}]}
     before = client.get("/things").data, len(events(client))
+    change = "change.<locals>.<lambda>" if mode == "text" else "change"  # what returns it, and what calls `items`
     for to, method, body, function, name in (
         ("/things", "POST", sent, "prepare", "things"),
         ("/things", "POST", [sent], "prepare", "things"),
@@ -436,7 +437,7 @@ def test_what_a_function_sets_is_no_fault_of_the_caller(
         (path, "PATCH", chosen, "prepare", "things"),
         (path, "PUT", sent, "prepare", "things"),
         (f"{path}/do", "POST", chosen, "act", "things"),
-        (f"{path}/change", "POST", chosen, "change.<locals>.<lambda>", "others"),
+        (f"{path}/change", "POST", chosen, change, "others"),
     ):
         caplog.clear()
         response = client.open(to, method=method, json=body)

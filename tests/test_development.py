@@ -117,6 +117,8 @@ def test_a_shell_has_items_each_call_a_transaction() -> None:
     assert items.find("products", {"sort": "id"}) == [items.read("products", made["id"])]
     assert items.count("products") == 1
     assert items.delete("products", made["id"])["stock"] == 3 and client.get("/products").json == []
+    with pytest.raises(ValueError, match=r"\.Items\.create: sets what products cannot store: name is required"):
+        items.create("products", {"price": 1})
     assert service_of(app).store.last_event().endswith("_3")
     assert dir(items) == sorted(["read", "find", "count", "create", "change", "delete"])
     with pytest.raises(AttributeError, match="items has no write; it has read, find, "):

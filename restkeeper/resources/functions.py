@@ -76,7 +76,7 @@ class Items:
         self._limits = limits
         self._clock = clock
         self._failure: Exception | None = None
-        self.calls = 0  # of functions, which have not returned
+        self.functions: list[Callable[..., Any]] = []  # that have not returned; the last one calls this
         self.written: dict[tuple[str, str], Change] = {}  # by collection and id, the last change of each
         self.deletions: list[Change] = []  # that are to be followed, see `References`
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
@@ -135,7 +135,7 @@ class Items:
         if owner is not None:
             own.pop(field, None)
         write = partial(stored.restore, id=id, now=now, limits=self._limits, owner=owner)
-        record = accepted(self.create, stored, write, own)
+        record = accepted(self.functions[-1], stored, write, own)
         use_ids(stored.resource, id, record.id, self._transaction)
         with as_conflict(collection):
             return item_of(stored, self.apply(stored, None, record, now, self._limits))
@@ -150,7 +150,7 @@ class Items:
         with self._whole():
             changed = changed_item(self, change, stored, before)
             with as_conflict(collection):
-                after = revised(change, stored, before, changed, now=now, limits=self._limits)
+                after = revised(self.functions[-1], stored, before, changed, now=now, limits=self._limits)
                 return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
     def delete(self, collection: str, id: str | int) -> JsonObject:
@@ -252,7 +252,7 @@ class Items:
                 ) from None
 
     def _stored(self, collection: str) -> StoredRepresentation:
-        if not self.calls:  # the transaction can be there still, as an exception refers to it
+        if not self.functions:  # the transaction can be there still, as an exception refers to it
             raise RuntimeError(_ENDED)
         if (stored := self._representations.get(collection)) is None:
             raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
@@ -406,14 +406,14 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
     and what one of its changes has raised, also if it has caught that.
     """
     written, token = items.written.get(of) if of else None, current_items.set(items)
-    items.calls += 1
+    items.functions.append(function)
     try:
         result = function(*arguments)
     except Exception:
         items.require_store()  # what a function raises for this would be a wrong response
         raise
     finally:
-        items.calls -= 1
+        items.functions.pop()
         current_items.reset(token)
     items.require_success()
     if of and items.written.get(of) is not written:
@@ -519,6 +519,7 @@ def _is_json(value: Any) -> bool:
 
 def name_of(function: Callable[..., Any]) -> str:
     """The module and the name of a function of the service."""
+    function = function.func if isinstance(function, partial) else function
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 

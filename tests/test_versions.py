@@ -1,6 +1,7 @@
 """Versions of the API: every request and response is in the form of its version, of items that are stored once."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
@@ -385,12 +386,19 @@ class TestAddresses:
         for versions, options, message in wrong:
             with pytest.raises(ValueError, match=f"^versions: {message}"):
                 Versions(*versions, **{"unversioned": "v1", **options})
-        for revisions, message in (
-            ({"products": 4}, "products: upgrades has no steps from revision 4"),
-            ({"product": 1}, "there is no collection 'product'; there are: products, notes"),
-        ):
-            with pytest.raises(ConfigError, match=f"^versions: v1: {message}$"):
-                make(versions=Versions(Version("v1", revisions=revisions), unversioned="v1"))
+        with pytest.raises(ConfigError, match="^versions: v1: there is no collection 'product'; there are: products, "):
+            make(versions=Versions(Version("v1", revisions={"product": 1}), unversioned="v1"))
+
+    def test_a_revision_that_upgrades_do_not_have_is_refused(self) -> None:
+        """Also the first one of a collection without upgrades: the version would show the newest one as its own."""
+        has = "the upgrades have the revisions 1 to 3: name one of them"
+        none = "the Resource has no upgrades, which lead to the newest revision from an older one: declare them"
+        plain = replace(NOTES, upgrades={})
+        for notes, revision, right in ((NOTES, 0, has), (NOTES, 4, has), (plain, 1, none), (plain, 2, none)):
+            versions = Versions(Version("v1", revisions={"notes": revision}), Version("v2"), unversioned="v2")
+            message = f"versions: v1: revisions={{'notes': {revision}}}: {right}, or leave 'notes' out"
+            with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+                create_app(Config(), [PRODUCTS, notes], versions=versions)
 
 
 @pytest.mark.needs("openapi")

@@ -17,8 +17,9 @@ from restkeeper.features.versions.deprecations import (
     require_known,
 )
 from restkeeper.features.versions.representations import represent
+from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
-from restkeeper.versions import Deprecation, State, http_date, prefix_of, seconds_of
+from restkeeper.versions import Deprecation, State, Version, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import PUBLIC, needs
 from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
@@ -46,6 +47,8 @@ def install(app: Application, service: Service) -> None:
             raise ConfigError(
                 f"versions: {version.name}: there is no collection {unknown[0]!r}; there are: {', '.join(names)}"
             )
+        for resource in service.resources:
+            require_revision(version, resource)
     if unknown := sorted(set(service.config.previews).difference(previews)):
         raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
     service.hooks.represent = partial(represent, service.versions, service.clock)
@@ -63,6 +66,18 @@ def install(app: Application, service: Service) -> None:
         app.before.append(deprecations.refuse_retired)
         app.after.append(deprecations.mark)
         app.ready.append(partial(require_known, app, service))
+
+
+def require_revision(version: Version, resource: Resource) -> None:
+    """Raises ConfigError if a version names a revision of a collection that its upgrades do not have."""
+    name = resource.name
+    if name not in version.revisions or (resource.upgrades and version.revisions[name] in resource.revisions):
+        return
+    right = f"upgrades have the revisions {resource.oldest} to {resource.revision}: name one of them"
+    if not resource.upgrades:
+        right = "Resource has no upgrades, which lead to the newest revision from an older one: declare them"
+    wrong = f"revisions={{{name!r}: {version.revisions[name]!r}}}"
+    raise ConfigError(f"versions: {version.name}: {wrong}: the {right}, or leave {name!r} out")
 
 
 def describe(service: Service, document: JsonSchema, version: str) -> None:

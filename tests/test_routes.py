@@ -8,10 +8,12 @@ from typing import Any, NoReturn
 import pytest
 from flask import Blueprint, abort
 from flask.testing import FlaskClient
-from marshmallow import Schema
+from marshmallow import Schema, fields, validate
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import Config, Conflict, find_items, needs, returns, takes
+from restkeeper.errors import InvalidQuery
+from restkeeper.web.operations import read_query
 from tests import shop
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
@@ -41,8 +43,18 @@ def test_a_query_is_validated_and_given(client: FlaskClient) -> None:
     assert {each["parameter"] for each in response.json["errors"]} == {"colour", "least", "cheap", "status", "name"}
     too_many = client.get(f"/reports/stock?name={','.join(map(str, range(201)))}").json["errors"]
     assert too_many == [{"parameter": "name", "detail": "has at most 200 values"}]
-    response = client.get("/reports/stock?least=1001")
-    assert response.json["errors"] == [{"parameter": "least", "detail": "must be from 0 to 1000"}]
+    for least, detail in (("1001", "must be from 0 to 1000"), ("x", "must be a whole number from 0 to 1000")):
+        response = client.get(f"/reports/stock?least={least}")
+        assert response.json["errors"] == [{"parameter": "least", "detail": detail}]
+
+
+def test_a_query_without_both_bounds_has_those_of_64_bits() -> None:
+    app = create_app(Config())
+    for check in (None, validate.Range(1), validate.Range(0, 9, min_inclusive=False)):
+        schema = Schema.from_dict({"year": fields.Integer(validate=check)})()
+        with app.test_request_context("/?year=x"), pytest.raises(InvalidQuery) as caught:
+            read_query(schema)
+        assert caught.value.members["errors"][0]["detail"] == f"must be a whole number from {-(2**63)} to {2**63 - 1}"
 
 
 def test_a_body_is_validated_and_given(client: FlaskClient) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from apispec.core import Components
 from flask import current_app, request
-from marshmallow import EXCLUDE, Schema, ValidationError, fields
+from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
 from werkzeug.wrappers import Response
 
 from restkeeper.errors import (
@@ -328,6 +328,18 @@ def load(schema: Schema, sent: dict[str, Any]) -> Any:
         raise
 
 
+def _value(text: str, field: Field, declared: fields.Field[Any]) -> Any:
+    """The value of a parameter. Raises ValueError with what would be right: of a whole number within its own bounds."""
+    try:
+        return value_of(text, field)
+    except ValueError:
+        ranges = [each for each in declared.validators if isinstance(each, validate.Range)]
+        for each in ranges if field.kind is Kind.INTEGER else ():
+            if each.min_inclusive and each.max_inclusive and None not in (each.min, each.max):
+                raise ValueError(f"must be a whole number from {each.min} to {each.max}") from None
+        raise
+
+
 def read_query(schema: Schema) -> Any:
     """The parameters of the request's query, loaded. Raises InvalidQuery."""
     reader, sent = Reader(request.args), dict[str, Any]()
@@ -337,7 +349,7 @@ def read_query(schema: Schema) -> Any:
     for name, declared in known.items():
         inner: Any = declared.inner if isinstance(declared, fields.List) else declared
         kind = next((kind for of, kind in _KINDS if isinstance(inner, of)), Kind.TEXT)
-        read = partial(value_of, field=Field(name, kind))
+        read = partial(_value, field=Field(name, kind), declared=inner)
         if name in request.args:
             sent[name] = reader.one(name, read, "") if inner is declared else reader.several(name, read, MAX_VALUES)
     reader.finish()

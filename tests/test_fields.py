@@ -14,7 +14,7 @@ import restkeeper
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.resources.resource import Resource, Revision
+from restkeeper.resources.resource import Ownership, Resource, Revision
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Index, Kind
@@ -71,6 +71,7 @@ OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "Url": (restkeeper.Url(300, **OPTIONAL), [('"https://a.org/"', '"https://a.org/"'), ('"a"', None)]),
     "ListOf": (restkeeper.ListOf(restkeeper.Text(), **OPTIONAL), [('["a"]', '["a"]'), ("{}", None)]),
     "JsonObject": (restkeeper.JsonObject(**OPTIONAL), [(NUMBERS, NUMBERS), ("[]", None)]),
+    "Owner": (restkeeper.Owner(), [('"ada"', '"ada"'), ("5", None), ('""', None)]),
     "Reference": (restkeeper.Reference("things0", **OPTIONAL), [("5", None), ('""', None)]),
     "IntegerReference": (restkeeper.IntegerReference("counted", **OPTIONAL), [('"5"', None), ("0", None)]),
     "Status": (restkeeper.Status(restkeeper.Lifecycle("a", {"a": ()})), [('"a"', '"a"'), ('"b"', None)]),
@@ -202,7 +203,13 @@ def client() -> FlaskClient:
     made = {name: type("ThingSchema", (ItemSchema,), {"x": field, **describe}) for name, (field, _) in EVERY}
     indexes = {name: (Index("x"),) if "x" in Revision.of(1, made[name]).fields else () for name in made}
     resources = [
-        Resource(name=path_of(name), singular=f"one{path_of(name)}", schema=made[name], indexes=indexes[name])
+        Resource(
+            name=path_of(name),
+            singular=f"one{path_of(name)}",
+            schema=made[name],
+            indexes=indexes[name],
+            ownership=Ownership.ALL if name == "ours.Owner" else Ownership.NONE,
+        )
         for name in made
     ]
     resources.append(Resource("counted", "counted_item", ItemSchema, ids="integer"))

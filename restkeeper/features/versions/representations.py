@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from restkeeper.clock import Clock
+from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
 from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
 from restkeeper.resources.partial import without_fields
@@ -23,7 +24,7 @@ from restkeeper.web.queries import Queryable
 
 
 def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Representation:
-    """How a version has the items of a collection now."""
+    """How a version has the items of a collection now. Raises ConfigError for one that it cannot have."""
     ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
     return without_fields(before_sunsets(versions, newest, version), newest, ends, clock)
 
@@ -33,7 +34,10 @@ def before_sunsets(versions: Versions, newest: StoredRepresentation, version: st
     revision = versions[version].revisions.get(newest.name, newest.revision.number)
     if revision == newest.revision.number:
         return newest
-    return OlderRepresentation(newest, revision)
+    try:
+        return OlderRepresentation(newest, revision)
+    except ValueError as error:
+        raise ConfigError(f"versions: {version}: {error}") from None
 
 
 class OlderRepresentation(Representation):

@@ -38,6 +38,7 @@ BASE = "http://127.0.0.1:8000"  # of the requests in the pages
 RUN_ELSEWHERE = {
     "make": "the checks of this repository",
     "restkeeper": "tests/test_live_server.py, tests/test_delivering.py, tests/test_copying.py",
+    "the": "tests/test_renaming.py: what a start says",
     "pip": "tests/test_wheel.py",
     **dict.fromkeys(("uvx", "pipx"), "whoever has them: the same as `restkeeper`"),
     "python": "make bench",

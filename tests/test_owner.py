@@ -267,6 +267,7 @@ def test_queries(indexes: tuple[Index, ...]) -> None:
         "customer[gte]=bob": "bd",
         "or=(customer=bob,customer[is]=null)": "bc",
         "q=BO": "b",
+        "q=%C3%A4D%C3%84": "d",
         "customer=ada&title=e": "e",
     }.items():
         assert "".join(found(f"/jobs?{query}")) == wanted, query

@@ -509,7 +509,7 @@ class StoredRepresentation(Representation):
         )
         return made._replace(fingerprint=self.fingerprint + (OTHERS if unknown else ""), removed=record.removed)
 
-    def owner_in(self, shown: Representation) -> str:
+    def owner_field_of(self, shown: Representation) -> str:
         """What callers call the field of the owner; empty if they have none."""
         known = shown.name_of(self.revision.owner) if self.revision.owner else ""
         return known if (field := shown.queryable.fields.get(known)) and field.is_owner else ""

@@ -461,7 +461,7 @@ class Resource:
                 raise ValueError(f"{self.name}.{path}: Reference: can be inside Nested and List(…) of these only")
         owners = [name for name, field in revision.definitions.items() if isinstance(field, Owner)]
         if owners and self.ownership is Ownership.NONE:
-            why = "items belong to nobody: say whom they do, by ownership=Ownership.ALL or Ownership.CHANGES"
+            why = "items have no owners: set ownership=Ownership.ALL or Ownership.CHANGES"
             raise ValueError(f"{self.name}.{owners[0]}: Owner: {why}")
         if len(owners) > 1:
             raise ValueError(f"{self.name}.{owners[1]}: Owner: {owners[0]} is one already, and an item has one owner")
@@ -584,7 +584,7 @@ class Resource:
             MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields, **position}),  # `id` of a singleton, too
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
-            owned=self.ownership is Ownership.ALL or bool(newest.owner),
+            has_owner_index=self.ownership is Ownership.ALL or bool(newest.owner),
             formerly=self.formerly,
             schema=StoredSchema(
                 newest.fingerprint,

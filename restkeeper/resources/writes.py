@@ -137,7 +137,7 @@ class CollectionWriter(CollectionReader):
         for scope in scopes_of(owner) if owner else ():
             if not caller().may(scope):  # also for an item that is there: what it has is not compared
                 raise lacking(scope, "an owner beside the item")
-        if name := self.stored.owner_in(self.representation):
+        if name := self.stored.owner_field_of(self.representation):
             raise owner_fault(f"is the field {name} here: send it in the item")
 
     # What each write does in its transaction. Only what does not depend on stored items is computed before.

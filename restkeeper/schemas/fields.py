@@ -293,7 +293,7 @@ class WeakReference(Refers, fields.Raw):
 
 
 class Owner(Text):
-    """Whose an item is, or null: a text as the owners of keys and tokens are. No item of a new owner without `C:all`.
+    """The owner of an item, or null. Only callers with `C:all` give items to others.
 
     Left out, a new item is the caller's, and another one keeps its owner. With `to`, an owner is the id of an item of
     that collection: if there is one, it is embedded as what a reference refers to.

@@ -193,8 +193,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         inside: is_inside and field.dump_only,
         "Status: only the item has a lifecycle: use String with OneOf": is_inside and is_status,
         "Owner: only the item itself has an owner": is_inside and isinstance(field, Owner),
-        "Owner: the caller is it where it is left out, and callers can set it: say neither required nor load_default "
-        "nor dump_only": isinstance(field, Owner)
+        "Owner: leave out required, load_default and dump_only: the default is the caller": isinstance(field, Owner)
         and (field.required or field.dump_only or field.load_default is not None),
         "writable_by is for the fields of the item itself": is_inside and is_guarded,
         "readable_by is for the fields of the item itself": is_inside and is_private,

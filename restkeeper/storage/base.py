@@ -500,7 +500,7 @@ class Store(ABC):
             )
             values[f"values{n}"] = [orjson.dumps(value).decode() for value in each.values]
             if each.owners is not None:
-                condition, values[f"owners{n}"] = database.columns.owned(each.owners, f"owners{n}")
+                condition, values[f"owners{n}"] = database.columns.owner_condition(each.owners, f"owners{n}")
                 where += f" AND {condition}"
             order = f"+{POSITION}" if each.in_order else "id DESC"  # "+": not by the index of all items
             terms = {"where": where, "order": order, "most": each.most}

@@ -127,8 +127,8 @@ class StoredSchema(NamedTuple):
 class Collection:
     """The declaration of a collection. `search` names the fields of the full-text search: with ANY, all texts.
 
-    If it is `owned`, there is an index on the owner. `formerly` is the name under which its items are stored until they
-    are moved, see `base.Store.convert`.
+    With `has_owner_index`, there is an index on the owner. `formerly` is the name under which its items are stored
+    until they are moved, see `base.Store.convert`.
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
     items of a registered schema do not fit the new one, or an empty text; if the second argument is true, only as
@@ -142,7 +142,7 @@ class Collection:
     fields: Mapping[str, Field]
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
-    owned: bool = False
+    has_owner_index: bool = False
     formerly: str = ""
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema, bool], str] = lambda schema, common: ""
@@ -374,7 +374,7 @@ class StoredEvent(NamedTuple):
 
     @property
     def is_for_former_owner(self) -> bool:
-        """Whether its reader has the item no more, because it has another owner: then the `data` is not for it."""
+        """Whether it is for the former owner of an item that was given to another one: the `data` is not."""
         return self.former is not None and self.type.endswith(DELETED)
 
 

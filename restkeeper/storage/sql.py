@@ -202,7 +202,9 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     if query.owners is not None:
         fields.add(_OWNERS)
     indexed = {index.field for index in collection.indexes if not index.unique} | {_OWNERS}
-    if collection.owned and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses that index, and an order its own
+    if (
+        collection.has_owner_index and {Op.EQ, Op.IN} >= operators
+    ):  # a filter by the owner uses that index, and an order its own
         found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
         if found and found.isdisjoint(each.field for each in query.sort):
             fields = fields - found | {_OWNERS}
@@ -257,7 +259,7 @@ def require_usable(database: Database, known: int, *, complete: bool = False) ->
 
 
 _EMPTY = "''"
-_OWNERS = "owners,"  # stands for what their index has; it is no name of a field
+_OWNERS = "owners,"  # the index of the owners; a field cannot have this name
 _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a column
 
 
@@ -383,7 +385,7 @@ class Column:
         """Some texts as the parameter of `one_of`."""
 
     @classmethod
-    def owned(cls, owners: Sequence[str], name: str) -> tuple[str, Any]:
+    def owner_condition(cls, owners: Sequence[str], name: str) -> tuple[str, Any]:
         """The condition for items of these owners, and the value of its parameter `name`: one needs no sorting."""
         given = cls.parameter.format(name)
         if len(owners) == 1:
@@ -408,7 +410,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
     """
     found = [f"collection = {literal(collection.name)}"]
     if query.owners is not None:
-        found.append(kind.owned(query.owners, "owners")[0])
+        found.append(kind.owner_condition(query.owners, "owners")[0])
     groups: dict[int, list[str]] = {}
     for n, each in enumerate(query.filters):
         column = kind.of(collection, each.field)
@@ -434,7 +436,7 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
     """The parameters of `conditions`."""
     values = {f"f{n}": kind.given(collection.field(each.field), each) for n, each in enumerate(query.filters)}
     if query.owners is not None:
-        values["owners"] = kind.owned(query.owners, "owners")[1]
+        values["owners"] = kind.owner_condition(query.owners, "owners")[1]
     if query.search:
         values["search"] = kind.text(query.search.casefold())
     return values

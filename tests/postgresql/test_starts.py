@@ -215,7 +215,7 @@ def test_long_names_have_indexes_of_their_own(url: str) -> None:
     """
     fields = {name: Field(name, Kind.TEXT, nullable=True) for name in ("id", f"{LONG}_a", f"{LONG}_b")}
     made = [Index(name, unique=unique) for name in list(fields)[1:] for unique in (True, False)]
-    collections = [Collection(f"{LONG}{n}", fields, tuple(made), owned=True) for n in "ab"]
+    collections = [Collection(f"{LONG}{n}", fields, tuple(made), has_owner_index=True) for n in "ab"]
     store = open_store(url, collections)
     assert len(indexes(url)) == 10 and all(indexes(url).values())
     again = open_store(url, collections)

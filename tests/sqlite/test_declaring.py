@@ -103,7 +103,10 @@ def test_a_former_unique_index_refuses_duplicates_until_tidy(tmp_path: Path) -> 
 def test_indexes_of_owners_and_of_similar_names_stay(tmp_path: Path) -> None:
     """`tidy` of a collection does not touch an index on owners, or those of a collection with a similar name."""
     fields = {"id": FIELDS["id"], "a": Field("a", Kind.TEXT)}
-    one, two = Collection("things", fields, (Index("a"),), owned=True), Collection("thing", fields, (Index("a"),))
+    one, two = (
+        Collection("things", fields, (Index("a"),), has_owner_index=True),
+        Collection("thing", fields, (Index("a"),)),
+    )
     store = opened(tmp_path, one, two)
     before = indexes(tmp_path)
     assert store.tidy() == [] and indexes(tmp_path) == before and len(before) == 2
@@ -237,7 +240,7 @@ def test_one_of_several_values_is_found_by_an_index(tmp_path: Path, kind: Kind) 
 @pytest.mark.parametrize("owners", [("ada",), ("ada", "team-a")])
 def test_items_of_owners_are_found_by_an_index(tmp_path: Path, owners: tuple[str, ...]) -> None:
     """Also those of several; those of one need no sorting."""
-    declared = Collection("things", {"id": FIELDS["id"]}, owned=True)
+    declared = Collection("things", {"id": FIELDS["id"]}, has_owner_index=True)
     opened(tmp_path, declared).close()
     query, plans = Query(owners=owners, limit=20), list[list[str]]()
     after = Query(owners=owners, limit=20, after=("x",))

@@ -46,7 +46,7 @@ def add_collection(spec: Spec, items: CollectionReader, secret: JsonSchema | Non
     }
     present = {
         "Search": items.stored.collection.search,
-        "Owner": items.resource.ownership is not Ownership.NONE and not items.stored.owner_in(representation),
+        "Owner": items.resource.ownership is not Ownership.NONE and not items.stored.owner_field_of(representation),
         "Count": "count" in reserved,
         "Embed": items.relations,
     }

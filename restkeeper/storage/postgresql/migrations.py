@@ -359,7 +359,7 @@ def indexes_of(collection: Collection) -> dict[str, str]:
     """The declared indexes: name to CREATE statement. A name has a digest of the definition, so it never changes."""
     of_collection = f"collection = {literal(collection.name)}"
     found = [_index(collection, index) for index in collection.indexes]
-    if collection.owned:
+    if collection.has_owner_index:
         found.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
     sparse = sorted(collection.sparse)
     found += [(name, False, f"(id) WHERE {incomplete(PostgresColumn, collection, name)}") for name in sparse]

@@ -260,7 +260,7 @@ class PostgresColumn(Column):
             value = f"coalesce(folded -> {name}, {self.json})"
             elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
             return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {given}) > 0)'  # noqa: S608
-        own = "lower(owner)" if self.field.is_owner else f'lower((fields ->> {name}) COLLATE "C")'
+        own = 'lower(owner COLLATE "default")' if self.field.is_owner else f'lower((fields ->> {name}) COLLATE "C")'
         text = f"coalesce(folded ->> {name}, {self.or_default(own, str.casefold)})"
         if self.is_own:
             text = f"lower({self.field.name}::text)"

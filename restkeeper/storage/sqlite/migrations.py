@@ -118,7 +118,7 @@ def indexes_of(collection: Collection) -> dict[str, list[str]]:
             definitions.append((index.field, "UNIQUE INDEX", f"(collection, {column.folded}) WHERE {where}{not_null}"))
         else:
             definitions.append((index.field, "INDEX", f"(collection, {column.key}, id) WHERE {where}"))
-    if collection.owned:
+    if collection.has_owner_index:
         definitions.append(("owner", "INDEX", f"(collection, owner, id) WHERE {where}"))
     for name in sorted(collection.sparse):
         definitions.append((name, "INDEX", f"(collection, id) WHERE {incomplete(SqliteColumn, collection, name)}"))

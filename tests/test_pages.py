@@ -91,7 +91,9 @@ def test_a_cut_page_by_offset_is_refused() -> None:
         seen += [item["name"] for item in response.json]
     assert seen == [f"n{n:03}" for n in range(20)]
     assert client.get("/products?range=[0,19]").status_code == 400
-    require_whole(ListRequest(Query(), 20), Page([b"{}"], [""], [None], cut=True))  # with a cursor, paging continues
+    require_whole(
+        ListRequest(Query(), 20), Page([b"{}"], [""], [None], [None], cut=True)
+    )  # with a cursor, paging continues
 
 
 def test_a_page_is_cached_with_the_revision_of_its_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,13 +265,13 @@ class Page(NamedTuple):
     bodies: list[bytes]
     fingerprints: list[str]
     removed: list[bytes | None]
+    owners: Sequence[str | None]
     more: bool = False
     first: Position = ()
     last: Position = ()
     cut: bool = False
     change_token: str = ""
     total: int | None = None
-    owners: Sequence[str | None] = ()
 
 
 class Related(NamedTuple):

@@ -536,9 +536,9 @@ def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type
             break
         chosen.append(row)
     if not chosen:
-        return Page([], [], [])
+        return Page([], [], [], [])
     if query.backward:
         chosen.reverse()
     _, fingerprints, bodies, removed, owners, *_ = zip(*chosen, strict=True)
     first, last = ((*map(kind.plain, row[5:]), row[0]) for row in (chosen[0], chosen[-1]))
-    return Page(list(bodies), list(fingerprints), list(removed), more, first, last, cut, owners=owners)
+    return Page(list(bodies), list(fingerprints), list(removed), owners, more, first, last, cut)

@@ -90,21 +90,19 @@ class OlderRepresentation(Representation):
     def create(self, sent: JsonObject, *, id: str, **options: Any) -> Record:
         made = self._older.create(sent, id=id, **options)
         is_beside = sent.keys().isdisjoint(self.names_of(self._newest.revision.owner))
-
-        def store(own: JsonObject) -> Record:
-            return self._newest.create(self._sent(own), id=made.id, **options)
-
-        return self._to_newest(made, store, is_beside=is_beside)
+        return self._to_newest(
+            made, lambda own: self._newest.create(self._sent(own), id=made.id, **options), is_beside=is_beside
+        )
 
     def restore(self, sent: JsonObject, *, id: str, owner: str | None = None, **options: Any) -> Record:
         made = self._older.restore(sent, id=id, owner=owner, **options)
         members = exactjson.cut(made.body)
         of_server = {name: exactjson.stored(members[name]) for name in self._older.revision.of_server}
-
-        def store(own: JsonObject) -> Record:
-            return self._newest.restore(own | of_server, id=id, owner=owner, **options)
-
-        return self._to_newest(made, store, is_beside=owner is not None)
+        return self._to_newest(
+            made,
+            lambda own: self._newest.restore(own | of_server, id=id, owner=owner, **options),
+            is_beside=owner is not None,
+        )
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._changed(record, partial(self._older.replace, sent=sent), now, limits)

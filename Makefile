@@ -33,7 +33,7 @@ pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of al
 	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-append --cov-report=term:skip-covered \
 	  --store postgresql --at-least $(PART_TESTS) $(PART)
 
-test-matrix: $(VENV)/.dev ## the longer tests: the wheel alone, kill -9 under load, clients, all on PostgreSQL, each feature closed once
+test-matrix: $(VENV)/.dev ## the longer tests: the wheel, kill -9 under load, clients, pages, all on PostgreSQL, each feature closed once
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target matrix-schemathesis matrix-tests matrix-service >$(VENV)/matrix.log 2>&1; \
 	status=$$?; cat $(VENV)/matrix.log; [ $$status = 0 ] || { echo "What failed:"; \
 	grep -aE '^(FAILED|ERROR|E  )' $(VENV)/matrix.log | cut -c 1-300 | tail -n 120; }; exit $$status

@@ -14,7 +14,7 @@ from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
 from tests.shop import create_app
 
-pytestmark = [pytest.mark.needs("browse", "openapi", "events", "keys", "webhooks", "limits")]
+pytestmark = [pytest.mark.matrix, pytest.mark.needs("browse", "openapi", "events", "keys", "webhooks", "limits")]
 
 APP = "tests.shop.browsed:create_app()"
 WRITER = ["things:read", "things:write", "orders:read", "orders:write"]

@@ -4,8 +4,12 @@ import json
 from itertools import product
 from pathlib import Path
 
+import pytest
+
 from tests.browser import Tab
 from tests.live import Gunicorn
+
+pytestmark = pytest.mark.matrix
 
 LIST = "#operations-products-list_products"
 CALLS = """JSON.stringify([...document.querySelectorAll(".opblock-summary")].map(each => [

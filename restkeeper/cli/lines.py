@@ -82,10 +82,8 @@ class Lines:
         self.stored = service.representations[shown.name]
         self.options = options
         self._service, self._shown, self._source = service, shown, source
-        self._is_owned, self._owner = (
-            self.stored.resource.ownership is not Ownership.NONE,
-            self.stored.owner_field_of(shown),
-        )
+        self._is_owned = self.stored.resource.ownership is not Ownership.NONE
+        self._owner = self.stored.owner_field_of(shown)
         self._limits = ItemLimits(*service.config.item_limits)
         self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
         # Temporary files are on the store's disk, which needs space for the items anyway.
@@ -162,11 +160,10 @@ class Lines:
         if not found and self.options.update and "version" in value and "version" in self._read_only:
             raise refusal_of("version", "there is no such item (any more); a line without a version adds it")
         record = self._shown.restore(value, id=id, now=self.now, limits=self._limits, owner=owner)
-        item = Item(number, made, record)
         if found:
-            self.require_same(found, item)
+            self.require_same(found, Item(number, made, record))
             return None
-        return item
+        return Item(number, made, record)
 
     def _take_owner(self, value: JsonObject) -> str | None:
         """The owner beside the fields of a line, which does not have it then, or has it by its field."""

@@ -202,9 +202,7 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     if query.owners is not None:
         fields.add(_OWNERS)
     indexed = {index.field for index in collection.indexes if not index.unique} | {_OWNERS}
-    if (
-        collection.has_owner_index and {Op.EQ, Op.IN} >= operators
-    ):  # a filter by the owner uses that index, and an order its own
+    if collection.has_owner_index and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses it, an order its own
         found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
         if found and found.isdisjoint(each.field for each in query.sort):
             fields = fields - found | {_OWNERS}

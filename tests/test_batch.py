@@ -8,7 +8,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from restkeeper import Config, Resource
+from restkeeper import Config, ItemSchema, Reference, Resource
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
@@ -175,3 +175,18 @@ def test_each_operation_needs_its_scope() -> None:
     refused = send(client, {"method": "POST", "path": "/orders/x/pay", "body": {}}, **writer)
     assert (refused.status_code, refused.json["detail"]) == (403, "this needs the scope orders:pay")  # before the body
     assert send(client, LAMP, ORDER, PAY, **ADMIN).status_code == 200
+
+
+def test_a_nested_path_has_the_methods_of_its_collection() -> None:
+    """As alone: what a collection does not allow is no operation."""
+
+    class LogSchema(ItemSchema):
+        of = Reference("things", required=True)
+
+    things = Resource("things", "thing", ItemSchema)
+    client = create_shop(Config(), [things, Resource("logs", "log", LogSchema, methods=("GET",))]).test_client()
+    path = f"{client.post('/things', json={}).headers['Location']}/logs"
+    operation = {"method": "POST", "path": path, "body": {}}
+    assert client.post(path, json={}).status_code == 405
+    assert client.post("/api/v1/batch", json={"operations": [operation]}).status_code == 422
+    assert client.get("/logs").json == []

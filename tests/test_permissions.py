@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -323,3 +324,21 @@ def test_responses_are_not_for_shared_caches(client: FlaskClient) -> None:
         assert client.get(each, headers=ADMIN).headers["Cache-Control"] == "private, no-cache"
     assert client.get("/api/v1/keys", headers=ADMIN).headers["Cache-Control"] == "no-store"
     assert client.get("/api/v1/keys", headers=ADMIN).json == []
+
+
+def test_who_has_no_credential_owns_nothing(tmp_path: Path) -> None:
+    """Also not what was made while everything was open: it is reached by `:all`."""
+
+    def serve(auth: str) -> FlaskClient:
+        notes = replace(NOTES)
+        notes.action("look", scope="public")(lambda note, items: None)
+        notes.action("add", of="collection", scope="public")(lambda items: items.create("notes", {"name": "x"})["id"])
+        config = Config(database_url=f"sqlite:///{tmp_path}/a.db", auth=auth, admin_key=ADMIN_KEY)
+        return create_app(config, [notes]).test_client()
+
+    path = serve("open").post("/notes", json={"name": "x"}).headers["Location"]
+    client = serve("required")
+    added = f"/notes/{client.post('/notes/add').json}"
+    for each in (path, added):
+        assert client.post(f"{each}/look").status_code == 404
+        assert client.post(f"{each}/look", headers=ADMIN).status_code == 200

@@ -508,3 +508,26 @@ def test_the_start_refuses_what_would_show_it(field: Any, options: dict[str, Any
     """In search, a unique index, the order of lists, a state, another field, or where nobody else could create."""
     with pytest.raises(ValueError, match="things." + said.replace("(", r"\(")):
         Resource("things", "thing", ItemSchema.from_dict({"x": field}), **options)  # type: ignore[arg-type]
+
+
+def test_a_deletion_says_nothing_of_what_it_cannot_clear() -> None:
+    """What a schema says of an item that referred to the deleted one can have private values, or names."""
+
+    class TaskSchema(ItemSchema):
+        note = Text(0, 100, load_default="", readable_by=MANAGE)
+        tool = Reference("tools", on_delete="null", load_default=None, allow_none=True)
+
+        @validates_schema
+        def require_tool(self, task: dict[str, Any], **_: Any) -> None:
+            if task["note"] and not task["tool"]:
+                raise ValidationError(f"{task['note']!r} needs a tool", "note")
+
+    tools, tasks = Resource("tools", "tool", CustomerSchema), Resource("tasks", "task", TaskSchema)
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), [tools, tasks]).test_client()
+    path = client.post("/tools", json={"name": "x"}, headers=ADMIN).headers["Location"]
+    sent = {"note": SECRET, "tool": path.rpartition("/")[2]}
+    assert client.post("/tasks", json=sent, headers=ADMIN).status_code == 200
+    for scopes in (["tools:write"], ["tools:write", "tasks:read"]):
+        refused = client.delete(path, headers=key(client, *scopes))
+        assert refused.status_code == 409 and SECRET not in refused.text and "note" not in refused.text
+        assert ("tasks" in refused.text) == ("tasks:read" in scopes)

@@ -271,6 +271,8 @@ def _work(
     if method == "POST":
         declared, relation = writes.resource.actions.get(action or id or ""), writes.relations.get(action or "")
         if relation and id and relation.is_plain and isinstance(relation.to, CollectionWriter):
+            if "POST" not in relation.to.resource.methods:
+                return None
             return (
                 partial(_creation_below, writes, relation, id, sent),
                 relation.to.resource.scope("write"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flask import has_request_context
 
 from restkeeper.clock import Clock, rfc3339, time_after
-from restkeeper.errors import Conflict, NotFound, Unavailable, shortened
+from restkeeper.errors import Conflict, NotFound, Unavailable, ValidationFailed, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.evolution import REFERENCES, references_of, with_references
 from restkeeper.resources.functions import MOST_CHANGES, Items, as_conflict, item_of, without_server_fields
@@ -202,12 +202,15 @@ class References:
             now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
             if rule == "chosen":
                 self._hooks.access(stored.resource).require_change(before)
-            with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
+            try:
                 if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
                     after = stored.merge(before, {path: None}, now=now)
                 elif rule == "null":
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                     after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
+            except ValidationFailed:  # which can say what the caller may not read
+                raise referrers.refusal(", and its item is not valid without it") from None
+            with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
                 left = items.apply(stored, before, after, now, NO_LIMITS)
             if rule == "null" and item_of(stored, left).get(path) is not None:
                 raise referrers.refusal(", and stays")

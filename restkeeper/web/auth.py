@@ -28,7 +28,7 @@ ADMIN = "admin"  # the scope that holds all others
 class Caller(NamedTuple):
     """A caller: `id` identifies it, also in logs; `scopes` are its permissions.
 
-    It reaches the items of its `owners`, of which there is one at least; several callers can have the same.
+    It reaches the items of its `owners`; several callers can have the same. Only NOBODY has none.
     """
 
     id: str
@@ -36,9 +36,9 @@ class Caller(NamedTuple):
     owners: tuple[str, ...]
 
     @property
-    def owner_id(self) -> str:
-        """The owner of the items that it creates: the first one."""
-        return self.owners[0]
+    def owner_id(self) -> str | None:
+        """The owner of the items that it creates: the first one, if there is one."""
+        return next(iter(self.owners), None)
 
     def may(self, scope: str) -> bool:
         """Whether the caller holds a scope."""
@@ -46,7 +46,7 @@ class Caller(NamedTuple):
 
 
 ANONYMOUS = "anonymous"  # the id of callers without credentials
-NOBODY = Caller(ANONYMOUS, frozenset(), (ANONYMOUS,))
+NOBODY = Caller(ANONYMOUS, frozenset(), ())
 EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}), (ANONYMOUS,))
 
 _KEY = "restkeeper.caller"  # in the WSGI environment

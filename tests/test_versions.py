@@ -36,6 +36,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.sender import DeliveryResult
+from restkeeper.resources.evolution import Step
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.service import service_of
 from restkeeper.versions import seconds_of
@@ -568,3 +569,33 @@ def test_a_function_sees_a_change_of_what_only_older_versions_show(adds: bool) -
     changed = client.patch(path, json={"notes": "new"}).json
     assert (changed["notes"], changed["stock"], changed["version"]) == ("new", 5 if adds else 0, 2)
     assert client.get(path).json == changed
+
+
+CLOSING = {"open": ("done",), "done": ()}
+
+
+@pytest.mark.parametrize(
+    "rule, field",
+    [
+        ("writable_by", Text(load_default="", writable_by="jobs:manage")),
+        ("scopes", Status(Lifecycle("open", CLOSING, scopes={"done": "jobs:manage"}))),
+        ("by_actions", Status(Lifecycle("open", CLOSING, by_actions={"done": "finish"}))),
+    ],
+)
+def test_a_rule_that_only_an_older_field_has_is_refused(rule: str, field: Any) -> None:
+    """Writes are checked by the newest fields: it would be in the document of the version, and bind nobody."""
+    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+    schema = ItemSchema.from_dict({"level": Text(load_default="")})
+    of_older: tuple[Step, ...] = (
+        Remove("old", field),
+        Convert({"old": field}, ["level"], up=lambda old: old, down=lambda level: level),
+    )
+    for step in of_older:
+        jobs = Resource("jobs", "job", schema, upgrades={2: [step]})
+        with pytest.raises(ConfigError, match=f"^versions: v1: jobs: old: {rule} is not checked for a field that is"):
+            create_app(Config(), [jobs], versions=versions)
+        create_app(Config(), [jobs])
+    newest = ItemSchema.from_dict({"new": field})
+    jobs = Resource("jobs", "job", newest, upgrades={2: [Rename("old", "new")]})
+    jobs.action("finish")(lambda job, items: job)
+    create_app(Config(), [jobs], versions=versions)

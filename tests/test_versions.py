@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from itertools import chain
@@ -15,6 +16,7 @@ from marshmallow import ValidationError
 from openapi_spec_validator import validate
 
 from restkeeper import (
+    Add,
     Convert,
     Deprecation,
     Index,
@@ -599,3 +601,18 @@ def test_a_rule_that_only_an_older_field_has_is_refused(rule: str, field: Any) -
     jobs = Resource("jobs", "job", newest, upgrades={2: [Rename("old", "new")]})
     jobs.action("finish")(lambda job, items: job)
     create_app(Config(), [jobs], versions=versions)
+
+
+@pytest.mark.parametrize("rule", [{"scopes": {"done": "jobs:manage"}}, {"by_actions": {"done": "finish"}}])
+def test_new_items_of_an_older_version_are_in_no_state_that_their_callers_cannot_set(rule: Any) -> None:
+    """Stored items can get such a state by a step, as long as there is no older version that makes new ones."""
+    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+    schema: Any = ItemSchema.from_dict({"status": Status(Lifecycle("open", CLOSING, **rule))})
+    refused = "^versions: v1: jobs: status: not every caller can set 'done', which new items of this version would"
+    for name, rename in (("status", []), ("state", [Rename("state", "status")])):
+        for default in ("open", "done"):
+            jobs = Resource("jobs", "job", schema, upgrades={2: [Add(name, default), *rename]})
+            jobs.action("finish")(lambda job, items: job)
+            create_app(Config(), [jobs])
+            with pytest.raises(ConfigError, match=refused) if default == "done" else nullcontext():
+                create_app(Config(), [jobs], versions=versions)

@@ -5,7 +5,7 @@ there as well; faults name the fields as these callers know them. What they do n
 may show it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from marshmallow import fields
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
-from restkeeper.resources.evolution import Chain, Members, Rename, Untranslatable, revision_of
+from restkeeper.resources.evolution import Add, Chain, Members, Rename, Step, Untranslatable, revision_of
 from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.schemas.fields import WRITABLE_BY, Status
@@ -51,6 +51,17 @@ def _rules_of(field: fields.Field[Any]) -> list[str]:
     return [option for option, rule in rules.items() if rule]
 
 
+def _added_by(steps: Iterable[Step]) -> Members:
+    """What a new item of the older revision has in fields that are added with a default, by their newest names."""
+    added: dict[str, exactjson.Buffer] = {}
+    for step in steps:
+        former = [added.pop(name, None) for name in step.before]
+        if isinstance(step, Rename) and former[0] is not None:
+            added[step.after[0]] = former[0]
+        added |= step.texts if isinstance(step, Add) else {}
+    return added
+
+
 class OlderRepresentation(Representation):
     """The items of a collection in one of its older revisions."""
 
@@ -83,6 +94,13 @@ class OlderRepresentation(Representation):
             if found := [] if name in self._same else _rules_of(field):
                 why = "is not checked for a field that is gone or converted: leave it out in the step"
                 raise ValueError(f"{self.name}: {name}: {found[0]} {why}")
+        for name, text in _added_by(self._chain.steps).items():
+            if not isinstance(status := newest.revision.definitions.get(name), Status):
+                continue
+            state, is_default = exactjson.stored(text), text == newest.revision.defaults.get(name)
+            if not is_default and (state in status.lifecycle.scopes or state in status.lifecycle.by_actions):
+                why = f"not every caller can set {state!r}, which new items of this version would have"
+                raise ValueError(f"{self.name}: {name}: {why}: Add another default")
         known = older.queryable.fields
         same = {name: each for name, each in known.items() if root_of(name) in self._same}
         roots = {root_of(name) for name in known}

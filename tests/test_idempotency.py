@@ -8,10 +8,13 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from restkeeper import ItemSchema, Ownership, Reference, Resource
 from restkeeper.config import Config
+from restkeeper.service import service_of
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Key, Record, StoredResponse
 from restkeeper.web.application import Application
+from restkeeper.web.auth import Caller
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.clock import SetClock
@@ -147,6 +150,36 @@ def test_a_key_can_be_required_and_belongs_to_its_caller() -> None:
     secrets = [make_key(client, "products:write")["secret"] for _ in range(2)]
     once = [{"X-API-Key": secret, "Idempotency-Key": KEY} for secret in secrets]
     assert len({client.post("/products", json=LAMP, headers=headers).json["id"] for headers in once}) == 2
+
+
+@pytest.mark.needs("batch", "ownership")
+def test_a_replay_is_for_the_same_scopes_and_owners() -> None:
+    """What the caller may not do or reach by now is not shown: not by a batch, below an item, nor of a former owner."""
+    people = Resource("people", "person", ItemSchema, ids="client")
+    fields = {"person": Reference("people", load_default=None, allow_none=True)}
+    jobs = Resource("jobs", "job", ItemSchema.from_dict(fields, name="Job"), ownership=Ownership.ALL)
+    app = create_app(Config(auth="required"), (people, jobs))
+    client, first = app.test_client(), Caller("bob", frozenset({"jobs:read", "jobs:write", "people:read"}), ("a", "b"))
+    now = Caller("root", frozenset({"admin"}), ("root",))
+    service_of(app).guard.verifiers.append(lambda *_: now)
+    headers = {"X-API-Key": "any", "Idempotency-Key": KEY}
+    assert client.post("/people", json={"id": "ada"}, headers=headers).status_code == 200
+    batch = {"operations": [{"method": "POST", "path": "/jobs", "body": {}}]}
+    sent: dict[str, Any] = {"/jobs": {"person": "ada"}, "/people/ada/jobs": {}, "/api/v1/batch": batch}
+
+    def statuses(who: Caller) -> list[int]:
+        nonlocal now
+        now = who
+        return [client.post(path, json=body, headers=headers).status_code for path, body in sent.items()]
+
+    assert statuses(first) == [200, 200, 200]
+    for scopes in ({"jobs:read", "jobs:write"}, {*first.scopes, "people:write"}, {"admin"}):
+        assert statuses(first._replace(scopes=frozenset(scopes))) == [422, 422, 422]
+    assert statuses(first._replace(scopes=frozenset({"jobs:read"}))) == [403, 403, 422]
+    for owners in (("b",), ("a",), ("a", "b", "c")):
+        assert statuses(first._replace(owners=owners)) == [422, 422, 422]
+    assert statuses(first._replace(owners=("b", "a"))) == [200, 200, 200]  # in any order
+    assert len(client.get("/jobs", headers=headers).json) == 3
 
 
 def test_a_key_expires(client: FlaskClient, post: Post, clock: SetClock) -> None:

@@ -9,7 +9,7 @@ with errors are not stored.
 import re
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,13 +23,12 @@ from werkzeug.datastructures import Headers
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord
-from restkeeper.resources.resource import ALL_OWNERS, Ownership
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import caller_in
+from restkeeper.web.auth import ADMIN, caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
 LONGEST = 255  # characters of a key
@@ -44,10 +43,7 @@ _PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them
 def install(app: Application, service: Service) -> None:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
-    scopes = {scope for each in service.resources for scope in each.reading_scopes}
-    scopes |= {each.scope(ALL_OWNERS) for each in service.resources if each.ownership is Ownership.ALL}
-    required = config.idempotency == "required"
-    policy = Idempotency(config.idempotency_ttl, required=required, now=now, reading_scopes=scopes)
+    policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
     service.hooks.idempotency = policy.record
     service.lookup.plans.append(response_key)
     service.contributions.extend(_contributions(config))
@@ -71,8 +67,8 @@ class IdempotencyKeyInvalid(Problem):
 class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
     about = (
-        "This `Idempotency-Key` was used for a request with another body or query, or when its caller could read other "
-        "fields or items. Use a new key for each operation."
+        "This `Idempotency-Key` was used for a request with another body or query, or when its caller had other scopes "
+        "or owners. Use a new key for each operation."
     )
 
 
@@ -103,18 +99,11 @@ def _contributions(config: Config) -> Iterator[Contribution]:
 class Idempotency:
     """The policy: for how many seconds responses are stored, and whether every POST needs a key.
 
-    With other `reading_scopes` than the first request had, a repetition is another one: it reads other fields or items.
+    With other scopes or owners than the first request had, a repetition is another one: it might be refused by now, or
+    read other fields or items.
     """
 
-    def __init__(
-        self,
-        seconds: int,
-        *,
-        required: bool = False,
-        now: Callable[[], float] = time.time,
-        reading_scopes: Iterable[str] = (),
-    ) -> None:
-        self._reading_scopes = sorted(reading_scopes)
+    def __init__(self, seconds: int, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
         self.seconds = seconds
         self._required = required
         self._now = now
@@ -140,8 +129,8 @@ class Idempotency:
             seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
         now = self._now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
-        unread = [each for each in self._reading_scopes if not who.may(each)]
-        more = [query, unread] if unread else [query] if query else []
+        reach = None if who.may(ADMIN) else [sorted(who.scopes), sorted(who.owners)]  # an admin's has no bounds
+        more = [query, reach] if reach else [query] if query else []
         try:  # the order of names makes no difference
             print_ = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
         except orjson.JSONEncodeError:
@@ -192,7 +181,7 @@ class _Keyed(IdempotencyRecord):
         print_, status, headers = orjson.loads(head)
         if print_ != self.print_:
             raise IdempotencyKeyReused(
-                "this key was used with another body or query, or by who could read other fields or items: use another"
+                "this key was used with another body or query, or by who had other scopes or owners: use another one"
             )
         headers.append(("Idempotent-Replayed", "true"))
         try:

@@ -317,10 +317,13 @@ def create_renamed() -> Application:
 
 
 class Writer:
-    """A client of the former program that counts in items of its own, and creates others."""
+    """A client of the former program that counts in items of its own, and creates others.
 
-    def __init__(self, port: int, number: int, stop: Event) -> None:
-        self._port, self._number, self._stop = port, number, stop
+    `refusals` are the statuses that it has for a change, when the items are another program's.
+    """
+
+    def __init__(self, port: int, number: int, stop: Event, refusals: Sequence[int]) -> None:
+        self._port, self._number, self._stop, self._refusals = port, number, stop, refusals
         self.counted: dict[str, tuple[int, int]] = {}  # by name: what was answered, and what was sent
         self.paths: dict[str, str] = {}
         self.answered = 0
@@ -342,8 +345,8 @@ class Writer:
                         if found.status == 200:
                             self.paths[name] = f"/notes/{found.json()[0]['id']}"
                         continue
-                assert answered.status in (200, 201, 503), answered
-                if answered.status != 503:
+                assert answered.status in (200, 201, *self._refusals), answered
+                if answered.status not in self._refusals:
                     self.answered += 1
                     self.counted[name] = turn, turn
                     self.paths[name] = f"/notes/{answered.json()['id']}"
@@ -369,7 +372,8 @@ class Kills:
             for letter in LETTERS:
                 made = former.post("/notes", [{"name": f"{letter}{n}"} for n in range(100)])
                 assert made.status == 200, made
-            writers = [Writer(former.port, number, stop) for number in range(WRITERS)]
+            refusals = (503, 404) if self._latter == "renamed" else (503,)
+            writers = [Writer(former.port, number, stop, refusals) for number in range(WRITERS)]
             running = [pool.submit(each.run) for each in writers]
             try:
                 is_converted = False

@@ -31,7 +31,7 @@ class Clock(Protocol):
 # before the server checks its sockets; with any longer sleep it checks them, which costs some 0.2 ms if nothing waits.
 YIELD_SECONDS = 0.000001
 TURN_SECONDS = 0.01  # for which a request with many items computes before others have their turn
-WRITE_TURN_SECONDS = 0.04  # likewise in a transaction, for whose end all writers wait
+WRITE_TURN_SECONDS = 0.04  # likewise in a transaction for whose end all writers wait
 OTHERS_SECONDS = 1.0  # for which it gives way to them, in total
 
 

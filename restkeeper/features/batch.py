@@ -11,7 +11,7 @@ from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 from werkzeug.datastructures import MultiDict
 
-from restkeeper.clock import WRITE_TURN_SECONDS, in_turns
+from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.representation import JsonObject
@@ -183,7 +183,7 @@ class BatchHandlers:
         ids: dict[str, str | int] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
-        for number, operation in in_turns(enumerate(operations), self._service.clock, WRITE_TURN_SECONDS):
+        for number, operation in in_turns(enumerate(operations), self._service.clock, transaction.turn_seconds):
             try:
                 reply = self._one(operation, number, ids, one_by_one, transaction)
                 body = reply.get_data()

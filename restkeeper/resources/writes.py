@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from flask import has_request_context, request
 from werkzeug.datastructures import MultiDict
 
-from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
+from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
 from restkeeper.errors import MOST_FAULTS, IllegalTransition, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.functions import (
@@ -172,7 +172,7 @@ class CollectionWriter(CollectionReader):
                 last = max((each.id for each in records), key=self.resource.number)
                 use_ids(self.resource, next(filter(None, ids), ""), last, transaction)
             write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
-            for place in in_turns([*write.after], self.clock, WRITE_TURN_SECONDS):
+            for place in in_turns([*write.after], self.clock, transaction.turn_seconds):
                 self._store(transaction, write, None, write.after[place], place)
             return write.response or reply(current(transaction, self.stored, write.after.values()))
 

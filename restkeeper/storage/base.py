@@ -17,7 +17,7 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
-from restkeeper.clock import Clock
+from restkeeper.clock import WRITE_TURN_SECONDS, Clock
 from restkeeper.storage.deliveries import Deliveries, find_subscriptions, newest_id, read_log
 from restkeeper.storage.errors import (
     RecordNotFound,
@@ -156,6 +156,7 @@ class Transaction(Deliveries, Renaming):
     """
 
     items: Any = None  # the one of all functions of the service in it
+    turn_seconds: float = WRITE_TURN_SECONDS  # for which it computes before other requests have their turn
     _collections: Mapping[str, Collection]
 
     @abstractmethod

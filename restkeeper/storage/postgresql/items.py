@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from restkeeper.clock import TURN_SECONDS
 from restkeeper.storage.base import Locked, Transaction, row_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -107,6 +108,7 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 class PostgresTransaction(Transaction):
     """See `base.Transaction`. Changes are made together, before the next read or at the end."""
 
+    turn_seconds = TURN_SECONDS  # several are computed at a time, in turns
     _database: Session
 
     def __init__(self, session: Session, collections: Mapping[str, Collection], unique: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from flask import has_request_context, request
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
-from restkeeper.errors import MOST_FAULTS, IllegalTransition, NotFound, Unavailable, ValidationFailed
+from restkeeper.errors import MOST_FAULTS, Conflict, IllegalTransition, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.functions import (
     WRITES,
@@ -180,7 +180,7 @@ class CollectionWriter(CollectionReader):
         return Write(work, reply(new) if is_known else None)
 
     def update(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Write:
-        """See `change`. Raises ValidationFailed for an `owner` beside an item that is there, and has another one."""
+        """See `change`. Raises Conflict for an `owner` beside an item that is there, and has another one."""
         if change == self.replace:
             sent = self.representation.loaded(sent)
 
@@ -193,7 +193,7 @@ class CollectionWriter(CollectionReader):
                 require_match(None, must_say=self.config.require_if_match)
                 return self._creation_at(id, sent, owner).work(transaction, write)
             if owner not in (None, before.owner):
-                raise owner_fault("cannot change the owner of an item that exists")
+                raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
             after = change(before, sent, now=self._now(), limits=self._limits)
             return self.represent(self._store(transaction, write, before, after))
 

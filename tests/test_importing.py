@@ -289,6 +289,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(pauses) == len(batches) and min(pauses) > 0
 
 
+@pytest.mark.needs("events")
 def test_a_transaction_that_others_end_is_done_again(
     app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

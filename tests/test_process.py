@@ -41,6 +41,38 @@ exec(open({str(ROOT / "restkeeper/server/settings.py")!r}).read())
     return file
 
 
+@pytest.mark.parametrize("locked", [False, True], ids=["before it is open", "before it is locked"])
+def test_a_folder_of_metrics_that_another_start_deletes_is_made_again(tmp_path: Path, locked: bool) -> None:
+    """Each start deletes the folders that nobody has locked: one that another process made a moment ago, too."""
+    file = configuration(tmp_path)
+    deleted = tmp_path / "deleted"
+    file.write_text(f"""
+import fcntl, os, shutil, tempfile
+from pathlib import Path
+make, lock, made = tempfile.mkdtemp, fcntl.flock, Path({str(deleted)!r})
+def delete(folder):
+    if not made.exists() and "restkeeper-prometheus-" in str(folder):
+        shutil.rmtree(folder)
+        made.write_text(str(folder))
+def mkdtemp(**options):
+    folder = make(**options)
+    if not {locked}:
+        delete(folder)
+    return folder
+def flock(descriptor, operation):
+    if {locked} and operation == fcntl.LOCK_EX:
+        delete(os.readlink(f"/proc/self/fd/{{descriptor}}"))
+    lock(descriptor, operation)
+tempfile.mkdtemp, fcntl.flock = mkdtemp, flock
+{file.read_text()}
+tempfile.mkdtemp, fcntl.flock = make, lock
+""")
+    with Gunicorn(tmp_path, "-c", str(file), workers=1) as server:
+        assert server.get("/products").status == 200
+        folder = metrics_folder(server.process.pid)
+        assert folder.is_dir() and str(folder) != deleted.read_text()
+
+
 def test_a_worker_that_cannot_start_ends_the_service(tmp_path: Path) -> None:
     """Later errors are not retried endlessly either: the service ends, and says why."""
     file = tmp_path / "keys.json"

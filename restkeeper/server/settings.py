@@ -46,9 +46,14 @@ def _make_folder(parent: str) -> str:
                 shutil.rmtree(each)
             finally:
                 os.close(descriptor)
-    folder = tempfile.mkdtemp(prefix=_FOLDER, dir=parent)
-    flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), LOCK_EX)  # never closed: the lock ends with the process
-    return folder
+    while True:
+        folder = tempfile.mkdtemp(prefix=_FOLDER, dir=parent)
+        with suppress(FileNotFoundError):  # another process that starts now deleted it, before it was locked
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            flock(descriptor, LOCK_EX)
+            if os.path.exists(folder):
+                return folder  # the descriptor is not closed: the lock ends with this process and its forks
+            os.close(descriptor)
 
 
 gc.disable()  # until `when_ready`: a collection writes to the memory that workers share with the master

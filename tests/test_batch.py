@@ -1,5 +1,8 @@
 """Batches: several operations in one transaction."""
 
+import io
+import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from restkeeper import Config, ItemSchema, Reference, Resource
+from restkeeper.resources.writes import LARGE
+from restkeeper.web.exactjson import JSON
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
@@ -52,6 +57,30 @@ def test_operations_follow_each_other(client: FlaskClient) -> None:
     deleted = send(client, {"method": "DELETE", "path": f"/products/{lamp['body']['id']}"})
     assert deleted.json["results"][0]["body"] == stored.json
     assert client.get(f"/products/{lamp['body']['id']}").status_code == 404
+
+
+class Late(io.BytesIO):
+    """A body that a client sends only after another client's request, which it returns the status of."""
+
+    def __init__(self, body: bytes, others: Callable[[], TestResponse]) -> None:
+        super().__init__(body)
+        self.others = others
+        self.status = 0
+
+    def readinto(self, buffer: Any, /) -> int:
+        self.status = self.status or self.others().status_code
+        return super().readinto(buffer)
+
+
+def test_a_large_batch_waits_for_no_client(client: FlaskClient) -> None:
+    """Large ones are done one after the other, but each is read before."""
+    body = json.dumps({"operations": [LAMP]}).encode() + b" " * LARGE
+
+    def post(stream: io.BytesIO) -> TestResponse:
+        return client.post("/api/v1/batch", input_stream=stream, content_length=len(body), content_type=JSON)
+
+    late = Late(body, lambda: post(io.BytesIO(body)))
+    assert (post(late).status_code, late.status) == (200, 200)
 
 
 def test_what_means_nothing_is_refused(client: FlaskClient) -> None:

@@ -21,7 +21,9 @@ from restkeeper.resources.writes import (
     OWNER_UNUSED,
     CollectionWriter,
     Write,
+    deadline_of,
     explained,
+    is_large,
     owner_fault,
     write_once,
 )
@@ -31,12 +33,13 @@ from restkeeper.schemas.item import GIVEN
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing
+from restkeeper.storage.shares import FairLock
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
 from restkeeper.web.edge import require_utf8
 from restkeeper.web.errors import problem_of
-from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_object, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_bytes, read_object, require_acceptable, require_none
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -63,7 +66,8 @@ _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", 
 
 def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
-    mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
+    alone = FairLock("large batches", service.clock)
+    mount(app, service, lambda version: BatchHandlers(service, version, alone).blueprint())
     singletons = [quote(each.public_name) for each in service.resources if each.singleton]
     named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
     owned = any(each.ownership is not Ownership.NONE and each.ids in GIVEN for each in service.resources)
@@ -141,12 +145,17 @@ class BatchResponseSchema(Schema):
 
 
 class BatchHandlers:
-    """The handler of batches, for the callers of a version of the API."""
+    """The handler of batches, for the callers of a version of the API.
+
+    Large ones are done one after the other in a process, `alone`: each ends sooner, and small requests have their turn
+    after a part of one of them. It is no lock of a store, so nothing that a transaction waits for waits for it.
+    """
 
     name = "batch"
 
-    def __init__(self, service: Service, version: str) -> None:
+    def __init__(self, service: Service, version: str, alone: FairLock) -> None:
         self._service = service
+        self._alone = alone
         self._writes = {each.resource.public_name: each for each in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
@@ -164,15 +173,20 @@ class BatchHandlers:
         A problem is that of the first operation that fails, whose number is the member `operation`, from 0.
         """
         require_acceptable(JSON)
-        config = self._service.config
-        sent = read_object(JSON, **config.body_limits)
+        service = self._service
+        read_bytes(service.config.max_body, cache=True)  # first: nobody else waits for this client
+        with self._alone.use(deadline_of(service.clock)) if is_large() else nullcontext():
+            return self._run_once()
+
+    def _run_once(self) -> Reply:
+        service, sent = self._service, read_object(JSON, **self._service.config.body_limits)
         operations = load(BatchSchema(), sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._writes.get(unquote(path[1])) for path in paths)
         request.environ[SHOWN] = names = {each.name for each in named if each}
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
-        service, once = self._service, self._service.hooks.idempotency(sent)
+        once = service.hooks.idempotency(sent)
         run = partial(write_once, service.store, once, clock=service.clock, collections=names)
         try:
             return run(lambda: Write(partial(self._run, operations, False)))

@@ -388,12 +388,13 @@ class CollectionWriter(CollectionReader):
                     return RecordChanged("the item was created meanwhile")
             return DuplicateValue(*(self._taken(write) or map(self.representation.name_of, error.fields)))
 
-        def prepare_alone() -> Write:
+        def prepare_in_turn() -> Write:
             with self.hooks.large_bodies(deadline_of(self.clock)):
                 return prepare()
 
-        is_large = (request.content_length or 0) >= LARGE or "HTTP_TRANSFER_ENCODING" in request.environ  # in chunks
-        return write_once(self.store, once, prepare_alone if is_large else prepare, self.clock, explain, [self.name])
+        return write_once(
+            self.store, once, prepare_in_turn if is_large() else prepare, self.clock, explain, [self.name]
+        )
 
     def _taken(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
@@ -507,6 +508,11 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
                 raise Unavailable("others change this item at the same time; try again") from None
             pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else YIELD_SECONDS
         clock.sleep(pause)
+
+
+def is_large() -> bool:
+    """Whether the body of the current request takes milliseconds to load, so that others like it wait meanwhile."""
+    return (request.content_length or 0) >= LARGE or "HTTP_TRANSFER_ENCODING" in request.environ  # in chunks
 
 
 def deadline_of(clock: Clock) -> float:

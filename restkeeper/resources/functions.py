@@ -159,9 +159,8 @@ class Items:
         before = self._read(collection, id)
         if not before.version:  # it has its defaults
             return item_of(stored, before)
-        now = time_after(before.updated_at, rfc3339(self._clock.time()))
         with as_conflict(collection):
-            return item_of(stored, self.apply(stored, before, None, now, self._limits))
+            return item_of(stored, self.apply(stored, before, None, rfc3339(self._clock.time()), self._limits))
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -180,18 +179,18 @@ class Items:
     def apply(
         self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str, limits: ItemLimits
     ) -> Record:
-        """Write a change of an item; return the record as it is now, or as it last was."""
+        """Write an item, see `write_item`, as one of the changes that may follow one of a request."""
         with self._whole():
-            after = run_before(self._hooks, self._transaction, stored, before, after, now=now, limits=limits)
-            if after is not before:
-                self._bytes += sum(len(each.body) for each in (before, after) if each)
-                self.require_room(1)
-                self._changes += 1
-                kind = "created" if before is None else "updated" if after else "deleted"
-                change = Change(kind, stored, before, after, after.updated_at if after else now)
-                self._hooks.apply(self._transaction, change)
-                self.written[stored.name, change.record.id] = change
-        return cast(Record, after or before)
+            return write_item(
+                self._hooks, self._transaction, stored, before, after, self._apply, now=now, limits=limits
+            )
+
+    def _apply(self, transaction: Transaction, change: Change) -> None:
+        self._bytes += sum(len(each.body) for each in (change.before, change.after) if each)
+        self.require_room(1)
+        self._changes += 1
+        self._hooks.apply(transaction, change)
+        self.written[change.representation.name, change.record.id] = change
 
     def require_room(self, changes: int = 0) -> None:
         """Raises Conflict if with so many more `changes` there are too many."""
@@ -370,9 +369,37 @@ def current(transaction: Transaction, stored: StoredRepresentation, records: Ite
     return [change.after if change and change.after else each for each, change in changes]
 
 
-def run_before(
+def write_item(
     hooks: Hooks,
     transaction: Transaction,
+    stored: StoredRepresentation,
+    before: Record | None,
+    after: Record | None,
+    apply: Callable[[Transaction, Change], object],
+    *,
+    now: str,
+    limits: ItemLimits,
+) -> Record:
+    """Write one item: all writes are done here, of requests and actions, of arrays, batches, cascades and functions.
+
+    In this order: what it refers to, the functions before, and `apply`, as `Hooks.apply`: the write, its references
+    and its event, and the functions after. Returns the item as it is stored, or as it last was.
+    """
+    kind = "created" if before is None else "updated" if after else "deleted"
+    if after is not before and (functions := stored.resource.functions.get(f"before {WRITES[kind]}")):
+        if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
+            hooks.check(transaction, Change(kind, stored, before, after, after.updated_at), bounded=False)
+            transaction.flush()
+        after = _run_before(hooks.items(transaction), functions, stored, before, after, now=now, limits=limits)
+    if after is not before:
+        at = after.updated_at if after else time_after(before.updated_at if before else "", now)
+        apply(transaction, Change(kind, stored, before, after, at))
+    return cast(Record, after or before)
+
+
+def _run_before(
+    items: Items,
+    functions: Iterable[Callable[..., Any]],
     stored: StoredRepresentation,
     before: Record | None,
     after: Record | None,
@@ -381,10 +408,6 @@ def run_before(
     limits: ItemLimits,
 ) -> Record | None:
     """What is to be stored, when the functions of the service have seen it: see `Resource.before`."""
-    kind = "create" if before is None else "update" if after else "delete"
-    if after is before or not (functions := stored.resource.functions.get(f"before {kind}")):
-        return after
-    items: Items = hooks.items(transaction)
     for function in functions:
         present = before and item_of(stored, before)
         if after is None:

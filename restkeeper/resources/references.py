@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from flask import has_request_context
 
-from restkeeper.clock import Clock, rfc3339, time_after
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import Conflict, NotFound, Unavailable, ValidationFailed, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.evolution import REFERENCES, references_of, with_references
@@ -199,7 +199,7 @@ class References:
         for before in _current(transaction, items, stored.name, ids, to_delete=rule != "null"):
             if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
                 continue
-            now, after = time_after(before.updated_at, rfc3339(self._clock.time())), None
+            now, after = rfc3339(self._clock.time()), None
             if rule == "chosen":
                 self._hooks.access(stored.resource).require_change(before)
             try:

@@ -7,16 +7,15 @@ from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field as field_of
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from flask import has_request_context, request
 from werkzeug.datastructures import MultiDict
 
-from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339, time_after
+from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
 from restkeeper.errors import MOST_FAULTS, Conflict, IllegalTransition, NotFound, Unavailable, ValidationFailed
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.functions import (
-    WRITES,
     Items,
     as_conflict,
     call,
@@ -25,8 +24,8 @@ from restkeeper.resources.functions import (
     next_ids,
     require_few_references,
     revised,
-    run_before,
     use_ids,
+    write_item,
 )
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.references import added, may_read, number_of_references
@@ -240,30 +239,22 @@ class CollectionWriter(CollectionReader):
     def _store(
         self, transaction: Transaction, write: Write, before: Record | None, after: Record | None, place: str = ""
     ) -> Record:
-        """The functions before, the write with its references and its event, and the functions after.
+        """Write an item, see `write_item`; a fault of it is at this `place` of what was sent."""
 
-        What was sent has its references before the functions see it, and they cannot take away what it refers to.
-        Returns the item as it is stored, or as it last was.
-        """
-        kind = "created" if before is None else "updated" if after else "deleted"
-        if after is not None and after is not before and f"before {WRITES[kind]}" in self.resource.functions:
+        def apply(transaction: Transaction, change: Change) -> None:
+            if change.after is not None:
+                write.after[place] = change.after
+            self._apply(transaction, change)
+
+        if after is not None:
             write.after[place] = after
-            self.hooks.check(transaction, Change(kind, self.stored, before, after, after.updated_at), bounded=False)
-            transaction.flush()
+        options: Any = {"now": self._now(), "limits": self._limits}
         try:
-            after = run_before(
-                self.hooks, transaction, self.stored, before, after, now=self._now(), limits=self._limits
-            )
+            return write_item(self.hooks, transaction, self.stored, before, after, apply, **options)
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
             error.members["errors"] = list(placed(place, map(self.representation.known_fault, faults)))
             raise
-        if after is not before:
-            if after is not None:
-                write.after[place] = after
-            at = after.updated_at if after else time_after(before.updated_at if before else "", self._now())
-            self._apply(transaction, Change(kind, self.stored, before, after, at))
-        return cast(Record, after or before)
 
     def _now(self) -> str:
         return rfc3339(self.clock.time())

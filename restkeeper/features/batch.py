@@ -310,16 +310,13 @@ def _creation_below(
     """Create an item that refers to the one with this id, at a path of that. Raises NotFound and Forbidden for that."""
 
     def work(transaction: Transaction, write: Write) -> Reply:
-        writer, key = cast(CollectionWriter, relation.to), parents.resource.key
+        writer = cast(CollectionWriter, relation.to)
         if not caller().may(scope := parents.resource.scope("read")):
             raise lacking(scope)
         parents.access.require_sight(parent := parents.stored.read(transaction, id))
-        item = {relation.field: (own := parents.stored.id_of(parent)), **sent}
-        is_other = key(item[relation.field]) != key(own)
-        detail = f"must be {own}, as in the path, or left out"
-        require_none([fault([relation.field], detail)] if is_other else [])
+        parents.refer([sent], relation.field, parents.stored.id_of(parent))
         request.environ[SHOWN].add(writer.name)
-        return writer.creation(item, owner).work(transaction, write)
+        return writer.creation(sent, owner).work(transaction, write)
 
     return Write(work)
 

@@ -148,9 +148,9 @@ class Items:
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         before = self._read(collection, id)
         with self._whole():
-            changed = changed_item(self, change, stored, before)
+            options: Any = {"now": now, "limits": self._limits, "by": self.functions[-1]}
+            after = changed(self, change, stored, before, **options)
             with as_conflict(collection):
-                after = revised(self.functions[-1], stored, before, changed, now=now, limits=self._limits)
                 return item_of(stored, self.apply(stored, before, after, now, self._limits))
 
     def delete(self, collection: str, id: str | int) -> JsonObject:
@@ -467,20 +467,26 @@ def changed_item(
     return without_server_fields(stored, result) | kept
 
 
-def revised(
+def changed(
+    items: Items,
     function: Callable[..., Any],
     stored: StoredRepresentation,
     before: Record,
-    item: JsonObject | None,
-    *,
+    *more: Any,
     now: str,
     limits: ItemLimits,
+    by: Callable[..., Any] | None = None,
 ) -> Record:
-    """A stored item as a function has changed it, if it has. Raises as `accepted`."""
+    """A stored item as a function changes it, see `changed_item`; `by` is the one of the service, if it is another.
+
+    Raises Conflict, and ValueError as `accepted`.
+    """
+    item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
     write = partial(stored.revise, before, now=now, limits=limits)
-    return accepted(function, stored, write, item, before)
+    with as_conflict(stored.name):
+        return accepted(by or function, stored, write, item, before)
 
 
 def accepted(

@@ -32,7 +32,7 @@ from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
 from restkeeper.web.application import SAFE_METHODS, Reply, address_of
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
-from restkeeper.web.exactjson import JSON, MERGE_PATCH, fault, read_none, require_acceptable, require_none
+from restkeeper.web.exactjson import JSON, MERGE_PATCH, read_none, require_acceptable
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -233,15 +233,12 @@ class ReferringHandlers(CollectionHandlers):
 
         The field that refers to it may be left out.
         """
-        sent, field = self.items.body(JSON, most=MOST_TOGETHER), self.relation.field
+        sent = self.items.body(JSON, most=MOST_TOGETHER)
         several = sent if isinstance(sent, list) else [sent]
 
         def refer() -> None:
             own = self.parents.stored.id_of(self._parent(id))
-            key = self.parents.resource.key
-            other = [n for n, each in enumerate(several) if key(each.setdefault(field, own)) != key(own)]
-            detail = f"must be {own}, as in the path, or left out"
-            require_none([fault([n, field] if several is sent else [field], detail) for n in other])
+            self.parents.refer(several, self.relation.field, own, is_array=several is sent)
 
         reply = self.items.create(sent, refer)
         if location := reply.headers.get("Location"):

@@ -1,6 +1,6 @@
 """The items of one collection, as requests read them: one item, and pages of the list."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import Relation, embed
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.representation import JsonObject, Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
 from restkeeper.web import exactjson, lookup
 from restkeeper.web.application import Reply
-from restkeeper.web.exactjson import JSON, require_acceptable
+from restkeeper.web.exactjson import JSON, fault, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_item
@@ -145,6 +145,13 @@ class CollectionReader:
                 raise NotFound("there is no such item")
             return self.stored.initial
         return record
+
+    def refer(self, items: Sequence[JsonObject], field: str, id: str | int, *, is_array: bool = False) -> None:
+        """Let new items refer by this field to the one in their path. Raises ValidationFailed for another one."""
+        key = self.resource.key
+        others = [n for n, each in enumerate(items) if key(each.setdefault(field, id)) != key(id)]
+        detail = f"must be {id}, as in the path, or left out"
+        require_none([fault([n, field] if is_array else [field], detail) for n in others])
 
     def represent(self, record: Record, fields: Iterable[str] | None = None) -> Reply:
         """The response with an item, or with only these of its fields."""

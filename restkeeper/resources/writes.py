@@ -19,11 +19,10 @@ from restkeeper.resources.functions import (
     Items,
     as_conflict,
     call,
-    changed_item,
+    changed,
     current,
     next_ids,
     require_few_references,
-    revised,
     use_ids,
     write_item,
 )
@@ -228,9 +227,9 @@ class CollectionWriter(CollectionReader):
             if before is None:
                 result = call(items, action.function, *more)
                 return Reply(exactjson.dumps(result), content_type=JSON)
-            item = changed_item(items, action.function, self.stored, before, *more)
+            options: Any = {"now": self._now(), "limits": self._limits}
+            after = changed(items, action.function, self.stored, before, *more, **options)
             with as_conflict(self.name):
-                after = revised(action.function, self.stored, before, item, now=self._now(), limits=self._limits)
                 own = Write(write.work)  # not `write`: the store's faults have no place in what was sent
                 return self.represent(self._store(transaction, own, before, after))
 

@@ -247,7 +247,7 @@ class CollectionWriter(CollectionReader):
 
         if after is not None:
             write.after[place] = after
-        options: Any = {"now": self._now(), "limits": self._limits}
+        options: Any = {"now": after.updated_at if after else self._now(), "limits": self._limits}
         try:
             return write_item(self.hooks, transaction, self.stored, before, after, apply, **options)
         except ValidationFailed as error:

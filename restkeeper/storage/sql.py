@@ -447,16 +447,19 @@ def rows_about(database: Database, statement: str, collection: Collection, query
     query = kind.exact(collection, query)
     items = f"FROM items WHERE {conditions(collection, query, kind)}"
     values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
-    found = statement.format(items=items, most=kind.parameter.format("most"))
-    rows = database.fetch(_OF_REVISION.format(collection=literal(collection.name), found=found), values)
+    name = literal(collection.name)
+    found = statement.format(items=items, most=kind.parameter.format("most"), name=name)
+    rows = database.fetch(_OF_REVISION.format(collection=name, found=found), values)
     require_revision(collection, rows[0][0])
     return [row[1:] for row in rows if row[-1] is not None]
 
 
 def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
-    """The number of the items of a query, at most so many."""
-    statement = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
-    return int(rows_about(database, statement, collection, query, most)[0][0])
+    """The number of the items of a query, at most so many; that of all is stored."""
+    of_some = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
+    of_all = "SELECT coalesce(sum(items), 0) FROM counters WHERE collection = {name}"
+    count = int(rows_about(database, of_some if query.narrows else of_all, collection, query, most)[0][0])
+    return count if most is None else min(count, most)
 
 
 _OF_REVISION = """\

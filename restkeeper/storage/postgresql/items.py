@@ -19,7 +19,7 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Collection, Event, Record, StoredResponse
+from restkeeper.storage.interface import ALL, Collection, Event, Query, Record, StoredResponse
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, fields_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
@@ -124,6 +124,10 @@ class PostgresTransaction(Transaction):
 
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
         return nullcontext() if seconds is None else self._database.limit(seconds, BUSY * seconds)
+
+    def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:
+        new, _ = (0, 0) if query.narrows else self._counted.get(collection, (0, 0))
+        return min(super().count(collection, query, most=most, seconds=seconds) + new, most)
 
     def lock_collection(self, collection: str, *, shared: bool = False) -> None:
         is_exclusive, held = not shared, self._collections_locked.get(collection)

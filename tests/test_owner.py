@@ -18,11 +18,13 @@ from restkeeper import (
     Index,
     Items,
     ItemSchema,
+    Lifecycle,
     Owner,
     Ownership,
     Remove,
     Rename,
     Resource,
+    Status,
     Step,
     Text,
     Version,
@@ -208,6 +210,26 @@ def test_changing(shop: Shop) -> None:
     assert shop.send("bob", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 403
     assert shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 200
     assert shop.ids("ada", "/jobs") == ["j"]
+
+
+def test_another_owner_is_refused_before_the_item_is_looked_at() -> None:
+    """As other members that a caller may not send: after its reach and its condition, before faults and states."""
+    status = Status(Lifecycle("open", {"open": (), "done": ()}))
+    schema = ItemSchema.from_dict({"title": Text(1, 9, required=True), "customer": Owner(), "status": status})
+    shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
+    shop.make("j")
+    shop.make("k", "bob")
+    for sent, wrong in (({"title": ""}, 422), ({"more": 1}, 422), ({"status": "done"}, 409), ({"version": 0}, 409)):
+        for method, path in (("PUT", "/jobs/j"), ("PATCH", "/jobs/j"), ("POST", "/jobs"), ("PUT", "/jobs/new")):
+            for owner in ("bob", None, "team"):
+                body = {"title": "x", **sent, "customer": owner}
+                found = shop.send("ada", method, path, body)
+                assert (found.status_code == 403) is (owner != "team"), (method, body, found.text)
+                assert path != "/jobs/j" or found.status_code == (wrong if owner == "team" else 403)
+            if path == "/jobs/j":
+                body |= {"customer": "bob"}
+                assert shop.send("ada", method, path, body, **{"If-Match": '"x"'}).status_code == 412
+                assert method == "PUT" or shop.send("ada", method, "/jobs/k", body).status_code == 404
 
 
 def test_an_item_that_others_read(shop: Shop) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import ValidationError
+from marshmallow import ValidationError, fields
 from openapi_spec_validator import validate
 
 from restkeeper import (
@@ -616,3 +616,44 @@ def test_new_items_of_an_older_version_are_in_no_state_that_their_callers_cannot
             create_app(Config(), [jobs])
             with pytest.raises(ConfigError, match=refused) if default == "done" else nullcontext():
                 create_app(Config(), [jobs], versions=versions)
+
+
+@pytest.mark.parametrize("added", [(), (Add("closed", True),)])
+def test_a_state_that_a_step_makes_is_one_that_is_sent(added: tuple[Step, ...]) -> None:
+    """Also of a default: a new item that leaves it out is refused with the action that sets it, a change is not."""
+    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+    schema: Any = ItemSchema.from_dict(
+        {"title": Text(load_default=""), "status": Status(Lifecycle("open", CLOSING, by_actions={"done": "finish"}))}
+    )
+    closed = fields.Boolean(load_default=True)
+    convert = Convert({"closed": closed}, ["state"], lambda closed: "done" if closed else "open", lambda s: s == "done")
+    jobs = Resource("jobs", "job", schema, upgrades={2: [*added, convert, Rename("state", "status")]})
+    jobs.action("finish")(lambda job, items: {**job, "status": "done"})
+    client = create_app(Config(), [jobs], versions=versions).test_client()
+    for sent in ({}, {"closed": True})[: 1 if added else 2]:
+        refused = client.post("/api/v1/jobs", json=sent)
+        assert (refused.status_code, refused.json["action"], refused.json["to"]) == (409, "finish", "done")
+    assert client.get("/jobs").json == []
+    if not added:
+        assert client.post("/api/v1/jobs", json={"closed": False}).json["closed"] is False
+    made = client.post("/jobs", json={}).json
+    assert client.post(f"/jobs/{made['id']}/finish").status_code == 200
+    assert client.patch(f"/api/v1/jobs/{made['id']}", json={"title": "x"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "step", [Rename("old", "new"), Convert({"old": Text(load_default="x")}, ["new"], up=str.upper, down=str.lower)]
+)
+def test_a_field_that_is_added_without_a_default_and_then_moved(step: Step) -> None:
+    """It has that of the schema at the time, as any that is added so."""
+    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+    schema: Any = ItemSchema.from_dict({"new": Text(load_default="X"), "title": Text(load_default="")})
+    jobs = Resource("jobs", "job", schema, upgrades={2: [Add("old"), step]})
+    client = create_app(Config(), [jobs], versions=versions).test_client()
+    made = client.post("/api/v1/jobs", json={"title": "a"})
+    assert made.status_code == 200, made.text
+    path = f"/jobs/{made.json['id']}"
+    assert client.get(path).json["new"] == "X"
+    client.patch(path, json={"new": "Y"})
+    assert client.patch(f"/api/v1{path}", json={"title": "b"}).json["title"] == "b"
+    assert client.get(path).json["new"] == "Y"

@@ -66,7 +66,7 @@ class Rename(Step):
         return {self.before[0]: newer[self.after[0]]}
 
     def up(self, texts: Members, current: Members) -> Members:
-        return {self.after[0]: texts[self.before[0]]}
+        return dict(zip(self.after, texts.values(), strict=False))  # none if an Add without a default has added it
 
     def down(self, texts: Members) -> Members:
         return {self.before[0]: texts[self.after[0]]}
@@ -164,7 +164,8 @@ class Convert(Step):
         return self._definitions
 
     def up(self, texts: Members, current: Members) -> Members:
-        values = [exactjson.stored(texts[name]) for name in self.before]
+        fields = self._definitions.items()  # an Add without a default may have added some
+        values = [exactjson.stored(texts[name]) if name in texts else default_of(field) for name, field in fields]
         if self._takes_current:
             values += [exactjson.stored(current.get(name, b"null")) for name in self.after]
         try:

@@ -104,6 +104,9 @@ class ReducedRepresentation(Representation):
     def names_of(self, field: str) -> tuple[str, ...]:
         return self._whole.names_of(field)
 
+    def is_converted(self, field: str) -> bool:
+        return self._whole.is_converted(field)
+
     def known_fault(self, found: JsonObject) -> JsonObject:
         return self._readable(self._whole.known_fault(found))
 

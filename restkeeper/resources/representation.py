@@ -88,6 +88,10 @@ class Representation(Protocol):
         """The first of them."""
         return self.names_of(field)[0]
 
+    def is_converted(self, field: str) -> bool:
+        """Whether a stored field is made of what callers know, so that also who leaves that out sets it."""
+        return False
+
     def known_fault(self, found: JsonObject) -> JsonObject:
         """A fault of a stored item, with its pointer for callers."""
         return found
@@ -253,7 +257,7 @@ class StoredRepresentation(Representation):
     def loaded(self, sent: JsonObject) -> JsonObject:
         own = self.revision
         is_known = sent.keys() <= {*own.definitions, *own.of_server}  # else other programs may know it
-        if own.read_only or own.is_open or not is_known or (own.owner and own.owner not in sent):
+        if own.read_only or own.is_open or own.guarded or not is_known:  # who may set what is asked first
             return sent
         loaded = Loaded(sent)
         loaded.text, faults = self._load(sent)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from flask import has_request_context, request
+from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
@@ -264,18 +265,22 @@ class CollectionWriter(CollectionReader):
         Raises Forbidden as `_guarded` and `_require_scopes`.
         """
         own, owner = sent, self.stored.revision.owner
-        if kept := self._guarded(sent).union(self.representation.names_of(owner) if owner else ()) - sent.keys():
+        of_owner = self.representation.names_of(owner) if owner else ()
+        if kept := self._guarded(sent, record).union(of_owner) - sent.keys():
             members = exactjson.cut(self.representation.body(record))
             own = {name: exactjson.stored(members[name]) for name in kept if name in members} | sent
         return self._require_scopes(record, self.representation.replace(record, own, **options), sent)
 
     def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
         """As `Representation.merge`, by a caller. Raises Forbidden as `_guarded` and `_require_scopes`."""
-        self._guarded(patch)
+        self._guarded(patch, record)
         return self._require_scopes(record, self.representation.merge(record, patch, **options), patch)
 
-    def _guarded(self, sent: JsonObject) -> set[str]:
-        """The fields that the caller may not change. Raises Forbidden for one that is sent, also with its own value."""
+    def _guarded(self, sent: JsonObject, before: Record | None = None) -> set[str]:
+        """The fields that the caller may not change.
+
+        Raises Forbidden for one that is sent, also with its own value, and for an owner that the caller may not set.
+        """
         foreign = {
             known: scope
             for name, field in self.stored.revision.guarded.items()
@@ -284,6 +289,11 @@ class CollectionWriter(CollectionReader):
         }
         if refused := next((name for name in sent if name in foreign), None):
             raise lacking(foreign[refused], f"a change of {refused}")
+        if (known := self.stored.owner_field_of(self.representation)) and known in sent:
+            with suppress(ValidationError):  # which the schema refuses later
+                owner = self.stored.revision.definitions[self.stored.revision.owner].deserialize(sent[known])
+                if before is None or owner != before.owner:
+                    self.access.require_owner(owner)
         return {*foreign}
 
     def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
@@ -308,9 +318,9 @@ class CollectionWriter(CollectionReader):
         has = exactjson.cut(after.body)
         for name, lifecycle in states.items():
             known = self.representation.names_of(name)
-            is_set = before is not None or not sent.keys().isdisjoint(known)
+            is_sent = self.representation.is_converted(name) or not sent.keys().isdisjoint(known)
             state, former = (exactjson.stored(each.get(name, b"null")) for each in (has, had))
-            if not is_set or state == former:
+            if state == former or not (before or is_sent):
                 continue
             if (scope := lifecycle.scopes.get(state)) and not caller().may(scope):
                 raise lacking(scope, f"a change of {known[0]} to {state}")

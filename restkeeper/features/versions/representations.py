@@ -15,7 +15,7 @@ from marshmallow import fields
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
-from restkeeper.resources.evolution import Add, Chain, Members, Rename, Step, Untranslatable, revision_of
+from restkeeper.resources.evolution import Add, Chain, Convert, Members, Rename, Step, Untranslatable, revision_of
 from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.schemas.fields import WRITABLE_BY, Status
@@ -78,7 +78,10 @@ class OlderRepresentation(Representation):
         self._same, refused = {name: name for name in self.names}, dict[str, str]()
         # The fields that each of the newest ones comes from.
         self._origins: dict[str, tuple[str, ...]] = {name: (name,) for name in self.names}
+        self._converted = set[str]()  # the newest names of those that a step converts
         for step in self._chain.steps:
+            is_converted = isinstance(step, Convert) or not self._converted.isdisjoint(step.before)
+            self._converted = self._converted.difference(step.before).union(step.after if is_converted else ())
             origins = tuple(each for name in step.before for each in self._origins.pop(name, ()))
             self._origins |= {name: origins for name in step.after if origins}
             for name in [name for name, newer in self._same.items() if newer in step.before]:
@@ -119,6 +122,9 @@ class OlderRepresentation(Representation):
 
     def names_of(self, field: str) -> tuple[str, ...]:
         return self._origins.get(field, (field,))
+
+    def is_converted(self, field: str) -> bool:
+        return field in self._converted
 
     def create(self, sent: JsonObject, *, id: str, **options: Any) -> Record:
         made = self._older.create(sent, id=id, **options)

@@ -1,5 +1,6 @@
 """Private fields: for a caller without the scope they are not there, by any route."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from restkeeper import (
     read_item,
     shown,
 )
+from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.service import service_of
 from restkeeper.web.auth import Caller
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
@@ -445,6 +448,46 @@ def test_webhooks_have_it_by_their_own_scopes(app: Any, client: FlaskClient, chi
     data = dict(sent)
     assert data.keys() == {"/a", "/b", "/c"} and data["/b"]["note"] == SECRET
     assert data["/a"].keys().isdisjoint(PRIVATE) and data["/c"].keys().isdisjoint({"remark", "fee", *PRIVATE})
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_delivery_of_what_is_not_shown_any_more(tmp_path: Path, is_served: bool) -> None:
+    """Of a collection that no resource serves now, or when all versions have ended, it has the id alone.
+
+    Events of the service are as they were.
+    """
+    config = Config(database_url=f"sqlite:///{tmp_path}/s.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    clock = SetClock(IN)
+    versions = Versions(
+        Version("v1"), unversioned="v1", deprecations=[Deprecation(version="v1", since=SINCE, sunset=SUNSET)]
+    )
+    options: Any = {"versions": versions, "clock": clock}
+    jobs = replace(JOBS, upgrades={})
+    client = create_app(config, (CUSTOMERS, jobs), **options).test_client()
+    hook = client.post("/api/v1/webhooks", json={"url": "https://example.org/a", "types": ["job.*"]}, headers=ADMIN)
+    made = client.post("/jobs", json={"title": "roof", "note": SECRET}, headers=ADMIN).json
+    deliveries = f"/api/v1/webhooks/{hook.json['id']}/deliveries"
+    sent: dict[str, Any] = {}
+
+    def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
+        event = json.loads(body)
+        sent[event["type"]] = event["data"]
+        return DeliveryResult(204, "", None)
+
+    for number, app in enumerate(
+        (client.application, create_app(config, [CUSTOMERS, jobs][: 1 + is_served], **options))
+    ):
+        if number:
+            (first,) = app.test_client().get(deliveries, headers=ADMIN).json
+            for path in (f"{deliveries}/{first['id']}/redeliver", deliveries.replace("deliveries", "ping")):
+                assert app.test_client().post(path, headers=ADMIN).status_code == 200
+            clock.now = AFTER if is_served else IN
+        deliverer = deliverer_of(service_of(app), send)
+        while deliverer.deliver_once():
+            pass
+        deliverer.close()
+    assert sent["job.created"] == {"id": made["id"]}
+    assert sent["webhook.ping"]["url"] == "https://example.org/a"
 
 
 def test_views_show_what_the_caller_may_read(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:

@@ -15,6 +15,7 @@ from restkeeper.schemas.item import INTEGERS, READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent
 from restkeeper.versions import Versions
+from restkeeper.web import exactjson
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
@@ -63,7 +64,7 @@ class EventRepresentations:
         """
         representation = self._representations.get(event.collection)
         if representation is None:
-            return event
+            return unshown(event)
         if event.is_for_former_owner:
             return event._replace(data=representation.show(event.data, (representation.schema.id_name,)))
         is_stored = representation.fingerprint == event.fingerprint  # an older one matches no item
@@ -82,6 +83,17 @@ class EventRepresentations:
         if revision_of(event.fingerprint) not in self._written.get(event.collection, ()):
             return self.converted(event)
         return event._replace(data=self._representations[event.collection].written_body(_record(event)))
+
+
+def unshown(event: StoredEvent) -> StoredEvent:
+    """An event that no representation shows. Of an item it has the id alone: nobody knows which fields are private.
+
+    Those of the service itself have their data.
+    """
+    if event.collection == OF_SERVICE or event.collection.startswith("_"):
+        return event
+    members = exactjson.cut(event.data)
+    return event._replace(data=exactjson.joined({name: members[name] for name in ("id",) if name in members}))
 
 
 def _record(event: StoredEvent) -> Record:

@@ -10,6 +10,7 @@ from restkeeper.features.events.types import (
     event_collections,
     event_schema,
     event_types,
+    unshown,
 )
 from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
@@ -48,7 +49,7 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
         shown = version if version in previews else service.versions.replacement_for(version, clock.time())
         representation = representations.get(shown)
-        return representation.as_sent(event) if representation else event
+        return representation.as_sent(event) if representation else unshown(event)
 
     return Deliverer(
         service.store,

@@ -430,6 +430,28 @@ def test_a_replay_is_for_the_same_readable_fields(app: Any, client: FlaskClient)
         assert (again.status_code, again.json["code"]) == (422, "idempotency-key-reused")
 
 
+def test_a_replay_after_a_field_was_made_private(tmp_path: Path) -> None:
+    """By a deployment: the first response has it. For who may read it all the same, the response is the first one."""
+
+    def start(**options: Any) -> FlaskClient:
+        schema: Any = ItemSchema.from_dict({"title": Text(required=True), "note": Text(load_default="x", **options)})
+        url = f"sqlite:///{tmp_path}/s.db"
+        config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+        return create_app(config, [CUSTOMERS, Resource("jobs", "job", schema)]).test_client()
+
+    client = start()
+    clerk = key(client, "jobs:write")
+    operations = {"operations": [{"method": "POST", "path": "/jobs", "body": {"title": "b"}}]}
+    calls = [("/jobs", {"title": "a"}), ("/api/v1/batch", operations)]
+    for options, statuses in (({}, (200, 200)), ({"readable_by": MANAGE}, (422, 200)), ({}, (200, 200))):
+        client = start(**options)
+        for path, body in calls:
+            for who, status in zip((clerk, ADMIN), statuses, strict=True):
+                response = client.post(path, json=body, headers={**who, "Idempotency-Key": "k"})
+                assert response.status_code == status
+                assert ("note" in response.text) == (status == 200)
+
+
 def test_webhooks_have_it_by_their_own_scopes(app: Any, client: FlaskClient, chief: Any) -> None:
     """Also those of an older version; by default they have none of it."""
     hooks = {"/a": {}, "/b": {"scopes": [MANAGE]}, "/c": {"api_version": "v1"}}

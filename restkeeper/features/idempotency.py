@@ -9,10 +9,11 @@ with errors are not stored.
 import re
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -43,7 +44,9 @@ _PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them
 def install(app: Application, service: Service) -> None:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
-    policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", now=now)
+    revisions = [(each.name, revision) for each in service.resources for revision in each.revisions.values()]
+    private = {f"{name}.{field}": scope for name, one in revisions for field, scope in one.private.items()}
+    policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", private=private, now=now)
     service.hooks.idempotency = policy.record
     service.lookup.plans.append(response_key)
     service.contributions.extend(_contributions(config))
@@ -68,7 +71,7 @@ class IdempotencyKeyReused(Problem):
     status, name, title = 422, "idempotency-key-reused", "The idempotency key was used for something else"
     about = (
         "This `Idempotency-Key` was used for a request with another body or query, or when its caller had other scopes "
-        "or owners. Use a new key for each operation."
+        "or owners, or could read other fields. Use a new key for each operation."
     )
 
 
@@ -100,11 +103,19 @@ class Idempotency:
     """The policy: for how many seconds responses are stored, and whether every POST needs a key.
 
     With other scopes or owners than the first request had, a repetition is another one: it might be refused by now, or
-    read other fields or items.
+    read other fields or items. So it is when another deployment has made fields `private`, each by a scope.
     """
 
-    def __init__(self, seconds: int, *, required: bool = False, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        seconds: int,
+        *,
+        required: bool = False,
+        private: Mapping[str, str] = MappingProxyType({}),
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.seconds = seconds
+        self._private = private
         self._required = required
         self._now = now
 
@@ -130,6 +141,8 @@ class Idempotency:
         now = self._now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
         reach = None if who.may(ADMIN) else [sorted(who.scopes), sorted(who.owners)]  # an admin's has no bounds
+        if reach and (unreadable := sorted(name for name, scope in self._private.items() if not who.may(scope))):
+            reach.append(unreadable)
         more = [query, reach] if reach else [query] if query else []
         try:  # the order of names makes no difference
             print_ = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
@@ -181,7 +194,8 @@ class _Keyed(IdempotencyRecord):
         print_, status, headers = orjson.loads(head)
         if print_ != self.print_:
             raise IdempotencyKeyReused(
-                "this key was used with another body or query, or by who had other scopes or owners: use another one"
+                "this key was used with another body or query, or by who had other scopes, owners or readable fields: "
+                "use another one"
             )
         headers.append(("Idempotent-Replayed", "true"))
         try:

@@ -512,6 +512,29 @@ def test_a_delivery_of_what_is_not_shown_any_more(tmp_path: Path, is_served: boo
     assert sent["webhook.ping"]["url"] == "https://example.org/a"
 
 
+@pytest.mark.parametrize(
+    "wrong", ({"note": SECRET * 9}, {"extra": {SECRET}}, {"title": "impossible"}, {"rank": "long" * 9})
+)
+def test_the_log_of_a_mistake_has_no_private_value(caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]) -> None:
+    """Of what a function sets and the schema refuses; the field is named, and other values are there."""
+
+    class Checked(JobSchema):
+        @validates_schema
+        def require_more(self, item: dict[str, Any], **_: Any) -> None:
+            if item["title"] == "impossible":
+                raise ValidationError("does not go together")
+
+    jobs = Resource("jobs", "job", Checked)
+    jobs.action("break")(lambda job, items: {**job, "note": SECRET, **wrong})
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (CUSTOMERS, jobs)).test_client()
+    client.application.testing = False
+    path = client.post("/jobs", json={"title": "a"}, headers=ADMIN).headers["Location"]
+    assert client.post(f"{path}/break", headers=ADMIN).status_code == 500
+    (name,) = wrong
+    assert "sets what jobs cannot store" in caplog.text and SECRET not in caplog.text
+    assert name in caplog.text and ("(it is" in caplog.text) == (name not in PRIVATE)
+
+
 def test_views_show_what_the_caller_may_read(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
     """`shown` is that of an item which `read_item` and `find_items` have returned whole."""
     assert client.get("/reports/first", headers=clerk).json == public(job)

@@ -499,43 +499,45 @@ def accepted(
     """What `write` makes of an item that a function of the service has set.
 
     Raises ValueError with the function, fields and values if the schema refuses them: it is no fault of the caller.
+    Values of private fields are left out: the error is for the log.
     Raises ValidationFailed if it refuses only what the `former` item has, too, which was stored by another schema.
     """
     try:
         return write(item)
     except (ValidationFailed, exactjson.EncodeError) as error:
-        wrong, failure = _refused(error, item), error
+        wrong, failure = _refused(stored, error, item), error
     if former is not None:
         try:
             write(had := without_server_fields(stored, item_of(stored, former)))
         except ValidationFailed as error:
-            known = _refused(error, had)
-            wrong = [each for each in wrong if each not in known]
+            known = _refused(stored, error, had)
+            wrong = {each: shown for each, shown in wrong.items() if each not in known}
     if not wrong:
         if isinstance(failure, ValidationFailed):
             exactjson.require_none([*map(stored.known_fault, failure.members["errors"])])
         raise failure
-    shown = "; ".join(wrong[:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
+    shown = "; ".join([*wrong.values()][:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
     raise ValueError(f"{name_of(function)}: sets what {stored.name} cannot store: {shown}")
 
 
-def _refused(error: Exception, item: JsonObject) -> list[str]:
-    """What is wrong in an item, each with the field and its value."""
+def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -> dict[str, str]:
+    """What is wrong in an item, each with the field and its value; and as the log has it, without private values."""
     if isinstance(error, ValidationFailed):
         faults = error.members.get("errors", ())
     else:
         faults = [exactjson.fault([name], "has no JSON form") for name in item if not _is_json({name: item[name]})]
-    shown = []
+    wrong, private = {}, stored.revision.private
     for each in faults:
-        value: Any = item
         steps = each["pointer"].split("/")[1:]
+        value: Any = item if steps else {name: item[name] for name in item if name not in private}
         with suppress(LookupError, TypeError, ValueError):  # what is missing, and steps that only marshmallow has
             for step in steps:
                 name = unquote(step).replace("~1", "/").replace("~0", "~")
                 value = value[int(name) if isinstance(value, list) else name]
-        known = f" (it is {shortened(repr(value))})" if value is not item or not steps else ""
-        shown.append(f"{'/'.join(steps) or 'the item'} {each['detail']}{known}")
-    return shown
+        text = f"{'/'.join(steps) or 'the item'} {each['detail']}"
+        known = f"{text} (it is {shortened(repr(value))})" if value is not item else text
+        wrong[known] = text if steps and steps[0] in private else known
+    return wrong
 
 
 def _is_json(value: Any) -> bool:

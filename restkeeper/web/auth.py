@@ -121,7 +121,7 @@ UNLIMITED = (PROBE, OWN)
 _NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
 SCOPE = "[A-Za-z0-9_.~%-]+:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
 
-LONGEST_NAMED_OWNER = 200  # characters: of a key, or in a claim of a token
+LONGEST_NAMED_OWNER = 200  # characters: of a key, or in a claim; what the engine names can be longer (LONGEST_OWNER)
 MOST_OWNERS = 20  # of a caller
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 

@@ -23,9 +23,11 @@ from restkeeper import (
     ListOf,
     Money,
     Reference,
+    Remove,
     Rename,
     Resource,
     Status,
+    Step,
     Text,
     Version,
     Versions,
@@ -470,6 +472,39 @@ def test_webhooks_have_it_by_their_own_scopes(app: Any, client: FlaskClient, chi
     data = dict(sent)
     assert data.keys() == {"/a", "/b", "/c"} and data["/b"]["note"] == SECRET
     assert data["/a"].keys().isdisjoint(PRIVATE) and data["/c"].keys().isdisjoint({"remark", "fee", *PRIVATE})
+
+
+PRIVATE_TEXT = Text(load_default="", readable_by=MANAGE)
+NEXT: dict[str, tuple[dict[str, Any], dict[int, list[Step]]]] = {
+    "renamed": ({"note": PRIVATE_TEXT}, {2: [Rename("remark", "note")]}),
+    "converted": ({"note": PRIVATE_TEXT}, {2: [Convert({"remark": Text(load_default="")}, ["note"], str, str)]}),
+    "removed": ({}, {2: [Remove("remark", PRIVATE_TEXT)]}),
+    "not known yet": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("change", NEXT)
+def test_a_delivery_by_another_program(tmp_path: Path, change: str) -> None:
+    """Whatever a private field was called, when the event was written, or if that program knows it and this one not."""
+    config = Config(database_url=f"sqlite:///{tmp_path}/s.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+
+    def start(own: dict[str, Any], steps: Any = None, **options: Any) -> Any:
+        schema: Any = ItemSchema.from_dict({"title": Text(required=True), **own})
+        return create_app(config, [Resource("jobs", "job", schema, upgrades=steps or {})], **options)
+
+    fields, steps = NEXT[change]
+    app = start(fields) if not steps else None
+    client = start({"remark": PRIVATE_TEXT}).test_client()
+    client.post("/api/v1/webhooks", json={"url": "https://example.org/a"}, headers=ADMIN)
+    client.post("/jobs", json={"title": "a", "remark": SECRET}, headers=ADMIN)
+    if steps:
+        start(fields, steps, serves=False).test_cli_runner().invoke(args=["migrate"])
+    sent: Sent = []
+    deliverer = deliverer_to(sent, app or start(fields, steps))
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    assert sent == [("/a", {"title": "a"})]
 
 
 @pytest.mark.parametrize("is_served", [True, False])

@@ -359,8 +359,10 @@ class StoredRepresentation(Representation):
         return self._shown(self.converted(record, anew=False).body)
 
     def written_body(self, record: Record) -> bytes:
+        is_own = revision_of(record.fingerprint) == self.revision.number
+        gone = {*self.revision.hidden, *(self._unknown(record) if is_own else ())}  # others may know them as private
         members = self._stored_members(record)
-        return exactjson.joined({name: text for name, text in members.items() if name not in self.revision.hidden})
+        return exactjson.joined({name: text for name, text in members.items() if name not in gone})
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):

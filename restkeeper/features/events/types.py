@@ -101,10 +101,15 @@ def _record(event: StoredEvent) -> Record:
 
 
 def _revisions(versions: Versions, version: str, stored: StoredRepresentation) -> range:
-    """The revisions in which a version has shown items: its own, and those before that no earlier version shows."""
+    """The revisions in which a version has shown items: its own, and those before that no earlier version shows.
+
+    Where fields are private it is its own alone: in another one they have other names.
+    """
     newest = stored.revision.number
     shown = {each.name: each.revisions.get(stored.name, newest) for each in versions}
     own = shown[version]
+    if stored.resource.reading_scopes:
+        return range(own, own + 1)
     return range(max((each for each in shown.values() if each < own), default=0) + 1, own + 1)
 
 

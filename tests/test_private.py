@@ -341,6 +341,24 @@ def test_a_restricting_reference_is_not_named(customer: str) -> None:
         assert refused.status_code == 409 and said in refused.json["detail"]
 
 
+def test_a_reference_that_a_function_sets_wrongly_is_not_named() -> None:
+    """Neither the field nor the id: what a function makes of it can be as private."""
+    jobs = Resource("jobs", "job", JobSchema, ids="client")
+    jobs.action("set")(lambda job, items: {**job, "customer": SECRET})
+    jobs.before("update")(lambda job, before: {**job, "customer": SECRET})
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (CUSTOMERS, jobs)).test_client()
+    client.post("/jobs", json={"id": "a", "title": "a"}, headers=ADMIN)
+    clerk, action = key(client, "jobs:read", "jobs:write"), {"method": "POST", "path": "/jobs/a/set"}
+    for method, path, body in (
+        ("POST", "/jobs/a/set", None),
+        ("PATCH", "/jobs/a", {"title": "b"}),
+        ("POST", "/api/v1/batch", {"operations": [action]}),
+    ):
+        refused, known = (client.open(path, method=method, json=body, headers=who) for who in (clerk, ADMIN))
+        assert refused.status_code == known.status_code in (409, 422)
+        assert SECRET in known.text and SECRET not in refused.text and "customer" not in refused.text
+
+
 def test_a_fault_of_it_is_not_shown(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:
     """What the schema refuses of it together with other fields has no pointer and no words of it."""
     path, sent = f"/jobs/{job['id']}", {"title": "impossible"}

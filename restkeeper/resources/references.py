@@ -92,7 +92,7 @@ class References:
                 self._hooks.items(transaction).add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
-            self._require(transaction, to, dict(sorted(ids.items())), after)
+            self._require(transaction, to, dict(sorted(ids.items())), after, change.representation)
 
     def _require_known(self, transaction: Transaction, to: str) -> None:
         """Raises Unavailable if another program has items that may refer to one by a field that this one does not know.
@@ -107,12 +107,19 @@ class References:
                     raise Unavailable(f"{which} may refer to it: {_UPDATE}")
 
     def _require(
-        self, transaction: Transaction, to: str, new: Mapping[str, tuple[str | int, str]], record: Record
+        self,
+        transaction: Transaction,
+        to: str,
+        new: Mapping[str, tuple[str | int, str]],
+        record: Record,
+        stored: StoredRepresentation,
     ) -> None:
         """Require what a record newly refers to in a collection: by id in the store, each as it is sent, and where."""
 
         def refusal(id: str) -> ReferenceMissing:
-            return missing(self._resources[to], *new[id], record)
+            error = missing(self._resources[to], *new[id], record)
+            found = stored.known_fault({"pointer": error.pointer, "detail": error.detail})
+            return ReferenceMissing(found["pointer"], found["detail"], record)
 
         if (access := self._private[to]) is None or not has_request_context():
             return transaction.require_present(to, [*new], refusal)

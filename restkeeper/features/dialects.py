@@ -37,6 +37,7 @@ from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
+from restkeeper.web import current_request
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
 from restkeeper.web.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
@@ -91,7 +92,7 @@ def translate(representation: Representation, most: int) -> None:
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
-    if not (query := request.environ.get("QUERY_STRING")) or not _DIALECT.search(query):
+    if not (query := current_request().environ.get("QUERY_STRING")) or not _DIALECT.search(query):
         return
     pairs = [(name.removesuffix("[]"), value) for name, value in request.args.items(multi=True)]
     ours, theirs = _split(pairs, representation)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from flask import request
 from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock
@@ -15,7 +14,7 @@ from restkeeper.resources.embedding import Relation, embed
 from restkeeper.resources.representation import JsonObject, Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
-from restkeeper.web import exactjson, lookup
+from restkeeper.web import current_request, exactjson, lookup
 from restkeeper.web.application import Reply
 from restkeeper.web.exactjson import JSON, fault, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
@@ -85,7 +84,7 @@ class CollectionReader:
     def page(self, *also: Filter) -> Reply:
         """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
         self._before_read(self.page_limit_max)
-        owners, conditional = self.access.owners(), is_conditional()
+        owners, conditional, request = self.access.owners(), is_conditional(), current_request()
         path = request.root_path + request.path
         address = (owners, self.representation.fingerprint, path, request.query_string)  # what it depends on
         page = self._pages.get(address)
@@ -119,6 +118,7 @@ class CollectionReader:
     def read(self, id: str) -> Reply:
         """One item, or some of its fields, with what is embedded; 304 if the client has it. Raises NotFound."""
         self._before_read()
+        request = current_request()
         args = request.args if request.query_string else NO_ARGS
         fields, names = parse_item(args, self.representation.queryable, self.relations) if args else (None, ())
         record = self.require_sight(id)
@@ -207,6 +207,7 @@ class CollectionReader:
             ("ETag", f'"{tag}"'),
             ("Cache-Control", self.caching),
         ]
+        request = current_request()
         if not list_request.is_count and (link := links(list_request, query, page, total, request.path, request.args)):
             headers.append(("Link", link))
         if total is not None:

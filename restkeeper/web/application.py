@@ -14,12 +14,11 @@ from urllib.parse import quote
 
 import orjson
 from flask import Flask, Request, Response
-from flask.globals import request_ctx
 from flask.typing import ResponseReturnValue, RouteCallable
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wsgi import get_current_url, get_host
 
-from restkeeper.web import exactjson
+from restkeeper.web import current_request, exactjson
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # which change nothing (RFC 9110, section 9.2.1)
 MOST_HOST = 255  # characters
@@ -134,7 +133,7 @@ class Application(Flask):
 
     def preprocess_request(self) -> ResponseReturnValue | None:
         """Run the hooks of `before`, then those of Flask."""
-        request = request_ctx.request
+        request = current_request()
         for check in self.before:
             if (reply := check(request)) is not None:
                 return reply
@@ -143,7 +142,7 @@ class Application(Flask):
     def process_response(self, response: Response) -> Response:
         """Run the hooks of Flask, then those of `after`."""
         response = super().process_response(response)
-        request = request_ctx.request
+        request = current_request()
         for after in reversed(self.after):
             try:
                 after(request, response)
@@ -190,7 +189,7 @@ class Application(Flask):
 
 def address_of(path: str) -> str:
     """The address of a path, escaped: below the prefix at which the current request finds the service (SCRIPT_NAME)."""
-    return quote(request_ctx.request.root_path + path, UNESCAPED).replace(_SLASH, "%2F")
+    return quote(current_request().root_path + path, UNESCAPED).replace(_SLASH, "%2F")
 
 
 def host_of(environ: dict[str, Any]) -> str:

@@ -14,12 +14,13 @@ from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple, TypeVar
 
-from flask import Request, has_request_context, request
+from flask import Request, has_request_context
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.shares import worked_for
+from restkeeper.web import current_request
 from restkeeper.web.application import Application
 
 ADMIN = "admin"  # the scope that holds all others
@@ -54,7 +55,7 @@ _KEY = "restkeeper.caller"  # in the WSGI environment
 
 def caller() -> Caller:
     """The caller of the current request."""
-    return caller_in(request.environ)
+    return caller_in(current_request().environ)
 
 
 _reader: ContextVar[Caller | None] = ContextVar("restkeeper.reader", default=None)

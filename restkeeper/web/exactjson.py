@@ -28,6 +28,7 @@ from restkeeper.errors import (
     ValidationFailed,
     shortened,
 )
+from restkeeper.web import current_request
 
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1  # of stores and of typed clients
 LONGEST_NUMBER = 100  # characters; more than any quantity needs, and few enough to convert quickly
@@ -213,7 +214,7 @@ MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
 
 def require_acceptable(*offers: str) -> None:
     """Raises NotAcceptable when the client takes none of the media types."""
-    accept = request.environ.get("HTTP_ACCEPT")
+    accept = current_request().environ.get("HTTP_ACCEPT")
     if not accept or accept == "*/*" or accept == offers[0]:
         return
     if not any(quality(offer) for offer in offers):

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flask import Flask, Request, has_request_context, request
-from flask.globals import request_ctx
+from flask import Flask, Request, has_request_context
 
 from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Found, Key, Record
+from restkeeper.web import current_request
 
 _READ = "restkeeper.read"  # in the WSGI environment: the _Read of the request
 
@@ -48,7 +48,7 @@ class Lookup:
     def credential(self, collection: str, id: str, caller: str) -> Record:
         """The record of the current request's credential, which is of this caller. Raises RecordNotFound."""
         began = self._clock.monotonic()
-        served = request_ctx.request
+        served = current_request()
         if resource := self._resources.get(served.endpoint):
             arguments = served.view_args
             key: Key | None = (resource.name, resource.key(arguments["id"])) if arguments else resource.name
@@ -64,7 +64,7 @@ class Lookup:
 
 def find(store: Store, key: Key) -> Found:
     """What has a key, as it was read with the credential, which is used once, or now. It is None if there is none."""
-    environ = request.environ
+    environ = current_request().environ
     read: _Read | None = environ.get(_READ)
     if read and read.key == key:
         environ[_READ] = _Read(None, None, read.seconds)
@@ -74,5 +74,5 @@ def find(store: Store, key: Key) -> Found:
 
 def seconds() -> float:
     """The seconds that reading took the current request, if there is one: it shall wait less afterwards."""
-    read: _Read | None = request.environ.get(_READ) if has_request_context() else None
+    read: _Read | None = current_request().environ.get(_READ) if has_request_context() else None
     return read.seconds if read else 0.0

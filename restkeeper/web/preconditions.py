@@ -17,6 +17,7 @@ from werkzeug.http import parse_etags
 
 from restkeeper.clock import may_be_late
 from restkeeper.errors import PreconditionFailed, PreconditionRequired
+from restkeeper.web import current_request
 from restkeeper.web.application import Reply
 from restkeeper.web.exactjson import HTML
 
@@ -30,7 +31,7 @@ def digest(body: bytes) -> str:
 
 def is_conditional() -> bool:
     """Whether the request has any condition."""
-    environ = request.environ
+    environ = current_request().environ
     return (
         "HTTP_IF_NONE_MATCH" in environ
         or "HTTP_IF_MATCH" in environ

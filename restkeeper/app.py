@@ -35,7 +35,7 @@ from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources import RESERVED
 from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.functions import last_ids_of, run_after
-from restkeeper.resources.handlers import CollectionHandlers
+from restkeeper.resources.handlers import CollectionHandlers, require_owner_used
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
@@ -232,6 +232,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     install("limits")  # how often, and how much
     install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
+    app.before.append(require_owner_used)  # a write that would ignore a part of its query
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     references = References(service.representations, service.hooks, service.clock)
     service.hooks.check = references.check

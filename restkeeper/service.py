@@ -14,7 +14,6 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.functions import Items, current_items, query_of
-from restkeeper.resources.handlers import require_owner_used
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -199,7 +198,7 @@ def make_service(
 
 
 def mount(
-    app: Flask, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = ""
+    app: Application, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = ""
 ) -> None:
     """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME, or this `path`.
 
@@ -207,11 +206,13 @@ def mount(
     """
     for version in service.served:
         made = routes(version.name)
-        made.before_request(require_owner_used)
         at, prefix = path or made.name, prefix_of(version.name)
-        app.register_blueprint(made, url_prefix=f"{prefix}/{at}", name=f"{version.name}_{made.name}")
+        places = {f"{version.name}_{made.name}": f"{prefix}/{at}"}
         if unversioned and version.name == service.versions.unversioned:
-            app.register_blueprint(made, url_prefix=f"/{at}", name=made.name)
+            places[made.name] = f"/{at}"
+        for name, place in places.items():
+            app.register_blueprint(made, url_prefix=place, name=name)
+        app.mounted |= places.keys()
 
 
 def service_of(app: Flask) -> Service:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from flask import Blueprint, abort
+from flask import Blueprint, abort, request
 from flask.testing import FlaskClient
 from marshmallow import Schema, fields, validate
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -124,6 +124,15 @@ def test_a_view_can_abort() -> None:
         assert (response.status_code, response.json["detail"]) == (status, "for a reason")
         assert response.json["type"].endswith(name)
         assert response.json["code"] == ("i-m-a-teapot" if status == 418 else name)
+
+
+def test_a_view_can_have_a_parameter_that_is_called_owner() -> None:
+    """In the API itself a write that would ignore it is refused."""
+    routes = Blueprint("routes", __name__, url_prefix="/routes")
+    routes.post("")(needs("public")(lambda: request.args["owner"]))
+    client = shop.create_app(Config(), blueprints=[routes]).test_client()
+    assert client.post("/routes?owner=ada").text == "ada"
+    assert client.post("/products?owner=ada", json={"name": "Lamp"}).status_code == 422
 
 
 @pytest.mark.needs("pages")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
-from flask import Blueprint, abort, current_app, request
+from flask import Blueprint, Request, abort, current_app, request
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
@@ -30,7 +30,7 @@ from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, CollectionWri
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import exactjson
-from restkeeper.web.application import SAFE_METHODS, Reply, address_of
+from restkeeper.web.application import SAFE_METHODS, Application, Reply, address_of
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
 from restkeeper.web.exactjson import JSON, MERGE_PATCH, read_none, require_acceptable
 from restkeeper.web.observe import SHOWN
@@ -80,9 +80,11 @@ LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
 
 
-def require_owner_used() -> None:
+def require_owner_used(request: Request) -> None:
     """Raises ValidationFailed for a write that names an owner and would ignore it."""
     if request.method in SAFE_METHODS or not request.query_string or OWNER_QUERY not in request.args:
+        return
+    if request.blueprint not in cast(Application, current_app).mounted:
         return
     view: Any = current_app.view_functions[str(request.endpoint)]
     if OWNER_PARAMETER not in operation_of(view).parameters:

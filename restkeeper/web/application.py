@@ -83,6 +83,8 @@ class Application(Flask):
     `collections` are the names of paths that are not free for the service itself: see `placed`. While the routes that
     are added `are_own`, they are those of the service itself.
 
+    `mounted` are the names of the blueprints of the API: see `service.mount`.
+
     `adding` is called with the endpoint and the function of each view before its route is added.
     """
 
@@ -92,6 +94,7 @@ class Application(Flask):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once
         self.collections: set[str] = set()
+        self.mounted: set[str] = set()
         self.are_own = False
         super().__init__(*arguments, **options)
         self.ensure_sync = lru_cache(maxsize=1024)(self.ensure_sync)  # type: ignore[method-assign]

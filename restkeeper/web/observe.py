@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -58,7 +58,7 @@ def install(
         if not access_log:
             return
         line = {
-            "time": rfc3339(now(), "milliseconds"),
+            "time": _milliseconds(now()),
             "level": "info",
             "event": "request",
             "request_id": environ[_REQUEST_ID],
@@ -77,6 +77,17 @@ def install(
 
     app.before.append(begin)
     app.after.append(end)
+
+
+def _milliseconds(moment: float) -> str:
+    """A moment as RFC 3339 with milliseconds; its second is formatted once."""
+    seconds = int(moment)
+    return f"{_second(seconds)}.{int((moment - seconds) * 1000):03}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(seconds: int) -> str:
+    return rfc3339(seconds, "seconds").removesuffix("Z")
 
 
 def access_log(log_format: str, level: str) -> Callable[[Line], None] | None:

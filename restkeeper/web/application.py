@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import orjson
 from flask import Flask, Request, Response
+from flask.sessions import NullSession, SecureCookieSessionInterface
 from flask.typing import ResponseReturnValue, RouteCallable
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wsgi import get_current_url, get_host
@@ -68,6 +69,15 @@ def _compiled(text: str, merge_slashes: bool | None) -> dict[str, Any]:
     return {name: value for name, value in vars(rule).items() if value is not before.get(name) or name == "arguments"}
 
 
+class Sessions(SecureCookieSessionInterface):
+    """The sessions of Flask. Without a SECRET_KEY all requests share the one that is empty and cannot be changed."""
+
+    _none = NullSession()
+
+    def make_null_session(self, app: Flask) -> NullSession:
+        return self._none
+
+
 _log = logging.getLogger("restkeeper")
 
 Before = Callable[[Request], Response | None]
@@ -90,6 +100,7 @@ class Application(Flask):
 
     response_class = Reply
     url_rule_class = Route
+    session_interface = Sessions()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once

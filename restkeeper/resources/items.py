@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from werkzeug.datastructures import Headers, ImmutableMultiDict, MultiDict
+from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config
@@ -15,7 +15,7 @@ from restkeeper.resources.representation import JsonObject, Representation, Stor
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
 from restkeeper.web import current_request, exactjson, lookup
-from restkeeper.web.application import Reply
+from restkeeper.web.application import Reply, headers_of
 from restkeeper.web.exactjson import JSON, fault, require_acceptable, require_none
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
@@ -108,7 +108,7 @@ class CollectionReader:
                 self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
         if conditional and (unchanged := self._not_modified(page.tag)):
             return unchanged
-        return Reply([page.body], headers=Headers(page.headers))
+        return Reply([page.body], headers=headers_of(page.headers))
 
     def _before_read(self, most: int = 0) -> None:
         require_acceptable(JSON)
@@ -166,7 +166,7 @@ class CollectionReader:
             ("Last-Modified", last_modified(self.changed_at(record), self.clock.time())),
             ("Cache-Control", self.caching),
         ]
-        return Reply([body], headers=Headers(headers))
+        return Reply([body], headers=headers_of(headers))
 
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
@@ -248,4 +248,4 @@ class CollectionReader:
         require_match(tag, updated_at)
         if not is_not_modified(tag, updated_at):
             return None
-        return Reply(b"", 304, headers=Headers([("ETag", f'"{tag}"'), ("Cache-Control", self.caching)]))
+        return Reply(b"", 304, headers=headers_of([("ETag", f'"{tag}"'), ("Cache-Control", self.caching)]))

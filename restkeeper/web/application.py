@@ -16,6 +16,7 @@ import orjson
 from flask import Flask, Request, Response
 from flask.sessions import NullSession, SecureCookieSessionInterface
 from flask.typing import ResponseReturnValue, RouteCallable
+from werkzeug.datastructures import Headers
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wsgi import get_current_url, get_host
 
@@ -47,6 +48,14 @@ class Reply(Response):
             return super().__call__(environ, start_response)
         start_response(self.status, self.headers.to_wsgi_list())
         return chunks  # type: ignore[return-value]
+
+
+def headers_of(fields: Iterable[tuple[str, str]]) -> Headers:
+    """The headers with these fields; `Headers(fields)` takes twice as long."""
+    headers = Headers()
+    for name, value in fields:
+        headers.add(name, value)
+    return headers
 
 
 class Route(Rule):

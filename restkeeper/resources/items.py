@@ -95,15 +95,15 @@ class CollectionReader:
         if page is None or page.change_token != change_token:
             args = request.args if request.query_string else NO_ARGS
             queryable = self.representation.queryable
-            list_request = parse(args, queryable, self.page_limit, self.page_limit_max, self.relations)
-            list_request = replace(list_request, order=self._order)
+            list_request = parse(args, queryable, self.page_limit, self.page_limit_max, self.relations, self._order)
             query = self.representation.query(list_request.query)
-            query = replace(query, filters=(*query.filters, *also))
-            query = resolve(list_request, replace(query, sort=query.sort or self.resource.order), request.path, args)
+            sort = query.sort or self.resource.order
+            query = replace(query, filters=(*query.filters, *also), sort=sort, owners=owners)
+            query = resolve(list_request, query, request.path, args)
             if owners is None and conditional and change_token and not list_request.embed:
                 if unchanged := self._not_modified(self.list_tag(change_token, list_request.limit)):
                     return unchanged  # without reading the page
-            page = self._list_page(list_request, query if owners is None else replace(query, owners=owners))
+            page = self._list_page(list_request, query)
             if not list_request.embed:  # which others change
                 self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
         if conditional and (unchanged := self._not_modified(page.tag)):

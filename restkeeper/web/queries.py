@@ -128,15 +128,20 @@ class ListRequest:
 
 
 def parse(
-    args: MultiDict[str, str], queryable: Queryable, limit: int, limit_max: int, related: Collection[str] = ()
+    args: MultiDict[str, str],
+    queryable: Queryable,
+    limit: int,
+    limit_max: int,
+    related: Collection[str] = (),
+    order: tuple[Sort, ...] = (),
 ) -> ListRequest:
     """The list that the parameters request.
 
-    It is `limit` items unless they say, and where they name ids, all of those. `related` is what can be embedded.
-    Raises InvalidQuery with every fault at once, each naming what would be right.
+    It is `limit` items unless they say, and where they name ids, all of those. `related` is what can be embedded,
+    `order` that of a list that is not sorted. Raises InvalidQuery with every fault, each naming what would be right.
     """
     if not args:
-        return ListRequest(Query(limit=limit), limit)
+        return ListRequest(Query(limit=limit), limit, order=order)
     reader = Reader(args)
     filters = _filters(reader, queryable)
     ids = (each for each in filters if each.field == "id" and not (each.group or each.negated))
@@ -162,6 +167,7 @@ def parse(
         reader.one("cursor", str, None),
         by_offset="offset" in args,
         is_count=is_count,
+        order=order,
     )
     if "cursor" in args and "offset" in args:
         reader.fault("offset", "does not go with cursor: page by one or the other")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import md5
 
 import psycopg
@@ -108,5 +107,5 @@ def _split(part: str, mark: str, value: str) -> list[str]:
 def cursor(place: tuple[object, ...], **order: str) -> str:
     """The cursor of a place in the list of products, in an order (`sort=…`)."""
     args: MultiDict[str, str] = MultiDict(order)
-    listing = replace(parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100), order=RESOURCE.order)
+    listing = parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100, order=RESOURCE.order)
     return pagination._cursor(place, pagination._bound("/products", args, listing))

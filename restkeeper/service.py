@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from flask import Blueprint, Flask, Request, Response, current_app
@@ -282,4 +282,4 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
         page = service.store.page(collection, query, config.page_bytes)
         yield from map(exactjson.stored, stored.bodies(page))
         left = left and left - len(page.bodies)
-        query = replace(query, after=page.last, offset=0, limit=left or query.limit)
+        query = query._replace(after=page.last, offset=0, limit=left or query.limit)

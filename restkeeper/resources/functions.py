@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar, cast
@@ -277,7 +276,7 @@ def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None,
         for each in value if isinstance(value, list | tuple) else [value]:
             texts.add(name, exactjson.dumps(each).decode() if isinstance(each, bool | None) else str(each))
     query = parse(texts, stored.queryable, limit, limit).query
-    return replace(query, sort=query.sort or stored.resource.order)
+    return query._replace(sort=query.sort or stored.resource.order)
 
 
 def _is_indexed(collection: Collection, query: Query) -> bool:

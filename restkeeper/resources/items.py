@@ -1,7 +1,7 @@
 """The items of one collection, as requests read them: one item, and pages of the list."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
@@ -98,7 +98,7 @@ class CollectionReader:
             list_request = parse(args, queryable, self.page_limit, self.page_limit_max, self.relations, self._order)
             query = self.representation.query(list_request.query)
             sort = query.sort or self.resource.order
-            query = replace(query, filters=(*query.filters, *also), sort=sort, owners=owners)
+            query = query._replace(filters=(*query.filters, *also), sort=sort, owners=owners)
             query = resolve(list_request, query, request.path, args)
             if owners is None and conditional and change_token and not list_request.embed:
                 if unchanged := self._not_modified(self.list_tag(change_token, list_request.limit)):
@@ -183,7 +183,7 @@ class CollectionReader:
 
     def _list_page(self, list_request: ListRequest, query: Query, transaction: Transaction | None = None) -> _ListPage:
         """A page of a list as callers see it. Raises as `require_whole` and `embed`."""
-        shown = replace(query, sort=(Sort("id"),), limit=1) if list_request.is_count else query
+        shown = query._replace(sort=(Sort("id"),), limit=1) if list_request.is_count else query
         page = (transaction or self.store).page(self.name, shown, self.page_bytes)
         if transaction:
             page = page._replace(change_token=transaction.change_token(self.name))

@@ -223,8 +223,7 @@ class Sort(NamedTuple):
     descending: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """A query: filters, an order, and a range of the result.
 
     Ties are sorted by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a

@@ -10,7 +10,6 @@ Pages are cached: they are the same until something in their collection changes.
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Generic, TypeVar
@@ -57,7 +56,7 @@ def resolve(listing: ListRequest, query: Query, path: str, args: MultiDict[str, 
     except (ValueError, TypeError):
         detail = "is not one that this list gave for this sort and these filters: begin again without it"
         raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
-    return replace(query, after=tuple(after), backward=backward)
+    return query._replace(after=tuple(after), backward=backward)
 
 
 def links(

@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import chain, product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from werkzeug.datastructures import MultiDict
 
@@ -108,8 +108,7 @@ class Queryable:
         return self.is_open and is_theirs and parameter not in self.fields and "[" not in parameter
 
 
-@dataclass(frozen=True, slots=True)
-class ListRequest:
+class ListRequest(NamedTuple):
     """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet.
 
     `embed` has the names of what is embedded, `order` the sort keys of a list that is not sorted.

@@ -4,7 +4,6 @@ import json
 import random
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from decimal import Decimal
 from itertools import chain, pairwise, product
 
@@ -38,7 +37,7 @@ def walk(store: Store, query: Query, max_bytes: int | None = None) -> Iterator[P
     while more:
         yield (page := store.page("things", query, max_bytes))
         after = tuple(json.loads(json.dumps(page.first if query.backward else page.last)))
-        query, more = replace(query, after=after), page.more
+        query, more = query._replace(after=after), page.more
 
 
 def ids_of(pages: Iterable[Page], query: Query) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from random import random, uniform
@@ -253,7 +253,7 @@ def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[byte
         if stored.resource.singleton and not bodies:
             bodies = [stored.body(stored.initial)] if stored.initial else [b"{}"]
         yield bodies
-        query = replace(query, after=page.last)
+        query = query._replace(after=page.last)
 
 
 def _delays(options: FileOptions, clock: Clock) -> Callable[[Request], None]:

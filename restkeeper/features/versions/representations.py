@@ -6,7 +6,6 @@ may show it.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -110,8 +109,7 @@ class OlderRepresentation(Representation):
         self.queryable = Queryable(same, self.names, {name: why for name, why in refused.items() if name in roots})
 
     def query(self, query: Query) -> Query:
-        return replace(
-            query,
+        return query._replace(
             filters=tuple(each._replace(field=self._stored(each.field)) for each in query.filters),
             sort=tuple(each._replace(field=self._stored(each.field)) for each in query.sort),
         )

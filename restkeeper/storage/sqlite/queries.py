@@ -4,7 +4,6 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -198,7 +197,7 @@ class SqliteColumn(Column):
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:
-        return replace(query, filters=tuple(_exact_filters(collection, query))) if query.filters else query
+        return query._replace(filters=tuple(_exact_filters(collection, query))) if query.filters else query
 
     @staticmethod
     def given(field: Field, filter: Filter) -> Any:

@@ -44,7 +44,7 @@ APPLICATION_ID = int.from_bytes(b"RstK")  # of our files, in their header
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on
 RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
-STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
+STEPS = 100  # of SQLite's virtual machine between two reads of the clock: with items of 128 KiB, up to 2 ms
 STATEMENTS = 32  # prepared statements that each connection caches
 
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG

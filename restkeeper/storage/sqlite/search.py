@@ -10,7 +10,7 @@ from typing import TypeVar
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.shares import Shares
-from restkeeper.storage.sqlite.connection import STEPS, SqliteConnection, interrupt_after, snapshot
+from restkeeper.storage.sqlite.connection import SqliteConnection, interrupt_after, snapshot
 from restkeeper.storage.sqlite.writer import LogLimit
 
 T = TypeVar("T")
@@ -21,6 +21,7 @@ SEARCHES = 8  # at the same time in each process
 SHARE = 2  # of them, of each caller
 READ_SECONDS = 5.0  # that a search may take
 WORK_SECONDS = 0.005  # of work between two interruptions
+STEPS = 20  # of SQLite's virtual machine between two reads of the clock: with large items one step takes milliseconds
 
 
 class _TakesLonger(Exception):

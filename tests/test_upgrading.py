@@ -486,6 +486,19 @@ def test_an_event_shows_nothing_hidden(deployment: Deployment) -> None:
     assert found == [{"id": made["id"], "created_at": made["created_at"]}] * 2
 
 
+@pytest.mark.needs("events")
+def test_an_event_whose_steps_are_gone(deployment: Deployment) -> None:
+    """Stored items need them no more. It has the server's fields only, and the feed goes on."""
+    made = deployment.serve(resource({"name": NAME})).post("/notes", json={"name": "a"}).json
+    steps = {2: [Rename("name", "title")], 3: [Rename("title", "label")]}
+    deployment.upgrade(resource({"title": NAME}, upgrades={2: steps[2]}), versions=NEWEST)
+    deployment.upgrade(resource({"label": NAME}, upgrades=steps), versions=NEWEST)
+    new = deployment.serve(resource({"label": NAME}, upgrades={3: steps[3]}), versions=NEWEST)
+    later = new.post("/notes", json={"label": "b"}).json
+    found = [each["data"] for each in new.get("/api/v1/events?collection=notes").json]
+    assert found == [{name: made[name] for name in ("id", "created_at", "updated_at", "version")}, later]
+
+
 class TestUnique:
     """A new unique field, which changes no item, over items that have the same value."""
 

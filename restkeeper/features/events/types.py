@@ -4,6 +4,7 @@ The document has a schema for the events of each collection, and one for all.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ class EventRepresentations:
         hiding = (each for each in stored if each.revision.hidden or each.resource.singleton)
         self._hiding = {each.name for each in hiding}  # what they show is not stored so
         self._representations = {each.name: service.hooks.represent(each, version) for each in stored}
+        self._oldest = {each.name: each.resource.oldest for each in stored}  # the steps from earlier ones are gone
         self._written = {each.name: _revisions(service.versions, version, each) for each in stored}
 
     @property
@@ -70,10 +72,10 @@ class EventRepresentations:
         is_stored = representation.fingerprint == event.fingerprint  # an older one matches no item
         if is_stored and event.collection not in self._hiding:
             return event
-        try:
-            return event._replace(data=representation.converted_body(_record(event)))
-        except Untranslatable:
-            return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
+        with suppress(Untranslatable):
+            if revision_of(event.fingerprint) >= self._oldest[event.collection]:
+                return event._replace(data=representation.converted_body(_record(event)))
+        return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
 
     def as_sent(self, event: StoredEvent) -> StoredEvent:
         """The event as webhooks get it, so that a retry has the same data after the schema has changed.

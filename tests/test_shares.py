@@ -172,7 +172,7 @@ def test_a_queue_forgets_who_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_lock_is_fair() -> None:
     """Works of one caller do not all come before that of another; who waits for too long leaves the others theirs."""
-    lock, order = FairLock("works", time), list[str]()
+    lock, order = FairLock("works", time, alone=SECONDS), list[str]()
 
     def work(caller: str, *, seconds: float = SECONDS) -> None:
         worked_for.set(caller)
@@ -188,7 +188,24 @@ def test_a_lock_is_fair() -> None:
         for each in works:
             each.result()
     assert sorted(order) == ["a", "a", "b"] and order.index("b") < 2
-    assert not lock._is_used and len(lock._queue) == 0
+    assert lock._last is None and len(lock._queue) == 0
+
+
+def test_a_work_that_waits_for_something_else_keeps_others_waiting_for_a_moment_only() -> None:
+    """They begin beside it, one after the other; its end is no turn of theirs."""
+    lock, begun = FairLock("works", time, alone=0.01), list[str]()
+
+    def work(caller: str) -> None:
+        worked_for.set(caller)
+        with lock.use(time.monotonic() + SECONDS):
+            begun.append(caller)
+
+    with lock.use(0.0):
+        for caller in "ab":
+            copy_context().run(work, caller)
+        assert begun == ["a", "b"] and lock._last is None
+    copy_context().run(work, "c")
+    assert begun == ["a", "b", "c"] and lock._last is None and len(lock._queue) == 0
 
 
 def test_a_search_is_what_no_index_answers_alone() -> None:

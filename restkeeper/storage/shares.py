@@ -18,6 +18,8 @@ T = TypeVar("T")
 WAITING = 500  # uses that wait in each process
 WAITING_OF_CALLER = 250  # of them, of each caller
 
+ALONE_SECONDS = 0.5  # for which a work of a `FairLock` keeps others waiting
+
 MOST_REMEMBERED = 1000  # callers, before those are forgotten that no longer matter
 
 # The caller of the present work; empty for the service's own.
@@ -164,13 +166,19 @@ class FairQueue(Generic[T]):
 
 
 class FairLock:
-    """Lets callers work one after the other in a process, in the order of a `FairQueue`. `what` names the works."""
+    """Lets callers work one after the other in a process, in the order of a `FairQueue`. `what` names the works.
 
-    def __init__(self, what: str, clock: Clock) -> None:
+    A work that takes more than so many seconds, such as one that waits for a store, is `alone` no longer: then the next
+    one begins beside it.
+    """
+
+    def __init__(self, what: str, clock: Clock, alone: float = ALONE_SECONDS) -> None:
         self._what = what
         self._clock = clock
+        self._alone = alone
         self._queue: FairQueue[threading.Event] = FairQueue()
-        self._is_used = False
+        self._last: threading.Event | None = None  # of the work that has begun last, until that ends
+        self._end = 0.0  # of the time that this work has alone
         self._changing = threading.Lock()
 
     @contextmanager
@@ -179,15 +187,14 @@ class FairLock:
         caller, woken = worked_for.get(), threading.Event()
         with self._changing:
             self._queue.add(caller, woken)
-            if not self._is_used:
+            if self._last is None:
                 self._wake_next()
         try:
-            if not woken.wait(max(0.0, deadline - self._clock.monotonic())):
-                raise StoreUnavailable(f"{self._what} of other requests take all the time")
+            self._wait(woken, deadline)
         except BaseException:  # also the end of a greenlet, or a time-out
             with self._changing:
                 if not self._queue.remove(caller, woken):
-                    self._wake_next()
+                    self._end_of(woken)
             raise
         began = self._clock.monotonic()
         try:
@@ -198,10 +205,21 @@ class FairLock:
                 self._clock.sleep(YIELD_SECONDS)  # so that small requests, and the server's sockets, come before others
             finally:
                 with self._changing:
+                    self._end_of(woken)
+
+    def _wait(self, woken: threading.Event, deadline: float) -> None:
+        while not woken.wait(max(0.0, min(deadline, self._end) - self._clock.monotonic())):
+            with self._changing:
+                if (now := self._clock.monotonic()) >= self._end:
                     self._wake_next()
+            if now >= deadline and not woken.is_set():
+                raise StoreUnavailable(f"{self._what} of other requests take all the time")
+
+    def _end_of(self, woken: threading.Event) -> None:
+        if self._last is woken:
+            self._wake_next()
 
     def _wake_next(self) -> None:
-        woken = self._queue.take()
-        self._is_used = woken is not None
-        if woken:
-            woken.set()
+        self._last, self._end = self._queue.take(), self._clock.monotonic() + self._alone
+        if self._last:
+            self._last.set()

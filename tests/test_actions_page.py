@@ -49,6 +49,23 @@ def test_a_tool_is_booked_once_at_a_time(server: Gunicorn) -> None:
     assert (wrong.status, [each["pointer"] for each in wrong.json()["errors"]]) == (422, ["#/end"])
 
 
+def test_a_tool_is_booked_or_repaired(server: Gunicorn) -> None:
+    """Of a confirmation and a repair of the same days, at once, one succeeds: the rule is of two collections."""
+    tool = post(server, "/tools", {"name": "Saw", "price": 5})["id"]
+    days = [{"tool": tool, "start": f"2026-12-{n:02}", "end": f"2026-12-{n + 1:02}"} for n in range(1, 11)]
+    bookings = [post(server, "/bookings", each)["id"] for each in days]
+    pairs = [((f"/bookings/{id}/confirm", None), ("/repairs", each)) for id, each in zip(bookings, days, strict=True)]
+    statuses = at_once(server, *(call for pair in pairs for call in pair))
+    assert [sorted(statuses[n : n + 2]) for n in range(0, MANY, 2)] == [[200, 409]] * 10
+
+
+def test_what_is_sold_was_in_stock(server: Gunicorn) -> None:
+    tool = post(server, "/tools", {"name": "Plane", "price": 4, "blades": 31})["id"]
+    statuses = at_once(server, *[("/sales", {"tool": tool, "blades": 3})] * MANY)
+    assert sorted(statuses) == [200] * 10 + [409] * 10
+    assert server.get(f"/tools/{tool}").json()["blades"] == 1
+
+
 def test_invoices_have_numbers_without_a_gap(server: Gunicorn) -> None:
     calls = [("/invoices", {"amount": number}) for number in range(50)]
     assert set(at_once(server, *calls)) == {200}

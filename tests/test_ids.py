@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource, find_items, read_item
+from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource, Text, find_items, read_item
 from restkeeper.storage.errors import StoreUnavailable
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.documents import parameters
@@ -45,6 +45,25 @@ def test_a_put_creates_and_replaces(client: FlaskClient) -> None:
     assert events(client) == ["tag.created", "tag.updated"]
     assert client.patch("/tags/blue", json={"label": "Blue"}).status_code == 404
     assert client.delete("/tags/blue").status_code == 404
+
+
+@pytest.mark.parametrize("ids", ["integer", "client"])
+def test_an_item_is_loaded_once(ids: Any) -> None:
+    """Outside of the transaction, also where its id is known only inside, or only then that it is a new one."""
+    loaded = list[str]()
+
+    class NoteSchema(ItemSchema):
+        text = Text(0, 10, load_default="", validate=loaded.append)
+
+    client = create_shop(Config(), [Resource("notes", "note", NoteSchema, ids=ids)]).test_client()
+    if ids == "integer":
+        made = client.post("/notes", json=[{"text": "a"}, {"text": "b"}])
+        assert ([each["id"] for each in made.json], loaded) == ([1, 2], ["a", "b"])
+        assert [client.get(f"/notes/{n}").json["text"] for n in (1, 2)] == ["a", "b"]
+    else:
+        made = client.put("/notes/x", json={"text": "a"})
+        assert (made.json["id"], made.json["text"], loaded) == ("x", "a", ["a"])
+        assert client.get("/notes/x").data == made.data
 
 
 def test_a_put_has_conditions(client: FlaskClient) -> None:

@@ -24,6 +24,7 @@ from restkeeper import (
     Reference,
     Resource,
     Text,
+    ValidationFailed,
     Whole,
     find_items,
     needs,
@@ -32,7 +33,7 @@ from restkeeper import (
 from restkeeper.resources import functions
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import StoreContended
+from restkeeper.storage.errors import RecordNotFound, StoreContended
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
@@ -238,6 +239,50 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
         return {"found": [each["mode"] for each in items.find("things", {**parameters, "sort": "mode"})]}
 
     assert serve(things).post("/things/do").json == {"found": found}
+
+
+def test_an_item_that_is_not_there_is_not_the_one_of_the_request(things: Resource) -> None:
+    """However a function looks for it: the response is a conflict, unless it catches that."""
+
+    @things.before("create", "update")
+    def look(thing: Item, before: Item | None, items: Items) -> None:
+        if thing["mode"] == "caught":
+            with suppress(RecordNotFound):
+                read_item("things", "nothing")
+        elif thing["mode"]:
+            read_item("things", "nothing") if thing["mode"] == "read_item" else items.read("things", "nothing")
+
+    client = serve(things)
+    id = make(client, "/things", mode="caught")["id"]
+    for mode in ("read_item", "items"):
+        refused = [client.post("/things", json={"mode": mode}), client.patch(f"/things/{id}", json={"mode": mode})]
+        assert [each.status_code for each in refused] == [409, 409]
+    assert client.patch("/things/nothing", json={}).status_code == 404
+
+
+def test_a_number_of_items_has_no_order(things: Resource) -> None:
+    """It needs no index for the order of the list."""
+    ordered = Resource("ordered", "one", ThingSchema, sort="-weight")
+
+    @ordered.before("create")
+    def number(one: Item, before: None, items: Items) -> None:
+        one["rank"] = items.count("ordered")
+
+    client = serve(things, ordered)
+    assert [make(client, "/ordered")["rank"] for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_deletion_that_a_function_refuses_is_a_conflict(things: Resource) -> None:
+    """There is no body that could be wrong."""
+
+    @things.before("delete")
+    def refuse(thing: None, before: Item, items: Items) -> None:
+        raise ValidationFailed("it is in use", errors=[{"pointer": "#/mode", "detail": "is in use"}])
+
+    client = serve(things)
+    refused = client.delete(f"/things/{make(client, '/things')['id']}")
+    assert (refused.status_code, refused.json["detail"]) == (409, "things: it is in use")
+    assert len(client.get("/things").json) == 1
 
 
 FAULTS: list[tuple[Callable[[Items], Any], str]] = [

@@ -119,6 +119,7 @@ class Items:
     def count(self, collection: str, parameters: Mapping[str, Any] | None = None) -> int:
         """The number of the items of a list, by its parameters as `find`."""
         stored, query = self._query(collection, parameters)
+        query = query._replace(sort=())  # which a number has not
         count = partial(self._transaction.count, collection, query, most=sys.maxsize, seconds=FIND_SECONDS)
         return self._search(stored, query, count)
 
@@ -431,8 +432,10 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
     items.functions.append(function)
     try:
         result = function(*arguments)
-    except Exception:
+    except Exception as error:
         items.require_store()  # what a function raises for this would be a wrong response
+        if isinstance(error, RecordNotFound):  # of `read_item`: it is not the item of the request
+            raise Conflict(f"{name_of(function)}: {error.detail}") from None
         raise
     finally:
         items.functions.pop()

@@ -39,7 +39,13 @@ JsonObject = dict[str, Any]
 class Loaded(dict[str, Any]):
     """A request's body that the schema has loaded: `text` is the JSON of the fields that it stores of it."""
 
-    text = b""
+    def __init__(self, sent: JsonObject, text: bytes) -> None:
+        super().__init__(sent)
+        self.text = text
+
+    def with_id(self, name: str, id: str | int) -> "Loaded":
+        """The body with an id, which is no part of the text."""
+        return Loaded({name: id, **self}, self.text)
 
 
 class ItemLimits(NamedTuple):
@@ -226,10 +232,18 @@ class StoredRepresentation(Representation):
         own = [name for name in self._read_only if name in sent and name not in given]
         faults = [fault([name], "is set by the server") for name in own]
         faults += listed(faults_in(self._server_fields.validate(given))) if given else ()
-        text, more = self._load(self._owned(sent, owner))
+        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(self._owned(sent, owner))
         require_none(faults + more)
         id = self.resource.key(self._server_fields.load(given)["id"]) if given else id
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits, owner=owner)
+
+    def numbered(self, record: Record, id: str, limits: ItemLimits) -> Record:
+        """A new item with this id in place of the one that it was computed with. Raises as `create`."""
+        members, name = exactjson.cut(record.body), self.schema.id_name
+        own = {name: exactjson.dumps(self.resource.shown(id))} if name in members else {}
+        body = exactjson.joined({**members, **own})
+        limits.require(body)
+        return record._replace(id=id, body=body)
 
     def _owned(self, sent: JsonObject, owner: str | None) -> JsonObject:
         """What is sent of an item, with its owner if that is a field, and left out."""
@@ -259,10 +273,9 @@ class StoredRepresentation(Representation):
         is_known = sent.keys() <= {*own.definitions, *own.of_server}  # else other programs may know it
         if own.read_only or own.is_open or own.guarded or not is_known:  # who may set what is asked first
             return sent
-        loaded = Loaded(sent)
-        loaded.text, faults = self._load(sent)
+        text, faults = self._load(sent)
         require_none(faults)
-        return loaded
+        return Loaded(sent, text)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         return self._replaced(record, sent, {}, now, limits)

@@ -29,7 +29,7 @@ from restkeeper.resources.functions import (
 )
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.references import added, may_read, number_of_references
-from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
+from restkeeper.resources.representation import ItemLimits, JsonObject, Loaded, Representation
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.schemas.item import INTEGERS
@@ -167,7 +167,8 @@ class CollectionWriter(CollectionReader):
             records = new
             if is_numbered:
                 ids = next_ids(self.resource, transaction, self.hooks.new_id, several)
-                records = self._new(several, sent, owner, ids)
+                numbered = zip(new, ids, strict=True)
+                records = [self.stored.numbered(each, id, self._limits) if id else each for each, id in numbered]
                 last = max((each.id for each in records), key=self.resource.number)
                 use_ids(self.resource, next(filter(None, ids), ""), last, transaction)
             write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
@@ -203,7 +204,8 @@ class CollectionWriter(CollectionReader):
         if not self.resource.singleton:
             known = self.resource.shown(key) if (key := self.resource.key(id)) else id
             name = self.resource.schema.id_name
-            sent = sent if name in sent else {name: known, **sent}
+            if name not in sent:
+                sent = sent.with_id(name, known) if isinstance(sent, Loaded) else {name: known, **sent}
             is_other = self.resource.key(sent[name]) != self.resource.key(id)
             require_none([fault([name], "is another one in the path")] if is_other else [])
         return self.creation(sent, owner)
@@ -213,7 +215,8 @@ class CollectionWriter(CollectionReader):
 
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = self._read_to_change(id, transaction)
-            self._store(transaction, write, before, None)
+            with as_conflict(self.name):  # there is no body that a function could refuse
+                self._store(transaction, write, before, None)
             return Reply(self.representation.body(before), content_type=JSON)
 
         return Write(work, use_reserve=True)

@@ -98,7 +98,6 @@ def test_check_without_an_accepted_document(tmp_path: Path) -> None:
     assert done.stderr == "Error: contract/v1.json does not exist; `restkeeper contract accept` writes it\n"
 
 
-@pytest.mark.no_cover
 def test_a_compatible_change_passes_and_is_accepted(service: Path) -> None:
     """A new optional field and a new collection break nobody; check --strict wants them accepted."""
     notes = '[Resource("notes", "note", NoteSchema)]'
@@ -144,7 +143,6 @@ def moving(**moves: tuple[str, ...]) -> dict[str, Any]:
     return {"status": Status(Lifecycle("a", moves))}
 
 
-@pytest.mark.no_cover
 def test_what_no_schema_says_is_promised() -> None:
     """The document has it in words of ours, and each change of it is one finding."""
     unmoved = moving(a=("b", "c"), b=("c",), c=()) | {"tags": ListOf(Text(1, 50), load_default=lambda: [])}
@@ -242,7 +240,6 @@ def test_a_closed_feature_breaks_its_clients(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "webhook note.created: removed" in done.stdout, done.stdout
 
 
-@pytest.mark.no_cover
 def test_a_new_version(service: Path) -> None:
     declared = 'Versions(Version("v1"), Version("v2", preview=True), unversioned="v1")'
     edit(service, ("create,", "create, Version, Versions,"), ("NoteSchema)]", f"NoteSchema)], versions={declared}"))
@@ -269,7 +266,6 @@ def test_an_emergency_is_accepted_with_its_reason(service: Path) -> None:
     assert any("maxLength changed from 50 to 49" in each for each in reason["changes"])
 
 
-@pytest.mark.no_cover
 def test_a_retired_version_may_go(service: Path) -> None:
     document = accepted(service)
     document["info"]["x-version"] = {"name": "v9", "sunset": "2027-06-01"}
@@ -328,7 +324,6 @@ WINDOW = dict(since=date(2026, 11, 22), sunset=date(2036, 6, 1))
 """
 
 
-@pytest.mark.no_cover
 def test_a_field_that_gets_other_values_ends_its_filters_first(service: Path) -> None:
     """The check says which declaration ends the field; after its sunset the step passes."""
     versions = 'versions=Versions(Version("v1", revisions={"notes": 1}), Version("v2"), unversioned="v1")'

@@ -171,7 +171,6 @@ class SingleSchema(restkeeper.ItemSchema):
     title = restkeeper.Text(0, 50, load_default="")
 
 
-@pytest.mark.no_cover
 @pytest.mark.needs("batch")
 def test_a_batch_replaces_and_merges_singletons() -> None:
     """Their paths have no id, those of collections have one, as by the service. Another singleton breaks no client."""
@@ -197,7 +196,6 @@ def test_no_component_has_the_name_of_one_of_its_fields(document: Any) -> None:
         assert re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() not in schema.get("properties", ()), name
 
 
-@pytest.mark.no_cover
 def test_the_document_is_valid(document: Any) -> None:
     """It matches the metaschema of OpenAPI 3.1, and every reference in it can be resolved."""
     OpenAPIV31SpecValidator(document).validate()
@@ -501,7 +499,6 @@ def test_a_nullable_field_has_null_once() -> None:
     }
 
 
-@pytest.mark.no_cover
 def test_fixed_values_have_nothing_beside_them() -> None:
     """They have a type and no bounds; null stands beside them once, and is no value of a filter."""
     assert bounded({"enum": [1, 2], "minimum": 1, "format": "int32", "x-extensible": True}, 1, Config()) == {

@@ -149,7 +149,6 @@ def test_a_deletion_follows_references(client: FlaskClient) -> None:
     assert Counter(events(client)[count:]) == expected
 
 
-@pytest.mark.no_cover
 def test_a_long_chain_is_followed(client: FlaskClient) -> None:
     owner = new(client, "/owners")
     first = last = new(client, "/things", owner=owner)

@@ -170,7 +170,6 @@ def values(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 ITEMS = st.lists(st.fixed_dictionaries({name: each.written for name, each in VALUES.items()}), min_size=2, max_size=2)
 
 
-@pytest.mark.no_cover
 @settings(deadline=None, max_examples=12, phases=[Phase.reuse, Phase.generate])  # the message names what fell
 @given(items=ITEMS, queries=st.lists(filters(), min_size=15, max_size=20))
 def test_filters_compare_values(values: Store, items: list[dict[str, str]], queries: list[tuple[str, Op, str]]) -> None:

@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # The tests of the service that `make test` runs on PostgreSQL too, and how many tests have to pass there, at least.
-PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions converting conversions))
+PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions converting))
 STORE_TESTS := 88
 PART_TESTS := 100
 SERVICE_TESTS := 708
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
-.PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest compiled bench soak pictures lock clean
+.PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest pytest-sqlite \
+  pytest-postgresql compiled bench soak pictures lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -20,18 +21,21 @@ run: $(VENV)/.run ## serve at http://127.0.0.1:8000 on restkeeper.db
 	@$(BIN)/python app.py
 
 test: $(VENV)/.dev ## every check: lint, types, tests with branch coverage, docs, OpenAPI, schemathesis
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint compiled
-	@$(MAKE) --no-print-directory pytest
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint pytest-postgresql
+	@$(MAKE) --no-print-directory pytest-sqlite
 
 lint: $(VENV)/.dev ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-pytest: $(VENV)/.dev ## the tests alone, in parallel: on SQLite, the suite of all stores and a part of the service on PostgreSQL
-	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report= --cov-fail-under=0 --at-least $(STORE_TESTS)
-	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-append --cov-report=term:skip-covered \
-	  --store postgresql --at-least $(PART_TESTS) $(PART)
+pytest: pytest-postgresql pytest-sqlite ## the tests alone: on SQLite, the suite of all stores and a part of the service on PostgreSQL
+
+pytest-sqlite: $(VENV)/.dev
+	$(BIN)/pytest -n 4 --dist worksteal --cov --cov-report=term:skip-covered --at-least $(STORE_TESTS)
+
+pytest-postgresql: compiled
+	$(BIN)/pytest --store postgresql --at-least $(PART_TESTS) $(PART)
 
 test-matrix: $(VENV)/.dev ## the longer tests: the wheel, kill -9 under load, clients, pages, all on PostgreSQL, each feature closed once
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target matrix-schemathesis matrix-tests matrix-service >$(VENV)/matrix.log 2>&1; \
@@ -43,7 +47,7 @@ matrix-schemathesis: $(VENV)/.dev
 
 matrix-tests: $(VENV)/.dev
 	$(BIN)/pytest -m matrix -n 4 --dist loadscope --ignore tests/test_schemathesis.py
-	$(BIN)/pytest -m matrix --store postgresql tests/test_readme.py -k tutorial
+	$(BIN)/pytest -m matrix --store postgresql tests/test_readme.py tests/test_conversions.py -k "tutorial or whole"
 
 matrix-service: $(VENV)/.dev
 	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal

@@ -1,6 +1,5 @@
 """A mistake in a file of the service is one line, whatever loads it; an error of the engine keeps its traceback."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from restkeeper.cli.new import SERVICE
 from restkeeper.mistakes import mistake_in
 from tests.live import ROOT
+from tests.refused import printed_by
 from tests.waiting import SECONDS
 
 pytestmark = pytest.mark.top  # about the files of the service
@@ -71,34 +71,12 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
 ]
 
 
-# Runs `restkeeper migrate` in each folder; the engine is loaded once. Prints the stderr of each run.
-MIGRATE_EACH = """
-import json, os, runpy, sys
-import restkeeper.cli.loading, restkeeper.app
-folders, sys.argv = sys.argv[1:], ["restkeeper", "migrate"]
-for folder in folders:
-    if not os.fork():
-        os.chdir(folder)
-        os.dup2(os.open("stderr", os.O_CREAT | os.O_WRONLY), 2)
-        runpy.run_module("restkeeper", run_name="__main__", alter_sys=True)
-    assert os.waitstatus_to_exitcode(os.wait()[1])
-    print(json.dumps(open(f"{folder}/stderr").read().splitlines()), flush=True)
-"""
-
-
 def write(folder: Path, file: str, old: str, new: str) -> None:
     for part in SERVICE:
         (shutil.copytree if (ROOT / part).is_dir() else shutil.copy)(ROOT / part, folder / part)
     text = (folder / file).read_text()
     assert old in text
     (folder / file).write_text(text.replace(old, new, 1))
-
-
-def run(folder: Path, *arguments: str | Path, services: int = 1) -> "subprocess.CompletedProcess[str]":
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
-    command = [sys.executable, "-P", *arguments]
-    seconds = SECONDS * services
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=seconds)
 
 
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
@@ -108,9 +86,7 @@ def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     for folder, change in zip(folders, [*(mistake[:3] for mistake in MISTAKES), internal], strict=True):
         folder.mkdir()
         write(folder, *change)
-    done = run(tmp_path, "-c", MIGRATE_EACH, *folders, services=len(MISTAKES))
-    assert done.returncode == 0, done.stderr
-    *printed, traceback = map(json.loads, done.stdout.splitlines())
+    *printed, traceback = printed_by([(folder, "migrate") for folder in folders])
     expected = [f"restkeeper: {message}" for *_, message in MISTAKES]
     found = zip(printed, expected, strict=True)
     assert [(lines, line) for lines, line in found if len(lines) != 1 or not lines[0].startswith(line)] == []
@@ -122,7 +98,9 @@ def test_each_way_to_start_prints_the_line(tmp_path: Path, way: str) -> None:
     """Of a module that app.py imports, or of one that its create_app finds."""
     *change, message = MISTAKES[0 if way in ("gunicorn", "flask") else 11]
     write(tmp_path, *change)
-    done = run(tmp_path, *WAYS[way])
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
+    command = [sys.executable, "-P", *WAYS[way]]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=SECONDS)
     (line,) = done.stderr.splitlines()
     assert done.returncode != 0 and line.startswith(f"restkeeper: {message}")
 

@@ -216,7 +216,6 @@ def sent(*more: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"needed": TEXTS}, optional={name: values(name) for name in names})
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("shown", "file_format", "sent"),
     [
@@ -226,7 +225,7 @@ def sent(*more: str) -> st.SearchStrategy[dict[str, Any]]:
         (OPEN, "json", sent("vague", "x")),
     ],
 )
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_an_import_of_an_export_leaves_each_item_as_it_was(
     shown: StoredRepresentation, file_format: str, sent: st.SearchStrategy[dict[str, Any]], data: st.DataObject

@@ -164,7 +164,6 @@ def test_what_an_older_version_writes_it_reads(revised: Books, data: st.DataObje
     assert shown(older, older.replace(made, second, now=LATER)) == second
 
 
-@pytest.mark.no_cover
 @ANY_TIME
 @given(any_steps, st.data())
 def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataObject) -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 SECONDS = 120.0  # that any wait of a test may take; on a quiet machine the longest ones take some 10
 
-ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a property test
+ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)  # of a property test
 
 
 def join(*running: Thread | BaseProcess) -> None:

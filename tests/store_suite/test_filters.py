@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from restkeeper.storage.base import Store, Transaction
@@ -297,8 +297,7 @@ def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield open_with(PLAIN, INDEXED)
 
 
-@pytest.mark.no_cover
-@settings(ANY_TIME, max_examples=50)
+@ANY_TIME
 @given(bodies=st.lists(BODIES, min_size=1, max_size=4), queries=st.lists(st.lists(filters(), max_size=4), max_size=6))
 def test_filters_find_what_python_finds(shop: Store, bodies: list[Any], queries: list[list[Filter]]) -> None:
     """By each operator, at any path, in any groups, with an index and without: also after changes of the items."""

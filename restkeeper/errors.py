@@ -7,6 +7,7 @@ at that URI. An instance adds `detail`, response headers and extension members.
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from inspect import cleandoc
 from typing import Any, ClassVar
 
@@ -42,6 +43,12 @@ class Problem(Exception):
         self.detail = detail
         self.headers = headers or self.usual_headers
         self.members = members
+
+    def copied(self) -> "Problem":
+        """The same problem with members of its own: who raises it may have it in a constant."""
+        made = type(self).__new__(type(self), *self.args)
+        vars(made).update(vars(self), members=deepcopy(self.members))
+        return made
 
 
 class BadRequest(Problem):

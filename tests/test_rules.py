@@ -33,7 +33,7 @@ from restkeeper import (
 from restkeeper.resources import functions
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import RecordNotFound, StoreContended
+from restkeeper.storage.errors import RecordChanged, RecordNotFound, StoreContended
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
@@ -53,6 +53,10 @@ class ThingSchema(ItemSchema):
     weight = fields.Decimal(load_default=None, allow_none=True)
     is_new = fields.Boolean(load_default=False)
     of = Reference("things", load_default=None, allow_none=True)
+
+
+class NumberedSchema(ItemSchema):
+    """What has a number alone."""
 
 
 @pytest.fixture
@@ -258,6 +262,73 @@ def test_an_item_that_is_not_there_is_not_the_one_of_the_request(things: Resourc
         refused = [client.post("/things", json={"mode": mode}), client.patch(f"/things/{id}", json={"mode": mode})]
         assert [each.status_code for each in refused] == [409, 409]
     assert client.patch("/things/nothing", json={}).status_code == 404
+
+
+def test_what_the_store_refuses_undoes_all_also_if_it_is_caught(things: Resource) -> None:
+    """It is the response on each store: the function cannot tell what of its work is stored."""
+
+    @things.before("create")
+    def create(thing: Item, before: None, items: Items) -> None:
+        if thing["mode"]:
+            with suppress(Exception):
+                items.create("things", {"of": "nothing"})
+            with suppress(Exception):
+                items.count("things")
+
+    refused = serve(things).post("/things", json={"mode": "x"})
+    assert refused.status_code in (409, 422) and "nothing" in refused.json["detail"]
+
+
+def test_an_item_whose_id_others_take_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the function catches that: the transaction is done again."""
+    parts = Resource("parts", "part", NumberedSchema, ids="integer")
+    taken, use_ids = [1], functions.use_ids
+
+    def use(*arguments: Any) -> None:
+        if taken:
+            taken.clear()
+            raise RecordChanged("others have this id")
+        use_ids(*arguments)
+
+    @parts.action("do", of="collection")
+    def do(items: Items) -> Any:
+        with suppress(Exception):
+            items.create("parts", {})
+        return {}
+
+    client = serve(parts)
+    monkeypatch.setattr(functions, "use_ids", use)
+    assert client.post("/parts/do").status_code == 200
+    assert [each["id"] for each in client.get("/parts").json] == [1] and not taken
+
+
+REFUSAL = ValidationFailed("wrong", errors=[{"pointer": "#/mode", "detail": "is wrong"}])
+
+
+def test_a_problem_that_a_function_raises_each_time_stays_as_it_is(things: Resource) -> None:
+    """Its pointers are those of each request."""
+
+    @things.before("create")
+    def refuse(thing: Item, before: None, items: Items) -> None:
+        raise REFUSAL
+
+    client = serve(things)
+    batch = {"operations": [{"method": "POST", "path": "/things", "body": {}}]}
+    for _ in range(2):
+        shown = [client.post(path, json=sent) for path, sent in (("/things", [{}]), ("/api/v1/batch", batch))]
+        assert [pointers(each) for each in shown] == [["#/0/mode"], ["#/operations/0/body/mode"]]
+        alone = client.post("/things", json={})
+        assert pointers(alone) == ["#/mode"] and "operation" not in alone.json
+
+
+def test_a_function_that_ends_the_process_ends_its_request(things: Resource, caplog: pytest.LogCaptureFixture) -> None:
+    @things.before("create")
+    def leave(thing: Item, before: None, items: Items) -> None:
+        raise SystemExit(3)
+
+    assert serve(things).post("/things", json={}).status_code == 500
+    assert "leave: raised SystemExit(3)" in caplog.text
+    caplog.clear()  # or it keeps the transaction
 
 
 def test_a_number_of_items_has_no_order(things: Resource) -> None:

@@ -14,13 +14,20 @@ from flask import has_request_context
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import Clock, rfc3339, time_after
-from restkeeper.errors import Conflict, InvalidQuery, ValidationFailed, shortened
+from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import GIVEN, INTEGERS
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, SearchTooLong, StoreUnavailable
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordChanged,
+    RecordNotFound,
+    SearchTooLong,
+    StoreError,
+    StoreUnavailable,
+)
 from restkeeper.storage.interface import LAST_IDS, Collection, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import parse
@@ -128,17 +135,18 @@ class Items:
         stored, now = self._stored(collection), rfc3339(self._clock.time())
         name = stored.schema.id_name
         given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
-        (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
         own, field = without_server_fields(stored, item) | given, stored.revision.owner
         if owner is None and field not in own and has_request_context():
             owner = self._hooks.access(stored.resource).owner_of_new()
         if owner is not None:
             own.pop(field, None)
-        write = partial(stored.restore, id=id, now=now, limits=self._limits, owner=owner)
-        record = accepted(self.functions[-1], stored, write, own)
-        use_ids(stored.resource, id, record.id, self._transaction)
-        with as_conflict(collection):
-            return item_of(stored, self.apply(stored, None, record, now, self._limits))
+        with self._whole():
+            (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
+            write = partial(stored.restore, id=id, now=now, limits=self._limits, owner=owner)
+            record = accepted(self.functions[-1], stored, write, own)
+            use_ids(stored.resource, id, record.id, self._transaction)
+            with as_conflict(collection):
+                return item_of(stored, self.apply(stored, None, record, now, self._limits))
 
     def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject | None]) -> JsonObject:
         """Change an item by a function, which gets it; return it as it is stored.
@@ -166,13 +174,14 @@ class Items:
     def _whole(self) -> Iterator[None]:
         """A part of the work that cannot be undone alone: if it fails after a change, `require_success` raises that.
 
-        So it does if the store cannot go on, such as for others: then the transaction is done again.
+        So it does for what the store refuses: that ends the transaction, which may be done again.
         """
         before = self._changes
         try:
             yield
         except Exception as error:
-            if self._changes > before or isinstance(error, StoreUnavailable):
+            is_refused = isinstance(error, StoreError) and not isinstance(error, RecordNotFound)
+            if self._changes > before or is_refused:
                 self._failure = self._failure or error
             raise
 
@@ -436,7 +445,12 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
         items.require_store()  # what a function raises for this would be a wrong response
         if isinstance(error, RecordNotFound):  # of `read_item`: it is not the item of the request
             raise Conflict(f"{name_of(function)}: {error.detail}") from None
+        if isinstance(error, Problem):  # its pointers become those of what was sent
+            made, error.__traceback__ = error.copied(), None  # by which a constant would keep the transaction
+            raise made from error.__cause__
         raise
+    except (SystemExit, GeneratorExit) as error:  # of this request alone: a server would end the process
+        raise RuntimeError(f"{name_of(function)}: raised {error!r}") from error
     finally:
         items.functions.pop()
         current_items.reset(token)

@@ -350,10 +350,13 @@ class Session(psycopg.Connection[Row]):
     def _note_failure(self, error: Exception) -> None:
         """Note the first error of a transaction. Who catches it cannot commit: the server would roll back silently.
 
-        Or it would have nothing: what could not be sent was to begin the transaction.
+        Or it would have nothing: what could not be sent was to begin the transaction. Raises the first one in place of
+        a later one that says no more than that.
         """
         if self._has_begun:
             self._failure = self._failure or error
+            if isinstance(error, psycopg.errors.InFailedSqlTransaction):
+                raise self._failure from None
 
 
 def note_database(session: Session) -> None:

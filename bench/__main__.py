@@ -1,13 +1,13 @@
-"""`make bench`: this service compared with bare Flask, on stock gunicorn and on our settings, and with a peer.
+"""`make bench`: this service compared with bare Flask on stock gunicorn, and with peers that store items.
 
 Stock gunicorn is gthread with gunicorn's own defaults except the number of workers, so it has one thread in each. With
 four threads it serves either 3,000 or 8,500 requests a second, which changes from start to start: ratios to it cannot
-be repeated.
+be repeated. Ours has a key, limits and a log, where nothing else is said; the others have none of these but a log.
 
-All servers run all the time. The two sides of a scenario take turns within each round, and a ratio is the median of the
-rounds' ratios, so that other load on the machine affects both. Besides requests a second, "per CPU" compares requests
+All servers run all the time. The sides of a scenario take turns within each round, and a ratio is the median of the
+rounds' ratios, so that other load on the machine affects all. Besides requests a second, "per CPU" compares requests
 for each second of processor time of the server's processes, which does not depend on the speed of the client; "µs more"
-is the additional processor time of our side for a request.
+is the additional processor time of our side for a request. "p99" is that of the reads.
 
 The part `postgresql` compares on PostgreSQL, the part `sqlite` is all of the rest. `--against COMMIT` (or a folder)
 compares with another checkout of this project instead. `python -m bench.large` is about large collections.
@@ -17,24 +17,38 @@ import argparse
 import json
 import os
 import platform
-import random
-import re
+import sqlite3
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack
-from http.client import HTTPConnection
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from bench.against import compare_with
 from bench.database import server
 from bench.deliveries import deliver, describe, receiving
-from bench.load import run
+from bench.load import Requests
 from bench.postgresql import on_postgresql
-from bench.scenario import HEADINGS, Scenario, compare
-from bench.sides import PRODUCT, READS, Side, creates, get, mixed, post, take_turns, with_field
+from bench.rows import page_after
+from bench.scenario import (
+    CREATE,
+    DELIVERIES,
+    HEADINGS,
+    ONE,
+    OURS,
+    PAGE,
+    Figures,
+    Other,
+    Results,
+    Scenario,
+    compare_all,
+    is_chosen,
+)
+from bench.sides import CHANCE, PRODUCT, SETTINGS, Side, creates, get, mixed, new_key, post, shuffled, take_turns
 from resources.products import RESOURCE
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.resources.representation import StoredRepresentation
@@ -43,13 +57,12 @@ from restkeeper.storage.base import Transaction
 from restkeeper.web import exactjson
 from tests.live import Gunicorn
 
-MIXED_LOAD = "mixed load / what its two rates alone predict"
-DELIVERIES = "deliveries by one worker"
+PACKAGES = ("Flask", "gunicorn", "gevent", "marshmallow", "SQLAlchemy", "flask-smorest", "litestar", "uvicorn")
+BARE, LITESTAR, SMOREST = "bare Flask", "Litestar + SQLAlchemy", "flask-smorest + SQLAlchemy"
 STEP = "one step down to an older version, for each item"
-ADMIN_KEY = "an-admin-key-of-enough-characters"
-CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
-SMALL, LARGE = 1_000, 1_000_000  # items
-MIXED = 10_000  # items that a mixed load reads, at random
+SIZES = (1_000, 10_000, 100_000, 1_000_000)  # items
+ITEMS = 10_000  # of the store that is compared with other services
+OF_SIZES = ("one item", "first page", "middle page by cursor")
 
 
 def fill(path: Path, count: int) -> list[str]:
@@ -68,27 +81,22 @@ def fill(path: Path, count: int) -> list[str]:
     return ids
 
 
-def mixed_load(server: Gunicorn, ids: list[str], rounds: int, seconds: float) -> None:
-    """Print how a mixed load compares with what the rates of its reads and of its creates alone predict."""
-    reads = get(*(f"/products/{id}" for id in ids))
-    sides = Side(server, mixed(reads, creates())), Side(server, reads), Side(server, creates())
-    results = take_turns(sides, 16, rounds, seconds)
-    predicted = [1 / (READS / read.load.rate + (1 - READS) / create.load.rate) for _, read, create in results]
-    rates = [both.load.rate for both, _, _ in results]
-    ratio = statistics.median(rate / expected for rate, expected in zip(rates, predicted, strict=True))
-    late = statistics.median(both.load.reads_p99 for both, _, _ in results)
-    alone = statistics.median(read.load.reads_p99 for _, read, _ in results)
-    print(
-        f"{MIXED_LOAD:<50} {ratio:6.2f}  {'':7}  {'':7}  {statistics.median(rates):8.0f} "
-        f"{statistics.median(predicted):8.0f}   p99 of its reads {late:.1f} ms, of reads alone {alone:.1f} ms",
-        flush=True,
-    )
+def fill_peer(path: Path, ids: Sequence[str]) -> None:
+    """Copy the only product of a peer, under each of these ids."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        _, *names = (name for _, name, *_ in connection.execute("PRAGMA table_info(products)"))
+        columns = ", ".join(names)
+        copy = f"INSERT INTO products (id, {columns}) SELECT ?, {columns} FROM products LIMIT 1"
+        connection.executemany(copy, [(id,) for id in ids])
 
 
 def step_down(server: Gunicorn, rounds: int, seconds: float) -> None:
     """Print the processor time for the items of a page in the form of an older version, beyond that of stored ones."""
     older, stored = (
-        Side(server, get(*(f"/api/{version}/products?limit=20&offset={n}" for n in CHANCE.sample(range(SMALL), SMALL))))
+        Side(
+            server,
+            get(*(f"/api/{version}/products?limit=20&offset={n}" for n in CHANCE.sample(range(SIZES[0]), SIZES[0]))),
+        )
         for version in ("v1", "v2")
     )
     results = take_turns((older, stored), 16, rounds, seconds)
@@ -96,155 +104,134 @@ def step_down(server: Gunicorn, rounds: int, seconds: float) -> None:
     print(f"{STEP}: {micros:.1f} µs   goal 30 µs", flush=True)
 
 
-def latencies(sides: dict[str, Side], seconds: float) -> None:
-    """Print the response times at 8 and at 64 connections."""
-    for connections in (8, 64):
-        for name, side in sides.items():
-            load = run(side.ports, side.requests, connections=connections, seconds=seconds)
-            print(f"{name}, {connections} connections: p50 {load.p50:.1f} ms, p99 {load.p99:.1f} ms", flush=True)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m bench")
     options.add_argument("part", nargs="?", choices=("sqlite", "postgresql"), help="all of it by default")
-    options.add_argument("--rounds", type=int, default=7)
-    options.add_argument("--seconds", type=float, default=1.0, help="of load, for each side in each round")
-    options.add_argument("--large", type=int, default=LARGE, help="items in the large store")
-    options.add_argument("--only", default="", help="scenarios whose name contains this")
+    options.add_argument("--only", nargs="+", default=[""], help="scenarios whose name contains one of these")
     options.add_argument("--against", help="compare with this checkout (a folder or a commit) instead")
-    arguments = options.parse_args()
-    if arguments.against:
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            database = stack.enter_context(server(folder / "data")) if arguments.part == "postgresql" else None
-            return compare_with(
-                arguments.against, folder, arguments.rounds, arguments.seconds, arguments.only, database
-            )
-    if arguments.part != "sqlite":
-        with tempfile.TemporaryDirectory() as scratch:
-            on_postgresql(Path(scratch), arguments.rounds, arguments.seconds, arguments.only)
-    if arguments.part != "postgresql":
-        on_sqlite(arguments)
-
-
-def on_sqlite(arguments: argparse.Namespace) -> None:
-    """Compare on SQLite."""
-    packages = ("flask", "gunicorn", "gevent", "marshmallow", "orjson", "flask-smorest", "sqlalchemy")
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores; "
-        + ", ".join(f"{p} {version(p)}" for p in packages)
-    )
+    arguments = parsed(options)
+    only, rounds, seconds = arguments.only, arguments.rounds, arguments.seconds
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if arguments.against:
+            database = stack.enter_context(server(folder / "data")) if arguments.part == "postgresql" else None
+            return compare_with(arguments.against, folder, rounds, seconds, only, database)
+        if arguments.part != "sqlite":
+            on_postgresql(folder, rounds, seconds, only)
+        if arguments.part != "postgresql":
+            on_sqlite(folder, rounds, seconds, only, arguments.large)
 
-        def serve(name: str, *arguments: str, **options: Any) -> Gunicorn:
-            (folder / name).mkdir(exist_ok=True)
-            return stack.enter_context(Gunicorn(folder / name, *arguments, **options))
 
-        (folder / "small").mkdir()
-        (folder / "large").mkdir()
-        (folder / "mixed").mkdir()
-        ids = fill(folder / "small" / "restkeeper.db", SMALL)
-        print(f"Filling a store with {arguments.large:,} items …", flush=True)
-        far = fill(folder / "large" / "restkeeper.db", arguments.large)
-        counting = {"DATABASE_URL": f"sqlite:///{folder}/small/restkeeper.db", "RATE_LIMIT": "999999999 per day"}
-        ours = serve("small", LOG_FORMAT="json")
-        size = str(len(ours.get(f"/products/{ids[0]}").body))
-        servers = {
-            "small": ours,
-            "large": serve("large", LOG_FORMAT="json"),
-            "limited": serve("limited", LOG_FORMAT="json", **counting),
-            "guarded": serve("guarded", LOG_FORMAT="json", AUTH="required", ADMIN_KEY=ADMIN_KEY, **counting),
-            "bare": serve("bare", app="bench.bare:app", BENCH_ITEM_BYTES=size),
-            "stock": serve("stock", "-k", "gthread", app="bench.bare:app", configured=False, BENCH_ITEM_BYTES=size),
-            "peer": serve("peer", app="bench.peer:create_app()", BENCH_PEER_URL=f"sqlite:///{folder}/peer/peer.db"),
-            "silent": serve("silent", app="bench.silent:app", LOG_FORMAT="json"),
-            "versioned": serve("versioned", app="bench.versioned:app", LOG_FORMAT="json"),
+def parsed(options: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments, with those that say how long the load is and how large the largest store."""
+    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--seconds", type=float, default=1.0, help="of load, for each side in each round")
+    options.add_argument("--large", type=int, default=SIZES[-1], help="items in the largest store of SQLite")
+    return options.parse_args()
+
+
+def packages() -> str:
+    """The versions of what is compared."""
+    return f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def on_sqlite(scratch: Path, rounds: int, seconds: float, only: Sequence[str], large: int) -> Results:
+    """Compare on SQLite."""
+    print(f"{os.cpu_count()} cores; {packages()}")
+    folder = scratch / "sqlite"
+    with ExitStack() as stack:
+
+        def serve(name: str, *arguments: str, app: str = "app:create_app()", **options: Any) -> Gunicorn:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            return stack.enter_context(Gunicorn(folder / name, *arguments, app=app, **options))
+
+        def peer(name: str, *arguments: str, **options: Any) -> Gunicorn:
+            """A peer with the items of ours."""
+            made = serve(name, *arguments, BENCH_PEER_URL=f"sqlite:///{folder}/{name}/peer.db", **options)
+            made.post("/products", PRODUCT)
+            fill_peer(folder / name / "peer.db", ids[ITEMS])
+            return made
+
+        ids = {}
+        for size in (each for each in SIZES if each <= max(large, ITEMS)):
+            print(f"Filling a store with {size:,} items …", flush=True)
+            (folder / str(size)).mkdir(parents=True)
+            ids[size] = fill(folder / str(size) / "restkeeper.db", size)
+        ours = {size: serve(str(size), **SETTINGS) for size in ids}
+        unguarded = {name: serve(name, app=f"bench.{name}:app", LOG_FORMAT="json") for name in ("versioned", "silent")}
+        unguarded["plain"] = serve("plain", LOG_FORMAT="json")
+        size_of_one = str(len(unguarded["plain"].post("/products", PRODUCT).body))
+        constants = {"app": "bench.bare:app", "configured": False, "BENCH_ITEM_BYTES": size_of_one}
+        uvicorn = ("-k", "uvicorn_worker.UvicornWorker", "--access-logfile", "-")
+        others = {
+            BARE: serve("bare", "-k", "gthread", **constants),
+            LITESTAR: peer("litestar", *uvicorn, app="bench.litestar_peer:app", configured=False),
+            SMOREST: peer("smorest", app="bench.peer:create_app()"),
         }
-        for _ in range(SMALL):
-            servers["peer"].post("/products", PRODUCT)
-            servers["versioned"].post("/products", PRODUCT)
-        theirs = servers["peer"].get("/products").json()[SMALL // 100]["id"]
-        for scenario in scenarios(servers, ids, far, theirs):
-            if arguments.only in scenario.name:
-                compare(scenario, arguments.rounds, arguments.seconds)
-        if arguments.only in STEP:
-            step_down(servers["versioned"], arguments.rounds, arguments.seconds)
-        if arguments.only in MIXED_LOAD:
-            of_mixed = fill(folder / "mixed" / "restkeeper.db", MIXED)
-            mixed_load(serve("mixed", LOG_FORMAT="json"), of_mixed, arguments.rounds, arguments.seconds)
-        if arguments.only in DELIVERIES:
+        print(HEADINGS)
+        found = [*of_sizes(ours, ids), *of_others(ours[ITEMS], others, ids[ITEMS]), *of_parts(**unguarded)]
+        results = compare_all(found, only, rounds, seconds)
+        if is_chosen(STEP, only):
+            for _ in range(SIZES[0]):
+                unguarded["versioned"].post("/products", PRODUCT)
+            step_down(unguarded["versioned"], rounds, seconds)
+        if is_chosen(DELIVERIES, only):
             receiver = stack.enter_context(receiving(folder / "receiver"))
-            urls = [f"sqlite:///{folder}/deliveries{n}.db" for n in range(arguments.rounds)]
-            found = [deliver(receiver, url) for url in urls]
-            print(f"{DELIVERIES}: {describe(found)}   goal 500", flush=True)
-        latencies(
-            {"ours": Side(ours, get(f"/products/{ids[0]}")), "bare Flask": Side(servers["bare"], get("/item"))},
-            2 * arguments.seconds,
-        )
+            made = [deliver(receiver, f"sqlite:///{folder}/deliveries{n}.db") for n in range(rounds)]
+            print(f"{DELIVERIES}, by one worker: {describe(made)}   goal 500", flush=True)
+            results[DELIVERIES] = {OURS: Figures(statistics.median(each.rate for each in made))}
+    return results
 
 
-def middle(server: Gunicorn, count: int) -> str:
-    """The URL of the page in the middle of the list, found by following the links of the service."""
-    path = "/products?limit=100"
-    connection = HTTPConnection("127.0.0.1", server.port)
-    for _ in range(count // 200):
-        connection.request("GET", path)
-        response = connection.getresponse()
-        response.read()
-        path = re.findall(r'<([^>]*)>; rel="next"', response.headers["Link"])[0]
-    connection.close()
-    return path.replace("limit=100", "limit=20")
+def of_sizes(ours: dict[int, Gunicorn], ids: dict[int, list[str]]) -> list[Scenario]:
+    """The largest store compared with smaller ones, at places in its middle."""
+    found = []
+    for name in OF_SIZES:
+        sides = {}
+        for size, each in ours.items():
+            middle = ids[size][size // 2 - 250 : size // 2 + 250]
+            paths = {"one item": [f"/products/{id}" for id in middle], "first page": ["/products"]}
+            sides[size] = Side(each, shuffled(new_key(each), *paths.get(name, map(page_after, middle))))
+        largest = max(sides)
+        smaller = {f"of {size:,}": Other(side, 1 / 1.5) for size, side in sides.items() if size < largest}
+        found.append(Scenario(f"{name} of {largest:,}", sides[largest], smaller))
+    return found
 
 
-def scenarios(servers: dict[str, Gunicorn], ids: list[str], far: list[str], theirs: str) -> list[Scenario]:
-    """The scenarios to compare; prints their headings."""
-    ours, large, limited, guarded = (servers[name] for name in ("small", "large", "limited", "guarded"))
-    bare, stock, peer = (servers[name] for name in ("bare", "stock", "peer"))
-    middle_item, count = f"/products/{ids[SMALL // 2]}", len(far)
-    secret = guarded.post("/api/v1/keys", {"name": "bench", "scopes": ["products:read"]}, {"X-API-Key": ADMIN_KEY})
-    key = f"Authorization: Bearer {secret.json()['secret']}"
+def of_others(ours: Gunicorn, others: dict[str, Gunicorn], ids: list[str]) -> list[Scenario]:
+    """Ours compared with other services that have the same items."""
+    key, items = new_key(ours), [f"/products/{id}" for id in ids]
+    pages, later = map(page_after, ids[:-20]), [f"/products?after={id}" for id in ids[:-20]]
+    one, create = shuffled(key, *items), post("/products", PRODUCT)
 
-    own = servers["versioned"].get("/products").json()[SMALL // 100]["id"]
+    def bare(path: str, goal: float, late: float = 0) -> dict[str, Other]:
+        return {BARE: Other(Side(others[BARE], get(path)), goal, late)}
 
-    def reads(paths: list[str]) -> Side:
-        """With a key, limits and log, in a random order."""
-        return Side(guarded, tuple(with_field(each, key) for each in get(*CHANCE.sample(paths, len(paths)))))
+    def peers(requests: Requests, litestar: float, smorest: float) -> dict[str, Other]:
+        """The peers, with the goals."""
+        goals = {LITESTAR: litestar, SMOREST: smorest}
+        return {name: Other(Side(others[name], requests), goal) for name, goal in goals.items()}
 
-    def pages(limit: int) -> Side:
-        return reads([f"/products?limit={limit}&offset={n}" for n in range(SMALL)])
-
-    one, create = Side(ours, get(middle_item)), Side(ours, post("/products", PRODUCT))
-    constants = {size: Side(stock, get(path)) for size, path in ((1, "/item"), (20, "/page/20"), (100, "/page/100"))}
-    print(HEADINGS)
+    same, at_random = shuffled("", *items), shuffled("", *later)
     return [
-        Scenario(
-            "one item at random / bare Flask, gthread", reads([f"/products/{id}" for id in ids]), constants[1], 1.1
-        ),
-        Scenario("page of 20 at random / bare Flask, gthread", pages(20), constants[20], 0.6),
-        Scenario("page of 100 at random / bare Flask, gthread", pages(100), constants[100], 0.6),
-        Scenario("page of 20 again / bare Flask, gthread", reads(["/products"]), constants[20], 1.2),
-        Scenario("page of 100 again / bare Flask, gthread", reads(["/products?limit=100"]), constants[100], 1.2),
-        Scenario("one item / bare Flask, same worker", one, Side(bare, get("/item")), 0),
-        Scenario("one item with limits / without", Side(limited, get(middle_item)), one, 0),
-        Scenario(
-            "one item, with older versions / without", Side(servers["versioned"], get(f"/products/{own}")), one, 0.95
-        ),
-        Scenario("create with an idempotency key / without", Side(ours, creates()), create, 0.85),
-        Scenario("create with its event / without", create, Side(servers["silent"], create.requests), 0.9),
-        Scenario("create, durable / peer", create, Side(peer, create.requests), 3.5),
-        Scenario("one item / peer", one, Side(peer, get(f"/products/{theirs}")), 0),
-        Scenario("page of 20 / peer", Side(ours, get("/products")), Side(peer, get("/products")), 0),
-        Scenario(
-            f"one item, of {count:,} / of {SMALL:,}", Side(large, get(f"/products/{far[count // 2]}")), one, 1 / 1.5
-        ),
-        Scenario("first page, likewise", Side(large, get("/products")), Side(ours, get("/products")), 1 / 1.5),
-        Scenario(
-            "middle page by cursor, likewise",
-            Side(large, get(middle(large, count))),
-            Side(ours, get(middle(ours, SMALL))),
-            1 / 1.5,
-        ),
+        Scenario(ONE, Side(ours, one), bare("/item", 1.1, late=1.3) | peers(same, 1.8, 3)),
+        Scenario(PAGE, Side(ours, shuffled(key, *pages)), bare("/page/20", 0.8) | peers(at_random, 0, 4)),
+        Scenario("page of 100 again", Side(ours, shuffled(key, "/products?limit=100")), bare("/page/100", 0)),
+        Scenario(CREATE, Side(ours, creates(key)), peers(create, 1.6, 2.5)),
+        Scenario("mixed load", Side(ours, mixed(one, creates(key))), peers(mixed(same, cycle(create)), 0, 0)),
+    ]
+
+
+def of_parts(plain: Gunicorn, versioned: Gunicorn, silent: Gunicorn) -> list[Scenario]:
+    """Ours compared with ours without a part, both without a key."""
+    own, older = (
+        Side(each, get(f"/products/{each.post('/products', PRODUCT).json()['id']}")) for each in (plain, versioned)
+    )
+    create = Side(plain, post("/products", PRODUCT))
+    return [
+        Scenario("one item, with older versions", older, {"without": Other(own, 0.95)}),
+        Scenario("idempotency key of a create", Side(plain, creates()), {"without": Other(create, 0.85)}),
+        Scenario("create with its event", create, {"without": Other(Side(silent, create.requests), 0.9)}),
     ]
 
 

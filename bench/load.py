@@ -11,7 +11,7 @@ from typing import NamedTuple
 class Load(NamedTuple):
     """The result of a period of load: requests a second, and the median and 99 % response times in milliseconds.
 
-    `reads_p99` is that of the GET requests alone.
+    `reads_p99` is that of the GET requests alone, where there are any.
     """
 
     rate: float
@@ -52,7 +52,7 @@ def run(
         key.data.connection.close()
     selector.close()
     times = reads + writes
-    return Load(len(times) / (now - begin), _at(times, 0.5), _at(times, 0.99), len(times), _at(reads, 0.99))
+    return Load(len(times) / (now - begin), _at(times, 0.5), _at(times, 0.99), len(times), _at(reads or writes, 0.99))
 
 
 def _at(times: list[float], part: float) -> float:

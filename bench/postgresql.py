@@ -8,8 +8,8 @@ less than the processor time of each part.
 """
 
 import json
-import random
 import statistics
+from collections.abc import Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from itertools import cycle
@@ -20,9 +20,23 @@ import psycopg
 from bench.database import Server, server
 from bench.deliveries import Deliveries, deliver, describe, receiving
 from bench.load import Requests
-from bench.rows import cursor, fill, id_of
-from bench.scenario import HEADINGS, Scenario, compare, costs
-from bench.sides import PRODUCT, Instances, Side, creates, get, mixed, post, take_turns, with_field
+from bench.rows import fill, id_of, page_after
+from bench.scenario import (
+    CREATE,
+    DELIVERIES,
+    HEADINGS,
+    ONE,
+    OURS,
+    PAGE,
+    Figures,
+    Other,
+    Results,
+    Scenario,
+    compare_all,
+    costs,
+    is_chosen,
+)
+from bench.sides import PRODUCT, SCOPES, SETTINGS, Instances, Side, creates, mixed, new_key, post, shuffled, take_turns
 from restkeeper.config import Config
 from tests.live import Gunicorn
 
@@ -30,11 +44,9 @@ ITEMS = 10_000
 CONNECTIONS = Config().database_connections
 INSTANCES = 3
 WORKERS = 3  # that deliver
-WEBHOOKS = (1, 8)
-ADMIN_KEY = "an-admin-key-of-enough-characters"
-SCOPES = ["products:read", "products:write"]
-SETTINGS = {"AUTH": "required", "ADMIN_KEY": ADMIN_KEY, "RATE_LIMIT": "999999999 per day", "LOG_FORMAT": "json"}
-CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
+WEBHOOKS = {1: DELIVERIES, 8: "deliveries of 8 webhooks"}
+PREFIX = "PostgreSQL: "
+PLAIN, GUARDED = "plain peer", "peer with the same guarantees"
 
 # Our items as the peer's, in the order of its columns.
 _COPY = """\
@@ -48,7 +60,7 @@ COPY (
 ) TO STDOUT"""
 
 
-def on_postgresql(folder: Path, rounds: int, seconds: float, only: str) -> None:
+def on_postgresql(folder: Path, rounds: int, seconds: float, only: Sequence[str]) -> Results:
     """Print how ours compares with the peer, and several instances with one."""
     with ExitStack() as stack:
         database = stack.enter_context(server(folder / "data"))
@@ -61,15 +73,12 @@ def on_postgresql(folder: Path, rounds: int, seconds: float, only: str) -> None:
         guarded_peer = _peer(stack, folder / "guarded", guarded, "bench.guarded_peer:create_app()")
         copy(ours, theirs)
         copy(ours, guarded)
-        secret = _secret(instances[0])
-        _allow(guarded, secret)
-        key = f"Authorization: Bearer {secret}"
+        key = new_key(instances[0])
+        _allow(guarded, key)
         print(HEADINGS)
-        for scenario in _scenarios(database, instances[0], peer, guarded_peer, key):
-            if only in scenario.name:
-                compare(scenario, rounds, seconds)
+        results = compare_all(_scenarios(database, instances[0], peer, guarded_peer, key), only, rounds, seconds)
         _scale(database, instances, key, rounds, seconds, only)
-    _deliver(folder, rounds, only)
+    return results | _deliver(folder, rounds, only)
 
 
 def _serve(stack: ExitStack, folder: Path, url: str) -> Gunicorn:
@@ -94,27 +103,11 @@ def copy(ours: str, theirs: str) -> None:
         target.execute("VACUUM (ANALYZE) products")
 
 
-def _secret(instance: Gunicorn) -> str:
-    """The secret of a new key."""
-    made = instance.post("/api/v1/keys", {"name": "bench", "scopes": SCOPES}, {"X-API-Key": ADMIN_KEY})
-    return str(made.json()["secret"])
-
-
-def _allow(guarded: str, secret: str) -> None:
-    """Store a key of the peer with the same guarantees."""
-    row = sha256(secret.encode()).hexdigest(), json.dumps(SCOPES)
+def _allow(guarded: str, key: str) -> None:
+    """Store the key of a header field in the peer with the same guarantees."""
+    row = sha256(key.split()[-1].encode()).hexdigest(), json.dumps(SCOPES)
     with psycopg.connect(guarded) as connection:
         connection.execute("INSERT INTO api_keys (digest, caller, scopes) VALUES (%s, 'bench', %s)", row)
-
-
-def reads(key: str, *paths: str) -> tuple[bytes, ...]:
-    """Requests with a key to these paths, in a random order."""
-    return tuple(with_field(each, key) for each in get(*CHANCE.sample(paths, len(paths))))
-
-
-def page_after(number: int) -> str:
-    """The path of our page that begins after the item with this number."""
-    return f"/products?cursor={cursor((False, id_of(number)))}"
 
 
 def _scenarios(
@@ -122,54 +115,38 @@ def _scenarios(
 ) -> list[Scenario]:
     numbers = range(ITEMS - 20)
     items = [f"/products/{id_of(n)}" for n in numbers]
-    own, others = reads(key, *items), get(*CHANCE.sample(items, len(items)))
-    pages = reads(key, *map(page_after, numbers))  # many more than a process caches
+    own, theirs = shuffled(key, *items), shuffled("", *items)
+    pages = shuffled(key, *(page_after(id_of(n)) for n in numbers))  # many more than a process caches
     after = [f"/products?after={id_of(n)}" for n in numbers]
-    other_pages = get(*CHANCE.sample(after, len(after)))
 
     def ours(requests: Requests) -> Side:
         return Side(instance, requests, database)
 
-    def theirs(requests: Requests) -> Side:
-        return Side(peer, requests, database)
+    def others(plain: Requests, guarded: Requests, goals: tuple[float, float]) -> dict[str, Other]:
+        sides = (PLAIN, peer, plain, goals[0]), (GUARDED, guarded_peer, guarded, goals[1])
+        return {name: Other(Side(server, requests, database), goal) for name, server, requests, goal in sides}
 
-    def guarded(requests: Requests) -> Side:
-        return Side(guarded_peer, requests, database)
-
+    create = post("/products", PRODUCT)
     return [
-        Scenario("PostgreSQL: one item at random / peer", ours(own), theirs(others), 2.5),
-        Scenario("PostgreSQL: page of 20 at random / peer", ours(pages), theirs(other_pages), 0),
-        Scenario("PostgreSQL: page of 20 again / peer", ours(reads(key, "/products")), theirs(get("/products")), 0),
+        Scenario(PREFIX + ONE, ours(own), others(theirs, own, (2.5, 2.5))),
+        Scenario(PREFIX + PAGE, ours(pages), others(shuffled("", *after), shuffled(key, *after), (0, 4))),
+        Scenario(PREFIX + CREATE, ours(creates(key)), others(create, creates(key), (0, 2.5))),
         Scenario(
-            "PostgreSQL: create with an idempotency key / peer",
-            ours(creates(key)),
-            theirs(post("/products", PRODUCT)),
-            0,
-        ),
-        Scenario(
-            "PostgreSQL: 90 % reads, 10 % creates / peer",
+            PREFIX + "mixed load",
             ours(mixed(own, creates(key))),
-            theirs(mixed(others, cycle(post("/products", PRODUCT)))),
-            0,
-        ),
-        Scenario("PostgreSQL: one item / peer with the same guarantees", ours(own), guarded(own), 2.5),
-        Scenario("PostgreSQL: page of 20 / peer with the same guarantees", ours(pages), guarded(reads(key, *after)), 4),
-        Scenario("PostgreSQL: create / peer with the same guarantees", ours(creates(key)), guarded(creates(key)), 2.5),
-        Scenario(
-            "PostgreSQL: mixed / peer with the same guarantees",
-            ours(mixed(own, creates(key))),
-            guarded(mixed(own, creates(key))),
-            2.5,
+            others(mixed(theirs, cycle(create)), mixed(own, creates(key)), (0, 2.5)),
         ),
     ]
 
 
-def _scale(database: Server, instances: list[Gunicorn], key: str, rounds: int, seconds: float, only: str) -> None:
+def _scale(
+    database: Server, instances: list[Gunicorn], key: str, rounds: int, seconds: float, only: Sequence[str]
+) -> None:
     """Print how several instances compare with one, of the same number of connections of the client in all."""
-    items = reads(key, *(f"/products/{id_of(n)}" for n in range(ITEMS)))
+    items = shuffled(key, *(f"/products/{id_of(n)}" for n in range(ITEMS)))
     for name, requests, writes in (("one item at random", items, False), ("create", (), True)):
-        title = f"PostgreSQL: {name}, {INSTANCES} instances / 1"
-        if only not in title:
+        title = f"{PREFIX}{INSTANCES} instances / 1, {name}"
+        if not is_chosen(title, only):
             continue
         sides = [
             Side(Instances(tuple(instances[:count])), creates(key) if writes else requests, database)
@@ -185,15 +162,15 @@ def _scale(database: Server, instances: list[Gunicorn], key: str, rounds: int, s
             print(f"    {count}: {rate:6.0f}/s, {costs(found)}", flush=True)
 
 
-def _deliver(folder: Path, rounds: int, only: str) -> None:
+def _deliver(folder: Path, rounds: int, only: Sequence[str]) -> Results:
     """Print how several workers that send webhooks compare with one, of one webhook and of several.
 
     The database server has nothing else to do, and each measurement has a new database.
     """
-    titles = {number: f"PostgreSQL: deliveries (webhooks: {number}), {WORKERS} workers / 1" for number in WEBHOOKS}
-    chosen = {number: title for number, title in titles.items() if only in title}
+    results: Results = {}
+    chosen = {number: PREFIX + name for number, name in WEBHOOKS.items() if is_chosen(PREFIX + name, only)}
     if not chosen:
-        return
+        return results
     with server(folder / "deliveries") as database, receiving(folder / "receiver") as receiver:
 
         def found(workers: int, webhooks: int) -> Deliveries:
@@ -201,9 +178,13 @@ def _deliver(folder: Path, rounds: int, only: str) -> None:
             return deliver(receiver, url, workers=workers, webhooks=webhooks, database=database)
 
         for webhooks, title in chosen.items():
-            results = [(found(1, webhooks), found(WORKERS, webhooks)) for _ in range(rounds)]
-            ratio = statistics.median(many.rate / one.rate for one, many in results)
-            cost = statistics.median(many.cost / one.cost for one, many in results)
-            print(f"{title:<50} {ratio:6.2f}   processor time of a delivery {cost:.2f} ×", flush=True)
-            for workers, side in zip((1, WORKERS), zip(*results, strict=True), strict=True):
+            turns = [(found(1, webhooks), found(WORKERS, webhooks)) for _ in range(rounds)]
+            ratio = statistics.median(many.rate / one.rate for one, many in turns)
+            cost = statistics.median(many.cost / one.cost for one, many in turns)
+            name = f"{title}, {WORKERS} workers / 1"
+            print(f"{name:<50} {ratio:6.2f}   processor time of a delivery {cost:.2f} ×", flush=True)
+            for workers, side in zip((1, WORKERS), zip(*turns, strict=True), strict=True):
                 print(f"    {workers}: {describe(side)}", flush=True)
+            rate = statistics.median(one.rate for one, _ in turns)
+            results[title] = {OURS: Figures(rate)}  # of one worker
+    return results

@@ -109,3 +109,8 @@ def cursor(place: tuple[object, ...], **order: str) -> str:
     args: MultiDict[str, str] = MultiDict(order)
     listing = parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100, order=RESOURCE.order)
     return pagination._cursor(place, pagination._bound("/products", args, listing))
+
+
+def page_after(id: str) -> str:
+    """The path of the page beyond an item."""
+    return f"/products?cursor={cursor((False, id))}"

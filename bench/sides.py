@@ -13,6 +13,15 @@ from bench.load import Load, Requests, run
 from tests.live import Gunicorn
 
 READS = 0.9  # of a mixed load; the others create
+ADMIN_KEY = "an-admin-key-of-enough-characters"
+SCOPES = ["products:read", "products:write"]
+CHANCE = random.Random(0)  # noqa: S311 - the same order in each run
+SETTINGS = {  # as deployed: with a key, limits and a log
+    "AUTH": "required",
+    "ADMIN_KEY": ADMIN_KEY,
+    "RATE_LIMIT": "999999999 per day",
+    "LOG_FORMAT": "json",
+}
 PRODUCT = {
     "name": "Desk lamp",
     "description": "Bends, does not break.",
@@ -82,6 +91,18 @@ def post(path: str, body: object) -> tuple[bytes, ...]:
 def with_field(request: bytes, field: str) -> bytes:
     """The request with one more header field."""
     return request.replace(b"\r\n\r\n", f"\r\n{field}\r\n\r\n".encode(), 1)
+
+
+def shuffled(key: str, *paths: str) -> tuple[bytes, ...]:
+    """Requests to these paths in a random order, with the header field of a key if there is one."""
+    found = get(*CHANCE.sample(paths, len(paths)))
+    return tuple(with_field(each, key) for each in found) if key else found
+
+
+def new_key(server: Gunicorn) -> str:
+    """The header field with a new key of a server that has these SETTINGS."""
+    made = server.post("/api/v1/keys", {"name": "bench", "scopes": SCOPES}, {"X-API-Key": ADMIN_KEY})
+    return f"Authorization: Bearer {made.json()['secret']}"
 
 
 def creates(*fields: str) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ SERVICE_TESTS := 708
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
 .PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest pytest-sqlite \
-  pytest-postgresql compiled bench soak pictures lock clean
+  pytest-postgresql compiled bench figures soak pictures lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
 
 bench: $(VENV)/.bench ## compare with bare Flask and with peers, as ratios
 	$(BIN)/python -m bench
+
+figures: $(VENV)/.bench ## write the figures and plots of docs/scaling.md, on a quiet machine (10 minutes)
+	$(BIN)/python -m bench.figures
 
 bench-large: $(VENV)/.bench ## what 10,000,000 items cost on PostgreSQL (20 GB of disk, half an hour)
 	$(BIN)/python -m bench.large $(ARGUMENTS)

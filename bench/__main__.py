@@ -10,7 +10,8 @@ for each second of processor time of the server's processes, which does not depe
 is the additional processor time of our side for a request. "p99" is that of the reads.
 
 The part `postgresql` compares on PostgreSQL, the part `sqlite` is all of the rest. `--against COMMIT` (or a folder)
-compares with another checkout of this project instead. `python -m bench.large` is about large collections.
+compares with another checkout of this project instead. `python -m bench.figures` writes docs/scaling.md, and
+`python -m bench.large` is about large collections.
 """
 
 import argparse

@@ -82,6 +82,7 @@ def plots(results: Results) -> dict[str, str]:
         **dict.fromkeys(("opacity", "stroke_opacity"), "1"),
         colors=("#2f81f7", "#8b949e", "#d29922", "#db61a2"),
         font_family="sans-serif",
+        stroke_width="2",
         transition="none",
     )
 
@@ -102,7 +103,7 @@ def plots(results: Results) -> dict[str, str]:
         for side in (OURS, *OTHERS)
     }
     bars = pygal.Bar(print_values=True, print_values_position="top", y_title="requests a second")
-    lines = pygal.Line(stroke_style={"width": 3}, dots_size=5, x_title="items", y_title="µs of processor time")
+    lines = pygal.Line(dots_size=5, x_title="items", y_title="µs of processor time")
     of_sizes = {name: [*found.values()] for name, found in costs.items()}
     return {
         "requests.svg": draw(bars, "Requests a second, on SQLite", operations, rates),

@@ -69,14 +69,3 @@ def assert_plain(svg: str) -> None:
 def test_the_plots_of_the_page_are_plain() -> None:
     for name in ("requests.svg", "items.svg"):
         assert_plain((figures.PICTURES / name).read_text(encoding="utf-8"))
-
-
-def test_plots_are_drawn() -> None:
-    pytest.importorskip("pygal", reason="is only in the extra `bench`")
-    drawn = figures.plots(MADE_UP)
-    for svg in drawn.values():
-        assert_plain(svg)
-    for text in ("6,730", "Litestar + SQLAlchemy", "page of 20 at random", "requests a second"):
-        assert f">{text}</text>" in drawn["requests.svg"]
-    for text in ("1,000", "100,000", "one item", "µs of processor time"):
-        assert f">{text}</text>" in drawn["items.svg"]

@@ -42,6 +42,7 @@ from restkeeper.storage.errors import (
     ReferenceMissing,
     ResponseStored,
     StoreContended,
+    StoreDeadlocked,
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Filter, Index, Op, Query, Record
@@ -494,6 +495,9 @@ def write_once(
             return store.write(work, use_reserve=prepared[0].use_reserve, deadline=deadline)
         except (DuplicateValue, ReferenceMissing) as error:
             raise explain(error, prepared[0]) from None
+        except StoreDeadlocked:  # the next attempt has these collections alone
+            locked.collections.update(dict.fromkeys(locked.collections, True))
+            raise
 
     return until_current(attempt, deadline_of(clock), clock)
 

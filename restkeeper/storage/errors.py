@@ -122,6 +122,10 @@ class StoreContended(StoreUnavailable):
     """Others change the same items in another order, so that the store had to end one change; it can be repeated."""
 
 
+class StoreDeadlocked(StoreContended):
+    """They wait for each other, such as for values of unique fields, whose order no lock of the store keeps."""
+
+
 class StoreUnreachable(StoreUnavailable):
     """The server of the store refuses connections, or does not respond."""
 

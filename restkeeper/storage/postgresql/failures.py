@@ -12,6 +12,7 @@ import psycopg
 from restkeeper.storage.errors import (
     StoreBusy,
     StoreContended,
+    StoreDeadlocked,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
@@ -25,7 +26,7 @@ UNKNOWN = "the connection to the database was lost: it is not known whether the 
 OTHERS = "others change the same items; try again"
 
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))  # in the message of an error of the disk
-_CONTENDED = ("40001", "40P01")  # a serialization failure, a deadlock
+_CONTENDED = {"40001": StoreContended, "40P01": StoreDeadlocked}  # a serialization failure, a deadlock
 _READ_ONLY = "25006"
 _BUSY = ("55P03", "57014", "25P03", "25P04")  # time-outs of a lock, a statement and a transaction
 
@@ -55,7 +56,7 @@ def store_error(error: psycopg.Error) -> StoreUnavailable:
     is_away = code[:2] in ("08", "57") and code != "57014"
     if code in _CONTENDED:
         log_rarely(code, "a change is repeated, as the database ended it: %s", first_line(error))
-        return StoreContended(_CAUSES[code])
+        return _CONTENDED[code](_CAUSES[code])
     is_full = code == "53100" or (code == "58030" and any(each in str(error) for each in _FULL))
     if cause_of(error) is None:
         status = 507 if is_full else 503

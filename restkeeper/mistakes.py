@@ -56,7 +56,7 @@ def mistake_in(error: BaseException) -> str:
 def own_traceback(error: BaseException) -> str:
     """The traceback of an error and its causes with the lines of the service alone; all lines if it has none there."""
     shown = whole = traceback.TracebackException.from_exception(error)
-    has_own = False
+    has_own = bool(getattr(error, "__notes__", ()))  # which name a function of the service
     while whole:
         own = [each for each in whole.stack if not os.path.abspath(each.filename).startswith((_ENGINE, *_LIBRARIES))]
         whole.stack[:], has_own = own, has_own or bool(own)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from flask import Blueprint, Flask, Request, Response, current_app
+from marshmallow import Schema
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
@@ -18,6 +19,7 @@ from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.writes import CollectionWriter
+from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
@@ -28,7 +30,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup
-from restkeeper.web.operations import Contribution
+from restkeeper.web.operations import Contribution, operation_of
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
@@ -237,6 +239,10 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
         if rule.endpoint.partition(".")[0] in names:
             if rule.rule in known or "<" in first or not taken.isdisjoint({first, first.partition(".")[0]}):
                 raise ValueError(f"{rule.endpoint}: {rule.rule}: the path is taken; begin it with a name like /reports")
+            operation = operation_of(app.view_functions[rule.endpoint])
+            for schema in (*operation.parameters, operation.body and operation.body.schema):
+                if isinstance(schema, Schema):
+                    worded(schema)
     service.contributions.append(Contribution(tags={name: f"The routes of {name}." for name in sorted(names)}))
 
     def forbid_caches(request: Request, response: Response) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import Schema, fields
+from marshmallow import Schema, fields, validate
 
 from restkeeper import (
     Config,
@@ -170,6 +170,37 @@ def test_the_body_of_an_action_is_validated(client: FlaskClient) -> None:
     assert events(client) == []
     for empty in (b"{}", b" {}\r\n", b""):
         assert client.post("/orders/close-day", data=empty, content_type="application/json").status_code == 200
+
+
+class SendSchema(Schema):
+    """The body of an action, and what is inside it."""
+
+    to = fields.Date(required=True)
+    parts = fields.List(fields.Nested(Schema.from_dict({"size": fields.Integer(validate=validate.Range(1, 3))})))
+
+
+@pytest.mark.needs("batch")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_the_faults_of_a_body_read_like_those_of_an_item(is_batch: bool) -> None:
+    things = Resource("things", "thing", ThingSchema)
+    things.action("send", body=SendSchema)(lambda thing, sent, items: None)
+    client = create_shop(Config(), [*RESOURCES, things]).test_client()
+    path = f"/things/{client.post('/things', json={}).json['id']}/send"
+
+    def faults(body: dict[str, Any]) -> list[str]:
+        batch = {"operations": [{"method": "POST", "path": path, "body": body}]}
+        response = client.post("/api/v1/batch", json=batch) if is_batch else client.post(path, json=body)
+        return [each["detail"] for each in response.json["errors"]]
+
+    assert faults({}) == ["is required"]
+    assert faults({"to": "x"}) == ["must be a date like 2026-01-31"]
+    wrong = {"to": "2026-01-31", "parts": [{"size": 9}, {"length": 1}, 3], "by": "air"}
+    assert faults(wrong) == [
+        "must be from 1 to 3",
+        "is not a field of this object",
+        "must be an object",
+        "is not a field of this object",
+    ]
 
 
 def test_an_action_has_a_scope_of_its_own() -> None:

@@ -10,12 +10,14 @@ import pytest
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.mistakes import line_of, own_traceback
+from restkeeper.resources.resource import Resource
 from restkeeper.server import serve
 from restkeeper.service import service_of
 from restkeeper.web import observe
 from restkeeper.web.auth import needs
 from tests.shop import create_app as create_shop
 from tests.shop.products import RESOURCE as PRODUCTS
+from tests.shop.products import ProductSchema
 
 NOTE = "The engine's lines are left out: LOG_LEVEL=debug shows them."
 
@@ -87,6 +89,21 @@ def test_a_traceback_has_the_lines_of_the_service() -> None:
         Path("\0").stat()
     caught.value.__traceback__ = caught.value.__traceback__ and caught.value.__traceback__.tb_next
     assert "pathlib" in own_traceback(caught.value) and NOTE not in own_traceback(caught.value)
+
+
+def test_a_mistake_that_is_found_after_a_function_shows_that_function(caplog: pytest.LogCaptureFixture) -> None:
+    """And no line of the engine, which no mistake is in."""
+    products = Resource("products", "product", ProductSchema)
+
+    @products.before("create")
+    def price(product: dict[str, Any], before: None) -> None:
+        product["price"] = "much"
+
+    assert create_app(Config(), [products]).test_client().post("/products", json={"name": "x"}).status_code == 500
+    (record,) = [each for each in caplog.records if each.exc_info]
+    shown = own_traceback(record.exc_info[1])  # type: ignore[index, arg-type]
+    assert shown.count('  File "') == 1 and f'  File "{__file__}", line ' in shown and ", in price" in shown
+    assert "price: sets what products cannot store: price must be a number (it is 'much')" in shown
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,7 @@ def _creation_below(
 def _act(writes: CollectionWriter, action: Action, sent: JsonObject, id: str | None) -> Write:
     if sent and not action.body:
         require_none([fault((), NO_BODY)])
-    loaded = action.body and load(action.body(), sent)
+    loaded = action.schema and load(action.schema, sent)
     return writes.execution(action, loaded, id)
 
 

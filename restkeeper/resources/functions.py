@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
+from inspect import unwrap
 from itertools import count
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
@@ -456,7 +457,7 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
         current_items.reset(token)
     items.require_success()
     if of and items.written.get(of) is not written:
-        raise ValueError(f"{name_of(function)}: changes its own item by `items`: return it changed, before the write")
+        raise mistake_of(function, "changes its own item by `items`: return it changed, before the write")
     return result
 
 
@@ -478,7 +479,7 @@ def changed_item(
         result = item
     if not isinstance(result, dict):
         shown = shortened(repr(result))
-        raise ValueError(f"{name_of(function)}: returned {shown} instead of an item (a dictionary)")
+        raise mistake_of(function, f"returned {shown} instead of an item (a dictionary)")
     kept = {owner: record.owner} if (owner := stored.revision.owner) and owner not in result else {}
     return without_server_fields(stored, result) | kept
 
@@ -533,7 +534,7 @@ def accepted(
             exactjson.require_none([*map(stored.known_fault, failure.members["errors"])])
         raise failure
     shown = "; ".join([*wrong.values()][:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
-    raise ValueError(f"{name_of(function)}: sets what {stored.name} cannot store: {shown}")
+    raise mistake_of(function, f"sets what {stored.name} cannot store: {shown}")
 
 
 def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -> dict[str, str]:
@@ -562,6 +563,14 @@ def _is_json(value: Any) -> bool:
     except exactjson.EncodeError:
         return False
     return True
+
+
+def mistake_of(function: Callable[..., Any], what: str) -> ValueError:
+    """The error for what a function of the service has done; as the function may be over, a note says where it is."""
+    error = ValueError(f"{name_of(function)}: {what}")
+    if code := getattr(unwrap(function), "__code__", None):
+        error.add_note(f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}')
+    return error
 
 
 def name_of(function: Callable[..., Any]) -> str:

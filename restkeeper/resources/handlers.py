@@ -138,7 +138,7 @@ class CollectionHandlers:
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
             sent = handlers.items.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            return handlers.items.act(action, sent, action.body and load(action.body(), sent), id)
+            return handlers.items.act(action, sent, action.schema and load(action.schema, sent), id)
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."

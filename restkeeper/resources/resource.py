@@ -32,7 +32,16 @@ from restkeeper.resources.evolution import (
 from restkeeper.resources.queried import NAME, queryable_fields
 from restkeeper.schemas.fields import READABLE_BY, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
-from restkeeper.schemas.prepared import COMPUTED, all_fields_in, fields_of, is_computed, is_optional, prepared, refusals
+from restkeeper.schemas.prepared import (
+    COMPUTED,
+    all_fields_in,
+    fields_of,
+    is_computed,
+    is_optional,
+    prepared,
+    refusals,
+    worded,
+)
 from restkeeper.storage.interface import (
     ANY,
     POSITION,
@@ -111,6 +120,11 @@ class Action:
     body: type[Schema] | None
     scope: str
     of_item: bool
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """What loads its body, in the words of the engine."""
+        return worded(self.body()) if self.body else None
 
 
 class Revision(NamedTuple):

@@ -85,15 +85,22 @@ def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
     """
     try:
         made = schema(exclude=exclude)
-        for _, field, _ in all_fields_in(made):
+        for _, field, _ in all_fields_in(worded(made)):
             _make_exact(field)
-            _word(field)
             if field.dump_only:
                 field.required = False
                 field.load_default = field.load_default if field.dump_default is missing else field.dump_default
     except (AttributeError, RegistryError, ValueError) as error:  # of a Method, of a Nested, of names
         raise ValueError(f"{schema.__name__}: {error}") from None
     return made
+
+
+def worded(schema: Schema) -> Schema:
+    """The schema, which says what would be right in the words of the engine, unless it has words of its own."""
+    _word_unknown(schema)
+    for _, field, _ in all_fields_in(schema):
+        _word(field)
+    return schema
 
 
 def fields_of(schema: Schema) -> dict[str, Field]:
@@ -208,7 +215,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
 
 
 def _word(field: Field) -> None:
-    """Say what would be right, in the words of the engine, unless the service has words of its own."""
+    """Say what would be right in a field."""
     known: dict[str, str] = {}
     for each in reversed(type(field).__mro__):
         if each.__module__ == fields.__name__:
@@ -222,10 +229,14 @@ def _word(field: Field) -> None:
     field.error_messages = {**field.error_messages, **messages, **own}
     field.validators = [_worded(check, field) for check in field.validators]
     if isinstance(field, fields.Nested):
-        inner, default = field.schema, Schema._default_error_messages
-        words = {"type": "must be an object", "unknown": "is not a field of this object"}
-        said = {key: text for key, text in words.items() if inner.error_messages[key] == default[key]}
-        inner.error_messages = inner.error_messages | said
+        _word_unknown(field.schema)
+
+
+def _word_unknown(schema: Schema) -> None:
+    default = Schema._default_error_messages
+    words = {"type": "must be an object", "unknown": "is not a field of this object"}
+    said = {key: text for key, text in words.items() if schema.error_messages[key] == default[key]}
+    schema.error_messages = schema.error_messages | said
 
 
 def _worded(check: Any, field: Field) -> Any:

@@ -1,4 +1,4 @@
-"""What each caller reaches: callers × operations × collections × owners of items, compared with one table.
+"""What each caller reaches: callers × operations × collections × owners × fields, compared with one table.
 
 Also on PostgreSQL: `pytest tests/test_reach.py --store=postgresql`.
 """
@@ -44,7 +44,8 @@ class LinkSchema(ItemSchema):
 
 
 def declared(name: str, ownership: Ownership) -> Resource:
-    fields = {"name": Text(1, 50, required=True)} | ({"owner": Owner()} if name in SHOWING else {})
+    secret = Text(0, 50, load_default="", readable_by=f"{name}:secrets")
+    fields = {"name": Text(1, 50, required=True), "secret": secret} | ({"owner": Owner()} if name in SHOWING else {})
     schema = ItemSchema.from_dict(fields, name=name.title())
     resource = Resource(name, name[:-1], schema, ownership=ownership, search=("name",), ids="client")  # type: ignore[arg-type]
 
@@ -99,6 +100,8 @@ CALLERS = {
     "staff that only writes": Known((*every("write"), *ALL)),
     "staff of posts": Known((*every("read", "write"), "posts:all"), ("ada",)),
     "all, and nothing to do": Known(ALL),
+    "ada, who reads secrets": Known(every("read", "write", "secrets"), ("ada",)),
+    "secrets, and nothing to do": Known(every("secrets"), ("ada",)),
 }
 HOLDERS = {name: known for name, known in CALLERS.items() if name != "admin"}
 
@@ -131,7 +134,7 @@ class Service:
         is_named = owner and OWNERSHIPS[name] is not Ownership.NONE
         query = f"?owner={owner}" if is_named and name not in SHOWING else ""
         if is_named:
-            sent = {"id": id, "name": f"of {id}"} | ({} if query else {"owner": owner})
+            sent = {"id": id, "name": f"of {id}", "secret": "of " + id} | ({} if query else {"owner": owner})
             assert self.client.post(f"/{name}{query}", json=sent, headers=ADMIN).status_code == 200
             return
         service = service_of(self.client.application)  # type: ignore[arg-type]
@@ -263,6 +266,47 @@ def test_creating(service: Service, case: tuple[str, str]) -> None:
             wanted = wanted if known.may(name, "write") else 403
             found = service.send(caller, "POST", f"/{name}{query}", json=sent, headers=PREVIEW)
             assert found.status_code == wanted, (query, found.text)
+
+
+def test_the_private_field(service: Service, case: tuple[str, str]) -> None:
+    """It is in responses, in the names that queries know, and to be changed, for who has its scope alone."""
+    caller, name = case
+    known, send = CALLERS[caller], partial(service.send, caller)
+    knows = known.may(name, "secrets")
+    seen = [owner for owner in OWNERS if known.sees(name, owner)] if known.may(name, "read") else []
+    for owner in seen:
+        embedded = send("GET", f"/links/{service.links[owner]}?embed={name[:-1]}").json[name[:-1]]
+        for shown in (send("GET", f"/{name}/{id_of(owner)}").json, embedded):
+            assert shown["name"] and ("secret" in shown) == knows, owner
+    if known.may(name, "read"):
+        events = send("GET", f"/api/v1/events?collection={name}&limit=100").json
+        listed = [*send("GET", f"/{name}").json, *(each["data"] for each in events)]
+        assert len(listed) == 2 * len(seen) and {"secret" in each for each in listed} <= {knows}
+        for query in (
+            "secret=x",
+            "secret[ne]=x",
+            "sort=-secret",
+            "count=secret",
+            "fields=secret",
+            "or=(secret=x,id=y)",
+        ):
+            assert send("GET", f"/{name}?{query}").status_code == (200 if knows else 400), query
+    failing = {"method": "POST", "path": f"/{name}", "body": {"name": ""}}  # so that nothing is changed
+    sent = {"name": "x", "secret": "of ada"}  # one item has this value
+    requests = [("POST", f"/{name}", {"id": "new", **sent}, "")]
+    requests += [(method, f"/{name}/{id_of(owner)}", sent, owner) for method in ("PUT", "PATCH") for owner in OWNERS]
+    for method, path, body, owner in requests:
+        found = send(
+            "POST", "/api/v1/batch", json={"operations": [{"method": method, "path": path, "body": body}, failing]}
+        )
+        wanted = {(422, 1) if knows and (method == "POST" or known.changes(name, owner)) else (403, 0)}
+        if known.may(name, "write") and method != "POST" and not known.sees(name, owner):
+            wanted = (
+                {(404, 0)} if method == "PATCH" else {(409, 0), (422, 1)} if knows else {(403, 0)}
+            )  # as for no item
+        if not known.may(name, "write"):
+            wanted = {(403, 0)}
+        assert (found.status_code, found.json.get("operation")) in wanted, (method, path, found.text)
 
 
 @pytest.mark.parametrize("caller", CALLERS)

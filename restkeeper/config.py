@@ -263,8 +263,8 @@ class Config:
     jwt_owner: str = _setting(
         "sub",
         _claim,
-        "the claim of a token that names the [owners](security.md#owners) whose items it reaches, a text or a list: "
-        "`teams`; with `sub` it is `jwt:` and the subject",
+        "the claim of a token that names the [owners](security.md#owners) whose items it reaches, a text or a list, "
+        "such as `teams`; by default the subject",
     )
     harness: str = _setting(
         "",

@@ -33,6 +33,7 @@ from restkeeper import (
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.sql import is_search
+from restkeeper.web.auth import caller
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, key, pointers
 from tests.recorder import next_of
@@ -104,10 +105,10 @@ def jobs() -> Resource:
 class Shop:
     """The service, with an admin, staff, and two customers, of whom ada is in a team."""
 
-    def __init__(self, *more: Resource, **options: Any) -> None:
+    def __init__(self, *more: Resource, config: Item | None = None, **options: Any) -> None:
         resources = [CUSTOMERS, NOTES, POSTS, *(more or [jobs()])]
-        config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
-        self.app = create_app(config, resources, **options)
+        known = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", **(config or {}))
+        self.app = create_app(known, resources, **options)
         self.client = self.app.test_client()
         every = [f"{each.name}:{way}" for each in resources for way in ("read", "write")]
         reach = [f"{name}:all" for name in ("jobs", "notes", "posts")]
@@ -878,9 +879,39 @@ def test_a_walk_in_the_order_of_the_owners(shop: Shop) -> None:
 
 
 @pytest.mark.needs("jwt")
+def test_a_subject_is_an_owner(tmp_path: Path) -> None:
+    """As it is: a token and a key of ada reach the same, and what is of the customer with this id; the caller's name is
+    another one. No subject is an owner that the engine names."""
+    shop = Shop(config=issuer.trusted(tmp_path), clock=issuer.SetClock(issuer.START))
+    every = "customers:read jobs:read jobs:write notes:read notes:write"
+
+    def token(subject: str) -> dict[str, str]:
+        return bearer(issuer.token(sub=subject, scope=every))
+
+    shop.headers |= {"ada's token": token("ada"), "bob's token": token("bob")}
+    shop.send("admin", "POST", "/customers", {"id": "ada", "name": "Ada"})
+    shop.make("given", "staff", customer="ada")
+    assert shop.make("made", "ada's token").json["customer"] == shop.column("jobs", "made") == "ada"
+    for who, wanted in (("ada", ["given", "made"]), ("ada's token", ["given", "made"]), ("bob's token", [])):
+        assert shop.ids(who, "/customers/ada/jobs") == shop.ids(who, "/jobs?customer=ada&sort=id") == wanted
+        events = shop.send(who, "GET", "/api/v1/events?collection=jobs").json
+        assert [each["data"]["id"] for each in events] == wanted
+    with shop.app.test_request_context(headers=shop.headers["ada's token"]) as context:
+        service_of(shop.app).guard.identify(context.request)
+        assert (caller().id, caller().owner_id) == ("jwt:ada", "ada")
+
+    own = key(shop.client, "notes:read", "notes:write")
+    assert shop.client.post("/notes", json={"id": "n"}, headers=own).status_code == 200
+    named = [shop.column("notes", "n"), "jwt:ada", "admin-key", "anonymous", "x" * 201]
+    assert named[0].startswith("key:")
+    for subject in named:
+        assert shop.client.get("/notes/n", headers=token(subject)).status_code == 401, subject
+
+
+@pytest.mark.needs("jwt")
 def test_the_longest_owner_of_a_token(tmp_path: Path) -> None:
-    """Is one that the field has, and that can be named beside an item."""
-    config = Config(auth="required", admin_key=ADMIN_KEY, **issuer.trusted(tmp_path))
+    """Without the claim of owners it is one that the field has, and that can be named beside an item."""
+    config = Config(auth="required", admin_key=ADMIN_KEY, jwt_owner="teams", **issuer.trusted(tmp_path))
     clock = issuer.SetClock(issuer.START)
     client = create_app(config, [CUSTOMERS, NOTES, jobs()], clock=clock).test_client()
     token = bearer(issuer.token(sub="x" * 255, scope="jobs:read jobs:write notes:read notes:write"))

@@ -365,7 +365,7 @@ def test_a_new_item_is_of_the_first_owner() -> None:
 
 @pytest.mark.needs("jwt")
 def test_the_owners_of_a_token(tmp_path: Path) -> None:
-    """A claim names them; without one they are the subject's, as by `sub`, which no claim can name."""
+    """A claim names them; without one it is the name of the caller, which no claim can be, and not the subject."""
     config = Config(auth="required", admin_key=ADMIN_KEY, jwt_owner="teams", **issuer.trusted(tmp_path))
     client = create_app(config, [declared("notes", Ownership.ALL)], clock=issuer.SetClock(issuer.START)).test_client()
 
@@ -379,6 +379,7 @@ def test_the_owners_of_a_token(tmp_path: Path) -> None:
     assert [status(id, teams=["team-a", "team-b"]) for id in ("a", "b", "own")] == [200, 200, 404]
     assert [status(id, teams="team-b") for id in ("a", "b", "own")] == [404, 200, 404]
     assert [status(id) for id in ("a", "b", "own")] == [404, 404, 200]
+    assert [status(id, sub="team-a") for id in ("a", "b", "own")] == [404, 404, 404]
     assert [status("own", teams=teams) for teams in ("key:x", ["jwt:ada"], 5)] == [401] * 3
 
 

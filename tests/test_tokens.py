@@ -50,7 +50,7 @@ def test_a_good_token_is_valid(trust: Callable[..., Tokens]) -> None:
     """Each allowed algorithm verifies, and the claims are those of the token. EdDSA has both curves (RFC 8037)."""
     for algorithm in "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split():
         claims = trust(jwk(algorithm)).verify(token(algorithm))
-        assert claims == Claims("ada", frozenset({"products:read"}), START + 600), algorithm
+        assert claims == Claims("ada", frozenset({"products:read"}), START + 600, ("ada",)), algorithm
     text = jwt.encode(GOOD, private_key("Ed448"), "EdDSA", {"kid": "first"})
     assert trust(jwk("Ed448")).verify(text).subject == "ada"
 
@@ -65,7 +65,7 @@ def test_types_and_audiences_of_access_tokens_are_valid(tokens: Tokens) -> None:
 
 
 def test_owners_come_from_a_claim(trust: Callable[..., Tokens]) -> None:
-    """A text or a list, as it is; without one, and by `sub`, it is the subject alone."""
+    """A text or a list, as it is; by default it is the subject."""
     tokens = trust(jwk("ES256"), owner="https://login.example/teams")
     expected: list[tuple[Any, tuple[str, ...]]] = [
         ("team-a", ("team-a",)),
@@ -76,7 +76,9 @@ def test_owners_come_from_a_claim(trust: Callable[..., Tokens]) -> None:
     ]
     for value, owners in expected:
         assert tokens.verify(token(**{"https://login.example/teams": value})).owners == owners, value
-    assert trust(jwk("ES256")).verify(token()).owners == ()
+    by_subject = trust(jwk("ES256"))
+    for subject in ("ada", "team a", "auth0|5", "Ü" * 200):
+        assert by_subject.verify(token(sub=subject)).owners == (subject,)
     words = "is not a printable text of 1 to 200 characters, or a list of some"
     wrong = {
         "has more than 20 owners": [[f"t{n}" for n in range(21)]],
@@ -89,6 +91,9 @@ def test_owners_come_from_a_claim(trust: Callable[..., Tokens]) -> None:
         for value in values:
             text = token(**{"https://login.example/teams": value})
             assert refused(tokens, text) == f"https://login.example/teams {cause}", value
+            if isinstance(value, str) and value.isprintable() and value:
+                assert refused(by_subject, token(sub=value)) == f"sub {cause}", value
+                assert tokens.verify(token(sub=value)).owners == ()
 
 
 def test_scopes_come_from_scope_or_scp(tokens: Tokens) -> None:

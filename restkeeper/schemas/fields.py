@@ -16,7 +16,7 @@ TEXT_ERRORS: dict[str, Any] = {"invalid": "must be a string", "null": "must not 
 
 
 EXACT = Context(prec=100)  # digits: the most that a number in accepted JSON can have
-LONGEST_OWNER = 259  # characters: the owner of a token can be "jwt:" and a `sub` of 255
+LONGEST_OWNER = 259  # characters: without a claim for it, the owner of a token is "jwt:" and a `sub` of 255
 MOST = 2**31 - 1  # characters and elements where there is no bound: an item has its own
 WRITABLE_BY, READABLE_BY = "x-writable-by", "x-readable-by"  # in the metadata of a field, and in the document
 

@@ -29,6 +29,6 @@ def install(app: Application, service: Service) -> None:
             return None
         claims = verifier.verify(token)
         who = f"jwt:{claims.subject}"
-        return Caller(who, claims.scopes, claims.owners or (who,))
+        return Caller(who, claims.scopes, claims.owners or (who,))  # a subject could have the name of a team
 
     service.guard.verifiers.append(resolve)

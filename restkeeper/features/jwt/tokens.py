@@ -19,7 +19,6 @@ from restkeeper.web.auth import ANONYMOUS, LONGEST_NAMED_OWNER, MOST_OWNERS, Inv
 
 MOST_CHARACTERS = 16 * 1024  # of a token
 LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored, and names counters
-SUBJECT = "sub"
 _OF_ENGINE = ("key", "jwt", "admin-key", ANONYMOUS)  # what owners that the engine names begin with
 LEEWAY = 30.0  # seconds that the issuer's clock may be ahead of ours, for nbf and iat; exp has none
 
@@ -43,7 +42,7 @@ class Claims(NamedTuple):
     subject: str
     scopes: frozenset[str]
     expires: float  # seconds since the epoch
-    owners: tuple[str, ...] = ()  # that a claim other than `sub` names
+    owners: tuple[str, ...]  # that a claim names
 
 
 def is_token(text: str) -> bool:
@@ -54,7 +53,7 @@ def is_token(text: str) -> bool:
 class Tokens:
     """Verifies the tokens of `issuer` for `audience` by the key set at `jwks`, a path or a URL.
 
-    The claim `owner` names the caller's owners; `sub` is the subject, who is one itself.
+    The claim `owner` names the caller's owners.
 
     Raises Unavailable for a file that cannot be read or has no usable key; a URL that cannot be fetched yet is logged.
     """
@@ -65,7 +64,7 @@ class Tokens:
         audience: str,
         jwks: str,
         *,
-        owner: str = SUBJECT,
+        owner: str = "sub",
         now: Callable[[], float] = time.time,
         fetch: Callable[[str], bytes] = fetch,
     ) -> None:
@@ -128,8 +127,7 @@ class Tokens:
             raise SignedCredential("sub is not a printable text")
         if len(subject) > LONGEST_SUBJECT:
             raise SignedCredential("sub is too long")
-        owners = () if self._owner == SUBJECT else _owners(payload, self._owner)
-        return Claims(subject, _scopes(payload), _time(payload, "exp"), owners)
+        return Claims(subject, _scopes(payload), _time(payload, "exp"), _owners(payload, self._owner))
 
 
 def _header(token: str) -> tuple[Any, str | None]:
@@ -177,6 +175,6 @@ def _owners(payload: dict[str, Any], name: str) -> tuple[str, ...]:
             raise SignedCredential(
                 f"{name} is not a printable text of 1 to {LONGEST_NAMED_OWNER} characters, or a list of some"
             )
-        if owner.partition(":")[0] in _OF_ENGINE:  # it would reach the items of a key, or of another subject
+        if owner.partition(":")[0] in _OF_ENGINE:  # it would reach what a key has, or a subject without the claim
             raise SignedCredential(f"{name} begins like an owner that the engine names")
     return tuple(found)

@@ -83,6 +83,20 @@ def test_a_large_batch_waits_for_no_client(client: FlaskClient) -> None:
     assert (post(late).status_code, late.status) == (200, 200)
 
 
+def test_a_condition_is_compared_or_refused() -> None:
+    """At a path of another item, too, where a new one has none; it is that of the item that an action is of."""
+    things = Resource("things", "thing", ItemSchema)
+    logs = Resource("logs", "log", ItemSchema.from_dict({"of": Reference("things", required=True)}))  # type: ignore[arg-type]
+    things.action("touch")(lambda thing, items: None)
+    client = create_shop(Config(), [things, logs]).test_client()
+    path, new = client.post("/things", json={}).headers["Location"], {"method": "POST", "body": {}}
+    refused = send(client, {**new, "path": f"{path}/logs", "if_match": '"stale"'})
+    assert (refused.status_code, refused.json["operation"]) == (422, 0)
+    assert pointers(refused) == ["#/operations/0/if_match"] and client.get("/logs").json == []
+    assert send(client, {**new, "path": f"{path}/touch", "if_match": '"stale"'}).status_code == 412
+    assert send(client, {**new, "path": f"{path}/touch", "if_match": "*"}).status_code == 200
+
+
 def test_what_means_nothing_is_refused(client: FlaskClient) -> None:
     """A name for what is no item, or for two; a condition where no item is compared, and a body that nothing reads."""
     close = {"method": "POST", "path": "/orders/close-day"}
@@ -90,8 +104,8 @@ def test_what_means_nothing_is_refused(client: FlaskClient) -> None:
     assert (named.status_code, named.json["operation"]) == (422, 1)
     assert pointers(named) == ["#/operations/1/name"]
     for operation in (close, LAMP):
-        refused = send(client, PAY, {**operation, "if_match": "*"})
-        assert pointers(refused) == ["#/operations/1/if_match"]
+        refused = send(client, {**LAMP, "name": "first"}, {**operation, "if_match": "*"})
+        assert pointers(refused) == ["#/operations/1/if_match"] and client.get("/products").json == []
     refused = send(client, LAMP, ORDER, {**LAMP, "body": {"name": "Other"}}, LAMP)
     assert refused.json["errors"] == [{"pointer": "#/operations/2/name", "detail": "is that of an earlier operation"}]
     for operation in (close, {"method": "DELETE", "path": "/products/$lamp"}):

@@ -243,11 +243,13 @@ def test_functions_change_a_singleton(client: FlaskClient) -> None:
     assert [client.post("/tags/forget").json["visits"] for _ in range(2)] == [1, 0]
     operations = [
         {"method": "PATCH", "path": "/settings", "body": {"theme": "dark"}, "if_match": "*"},
-        {"method": "POST", "path": "/settings/visit"},
+        {"method": "POST", "path": "/settings/visit", "if_match": "*"},
         {"method": "PUT", "path": "/company", "body": {"name": "Lamps"}},
     ]
     results = client.post("/api/v1/batch", json={"operations": operations}).json["results"]
     assert [results[1]["body"], results[2]["body"]] == [client.get(path).json for path in ("/settings", "/company")]
+    stale = client.post("/api/v1/batch", json={"operations": [{**operations[1], "if_match": '"stale"'}]})
+    assert stale.status_code == client.post("/settings/visit", headers={"If-Match": '"stale"'}).status_code == 412
     for method, path in (("POST", "/settings"), ("DELETE", "/settings"), ("PATCH", "/settings/settings")):
         refused = client.post("/api/v1/batch", json={"operations": [{"method": method, "path": path, "body": {}}]})
         assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/operations/0/path")

@@ -104,14 +104,8 @@ class OperationSchema(Schema):
     name = fields.String(validate=validate.Regexp(_NAME, error="must be letters, digits and underscores"))
 
     @validates_schema
-    def require_item(self, operation: JsonObject, **_: Any) -> None:
-        """Raises ValidationError for a condition that nothing would compare, and a body that nothing would read."""
-        if (
-            "if_match" in operation
-            and operation["method"] == "POST"
-            and operation["path"].partition("?")[0].count("/") < 3
-        ):
-            raise ValidationError({"if_match": ["is for an operation of an item"]})
+    def require_no_body(self, operation: JsonObject, **_: Any) -> None:
+        """Raises ValidationError for a body that nothing would read."""
         if operation["body"] and operation["method"] == "DELETE":
             raise ValidationError({"body": ["must be left out: DELETE takes no body"]})
 
@@ -233,6 +227,8 @@ class BatchHandlers:
             raise lacking(scope)
         request.environ.pop("HTTP_IF_MATCH", None)
         if "if_match" in operation:
+            if operation["method"] == "POST" and prepare.keywords.get("id") is None:  # nothing would compare it
+                require_none([fault(["operations", number, "if_match"], "is for an operation of an item")])
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
         write = None
         try:
@@ -295,7 +291,7 @@ def _work(
         if declared is None or declared.of_item != bool(action):
             return None
         own = writes.resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
-        return partial(_act, writes, declared, sent, id if action else None), own, writes
+        return partial(_act, writes, declared, sent, id=id if action else None), own, writes
     if id is None or action:
         return None
     if method == "DELETE":

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from restkeeper import (
     Config,
     Items,
     ItemSchema,
+    JsonObject,
     Rename,
     Resource,
     Text,
@@ -341,6 +343,7 @@ class ThingSchema(ItemSchema):
     mode = Text(0, 30, load_default="")
     total = Whole(load_default=0, dump_only=True)
     parts = fields.List(fields.Nested(PartSchema), load_default=list)
+    more = JsonObject(load_default=dict)
 
 
 class ChosenSchema(Schema):
@@ -369,6 +372,14 @@ def do(thing: Item, mode: str) -> Any:
             thing["parts"].append({"name": "", "notes": []})
         case "set":
             thing["parts"][0]["notes"] = [{1}]
+        case "itself":
+            thing["more"]["x"] = thing["more"]
+        case "signal":
+            thing["total"] = Decimal("sNaN")
+        case "-Infinity" | "1E400":
+            thing["more"]["x"] = Decimal(mode)
+        case "nan":
+            thing["more"]["x"] = float("nan")
         case "clear":
             thing.clear()
         case "text":
@@ -447,6 +458,11 @@ def test_what_a_function_returns_counts() -> None:
     [
         ("wrong", "sets what {} cannot store: parts/1/name must have 1 to 10 characters (it is '')"),
         ("set", "sets what {} cannot store: parts has no JSON form (it is [{{'name': 'a', 'notes': [{{1}}]}}])"),
+        ("itself", "sets what {} cannot store: more has no JSON form (it is {{'x': {{...}}}})"),
+        ("signal", "sets what {} cannot store: total has no JSON form (it is Decimal('sNaN'))"),
+        ("nan", "sets what {} cannot store: more has no JSON form (it is {{'x': nan}})"),
+        ("-Infinity", "sets what {} cannot store: more has no JSON form (it is {{'x': Decimal('-Infinity')}})"),
+        ("1E400", "sets what {} cannot store: more has no JSON form (it is {{'x': Decimal('1E+400')}})"),
         ("text", "returned 'no item' instead of an item (a dictionary)"),
     ],
 )
@@ -456,8 +472,9 @@ def test_what_a_function_sets_is_no_fault_of_the_caller(
     """It gets a 500, and the log says which function, field and value; nothing is stored."""
     client = thing_client()
     client.application.testing = False
-    path = f"/things/{client.post('/things', json={'parts': PARTS}).json['id']}"
-    sent, chosen = {"mode": mode, "parts": PARTS}, {"mode": mode}
+    free = {"parts": PARTS, "more": {"x": None}}  # null is not NaN
+    path = f"/things/{client.post('/things', json=free).json['id']}"
+    sent, chosen = {**free, "mode": mode}, {"mode": mode}
     batch = {"operations": [{"method": "POST", "path": "/things", "body": sent}]}
     before = client.get("/things").data, len(events(client))
     change = "change.<locals>.<lambda>" if mode == "text" else "change"  # what returns it, and what calls `items`
@@ -475,6 +492,24 @@ def test_what_a_function_sets_is_no_fault_of_the_caller(
         assert (response.status_code, response.json["title"]) == (500, "Internal error"), (to, method, response.json)
         assert f"test_actions.thing_client.<locals>.{function}: {words.format(name)}" in caplog.text, (to, method)
     assert (client.get("/things").data, len(events(client))) == before and client.get("/others").json == []
+
+
+@pytest.mark.needs("batch")
+def test_a_result_without_a_json_form_is_no_fault_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    """As what a function sets: also in a batch, where it could have a name."""
+    things, results = Resource("things", "thing", ThingSchema), list[Any]()
+    things.action("give", of="collection")(lambda items: items.create("things", {}) and results[0])
+    client = create_shop(Config(), [things]).test_client()
+    client.application.testing = False
+    operation = {"method": "POST", "path": "/things/give", "name": "x"}
+    for wrong in ({1}, 10**30, {1: 2}, "\ud800", [float("inf")], Decimal("NaN"), Decimal("1E-400")):
+        results[:] = [{"id": "x", "more": wrong}]
+        for path, body in (("/things/give", None), ("/api/v1/batch", {"operations": [operation]})):
+            caplog.clear()
+            response = client.post(path, json=body)
+            assert (response.status_code, response.json["title"]) == (500, "Internal error"), wrong
+            assert "<locals>.<lambda>: returned what has no JSON form: " in caplog.text, wrong
+    assert client.get("/things").json == []
 
 
 @pytest.mark.needs("batch", "versions")

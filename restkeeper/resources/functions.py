@@ -474,7 +474,7 @@ def changed_item(
     result = call(items, function, item, *more, of=(stored.name, record.id))
     if result is None:
         with suppress(exactjson.EncodeError):  # a value that has no JSON form is a change
-            if exactjson.dumps(item) == body:
+            if _json(item) == body:
                 return None
         result = item
     if not isinstance(result, dict):
@@ -520,8 +520,9 @@ def accepted(
     Raises ValidationFailed if it refuses only what the `former` item has, too, which was stored by another schema.
     """
     try:
+        exactjson.require_numbers(item)
         return write(item)
-    except (ValidationFailed, exactjson.EncodeError) as error:
+    except (ValidationFailed, exactjson.EncodeError, RecursionError) as error:  # the last one: it contains itself
         wrong, failure = _refused(stored, error, item), error
     if former is not None:
         try:
@@ -559,7 +560,7 @@ def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -
 
 def _is_json(value: Any) -> bool:
     try:
-        exactjson.dumps(value)
+        _json(value)
     except exactjson.EncodeError:
         return False
     return True
@@ -571,6 +572,21 @@ def mistake_of(function: Callable[..., Any], what: str) -> ValueError:
     if code := getattr(unwrap(function), "__code__", None):
         error.add_note(f'  File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}')
     return error
+
+
+def _json(value: Any) -> bytes:
+    """The JSON text of what a function has made. Raises EncodeError if there is none."""
+    text = exactjson.dumps(value)  # first: it bounds how deep the value is
+    exactjson.require_numbers(value)
+    return text
+
+
+def returned(function: Callable[..., Any], result: Any) -> bytes:
+    """The JSON text of what a function has returned. Raises ValueError with its name if there is none."""
+    try:
+        return _json(result)
+    except exactjson.EncodeError as error:
+        raise mistake_of(function, f"returned what has no JSON form: {error}") from error
 
 
 def name_of(function: Callable[..., Any]) -> str:

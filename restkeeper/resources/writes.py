@@ -24,6 +24,7 @@ from restkeeper.resources.functions import (
     current,
     next_ids,
     require_few_references,
+    returned,
     use_ids,
     write_item,
 )
@@ -231,7 +232,7 @@ class CollectionWriter(CollectionReader):
             more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
             if before is None:
                 result = call(items, action.function, *more)
-                return Reply(exactjson.dumps(result), content_type=JSON)
+                return Reply(returned(action.function, result), content_type=JSON)
             options: Any = {"now": self._now(), "limits": self._limits}
             after = changed(items, action.function, self.stored, before, *more, **options)
             with as_conflict(self.name):

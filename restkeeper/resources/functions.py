@@ -19,6 +19,7 @@ from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed,
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN, INTEGERS
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
@@ -140,6 +141,7 @@ class Items:
         if owner is None and field not in own and has_request_context():
             owner = self._hooks.access(stored.resource).owner_of_new()
         if owner is not None:
+            _require_owner(self.functions[-1], owner)
             own.pop(field, None)
         with self._whole():
             (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
@@ -504,6 +506,14 @@ def changed(
     write = partial(stored.revise, before, now=now, limits=limits)
     with as_conflict(stored.name):
         return accepted(by or function, stored, write, item, before)
+
+
+def _require_owner(function: Callable[..., Any], owner: Any) -> None:
+    """Raises ValueError for what a function of the service gives as an owner, and no caller can be."""
+    is_text = isinstance(owner, str) and 0 < len(owner) <= LONGEST_OWNER
+    if not is_text or any(exactjson.faults_in_values(owner)):
+        wanted = f"a text of 1 to {LONGEST_OWNER} characters without NUL"
+        raise ValueError(f"{name_of(function)}: items.create: the owner must be {wanted}: {shortened(repr(owner))}")
 
 
 def accepted(

@@ -20,6 +20,12 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_REPEATED else f"{text[:LONGEST_REPEATED]}…"
 
 
+def _with_pointer(fault: Mapping[str, Any]) -> dict[str, Any]:
+    path = fault.get("pointer", "").removeprefix("#")
+    pointer = f"#/{path.removeprefix('/')}" if path else "#"
+    return {**fault} if "parameter" in fault else {**fault, "pointer": pointer}
+
+
 class Problem(Exception):
     """Base of all problems. `detail` describes this error and, if possible, how to correct it.
 
@@ -180,6 +186,12 @@ class ValidationFailed(Problem):
         "The body is JSON but not a valid item. `errors` lists all errors, at most 100: `pointer` is a JSON Pointer to "
         "the value (RFC 6901, as a URI fragment; long names end in an ellipsis), and `detail` gives what is valid."
     )
+
+    def __init__(self, detail: str = "", **options: Any) -> None:
+        """A function of the service may write a pointer as "/end" or "end", and leave out that of the whole body."""
+        super().__init__(detail, **options)
+        if errors := self.members.get("errors"):
+            self.members["errors"] = [*map(_with_pointer, errors)]
 
 
 class PreconditionRequired(Problem):

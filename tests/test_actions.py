@@ -388,6 +388,10 @@ def do(thing: Item, mode: str) -> Any:
             raise ValidationFailed("it has no name", errors=[{"pointer": "#/parts/0/name", "detail": "is unknown"}])
         case "refuse all":
             raise ValidationFailed("not today")
+        case "refuse the whole":
+            raise ValidationFailed(errors=[{"detail": "is not complete"}])
+        case "/mode" | "mode":
+            raise ValidationFailed(errors=[{"pointer": mode, "detail": "is no mode"}])
     return None
 
 
@@ -524,7 +528,11 @@ def test_what_a_function_raises_is_for_the_caller() -> None:
     things.action("add", body=ChosenSchema)(lambda thing, chosen, items: items.create("things", chosen) and None)
     client = create_shop(Config(), [*RESOURCES, things], versions=versions).test_client()
     path = f"/things/{client.post('/things', json={}).json['id']}"
-    for mode, pointer, detail in (("refuse", "/parts/0/name", "is unknown"), ("refuse all", "", "not today")):
+    for mode, pointer, detail in (
+        *(("refuse", "/parts/0/name", "is unknown"), ("refuse all", "", "not today")),
+        *(("/mode", "/mode", "is no mode"), ("mode", "/mode", "is no mode")),
+        ("refuse the whole", "", "is not complete"),
+    ):
         older = pointer.replace("parts", "pieces")
         batch = {"operations": [{"method": "POST", "path": "/things", "body": {"mode": mode}}]}
         for to, method, body, shown in (
@@ -538,8 +546,9 @@ def test_what_a_function_raises_is_for_the_caller() -> None:
         ):
             response = client.open(to, method=method, json=body)
             assert (response.status_code, response.json["errors"]) == (422, [{"pointer": shown, "detail": detail}])
-    acted = client.post(f"/api/v1{path}/do", json={"mode": "refuse"})
-    assert (acted.status_code, acted.json["errors"][0]["pointer"]) == (422, "#/parts/0/name")  # of its own body
+    for mode, pointer in (("refuse", "#/parts/0/name"), ("mode", "#/mode")):
+        acted = client.post(f"/api/v1{path}/do", json={"mode": mode})
+        assert (acted.status_code, acted.json["errors"][0]["pointer"]) == (422, pointer)  # of its own body
     for action in ("add", "become"):
         refused = client.post(f"{path}/{action}", json={"mode": "refuse"})
         assert (refused.status_code, refused.json["detail"]) == (409, "things: it has no name")

@@ -24,6 +24,7 @@ from restkeeper import (
     Whole,
     returns,
 )
+from restkeeper.errors import Conflict, InternalError, Unavailable
 from tests.callers import ADMIN, ADMIN_KEY, events, key
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
@@ -514,6 +515,28 @@ def test_a_result_without_a_json_form_is_no_fault_of_the_caller(caplog: pytest.L
             assert (response.status_code, response.json["title"]) == (500, "Internal error"), wrong
             assert "<locals>.<lambda>: returned what has no JSON form: " in caplog.text, wrong
     assert client.get("/things").json == []
+
+
+def test_a_500_of_a_function_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With its name; what the caller can mend, or the time, is not logged."""
+    things, raised = Resource("things", "thing", ThingSchema), list[Exception]()
+
+    @things.action("fail", of="collection")
+    def fail(items: Items) -> None:
+        raise raised[0]
+
+    client = create_shop(Config(), [things]).test_client()
+    client.application.testing = False
+    for error, status, words in (
+        (InternalError("not mended"), 500, ["internal-error: not mended"]),
+        (KeyError("no such key"), 500, ["unforeseen KeyError"]),
+        *((Unavailable("come again"), 503, list[str]()), (Conflict("too late"), 409, list[str]())),
+    ):
+        caplog.clear()
+        raised[:] = [error]
+        assert client.post("/things/fail").status_code == status
+        assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == words
+        assert ("<locals>.fail" in caplog.text or ", in fail" in caplog.text) is bool(words)
 
 
 @pytest.mark.needs("batch", "versions")

@@ -450,6 +450,7 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
             raise Conflict(f"{name_of(function)}: {error.detail}") from None
         if isinstance(error, Problem):  # its pointers become those of what was sent
             made, error.__traceback__ = error.copied(), None  # by which a constant would keep the transaction
+            made.add_note(f"raised by {name_of(function)}")
             raise made from error.__cause__
         raise
     except (SystemExit, GeneratorExit) as error:  # of this request alone: a server would end the process

@@ -73,11 +73,11 @@ def install(app: Application) -> None:
 
 
 def render(problem: Problem) -> Response:
-    """The response for a problem (RFC 9457, section 3). The cause of a server error is logged."""
+    """The response for a problem (RFC 9457, section 3). A server error that is raised, or has a cause, is logged."""
     cause = problem.__cause__
     if cause and problem.status in (503, 507):  # what many requests meet, until others or an operator have acted
         _log_rarely(problem, cause)
-    elif cause and problem.status >= 500:
+    elif problem.status >= 500 and (cause or (problem.status == 500 and problem.__traceback__)):
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     uri = address_of(cast(Application, current_app).placed(PAGES + problem.name))
     return _answer(problem.status, uri, problem.name, problem.title, problem.detail, problem.headers, problem.members)

@@ -124,7 +124,10 @@ class Conflict(Problem):
 
 class Duplicate(Problem):
     status, name, title = 409, "duplicate", "The value is taken"
-    about = "Another item of the collection already has this value in a unique field. `errors` points to the field."
+    about = (
+        "Another item of the collection already has this value in a unique field. `errors` points to the field. It is "
+        "missing if the service itself sets the value, in an item of the collection that the detail names."
+    )
 
 
 class EditConflict(Problem):

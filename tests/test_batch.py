@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from marshmallow import fields
 from werkzeug.test import TestResponse
 
-from restkeeper import Config, ItemSchema, Reference, Resource
+from restkeeper import Config, Index, Items, ItemSchema, Reference, Resource
 from restkeeper.resources.writes import LARGE
 from restkeeper.web.exactjson import JSON
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
@@ -168,6 +169,55 @@ def test_a_taken_value_undoes_the_batch(client: FlaskClient) -> None:
     assert response.json["operation"] == 1
     assert pointers(response) == ["#/operations/1/body/sku"]
     assert count(client) == 0
+
+
+def test_the_first_operation_that_fails() -> None:
+    """Also if the database would report it only after a later one, or at the end; functions change items, too."""
+
+    class ThingSchema(ItemSchema):
+        sku = fields.String(load_default=None)
+        makes = fields.String(load_default=None)
+        refers = fields.String(load_default=None)
+        of = Reference("things", load_default=None, allow_none=True)
+
+    things = Resource("things", "thing", ThingSchema, indexes=(Index("sku", unique=True),))
+    kinds = Resource("kinds", "kind", ThingSchema)
+
+    @kinds.before("create")
+    def create(kind: dict[str, Any], before: None, items: Items) -> None:
+        if kind["makes"]:
+            items.create("things", {"sku": kind["makes"]})
+        if kind["refers"]:
+            items.create("things", {"of": kind["refers"]})
+
+    things.action("take")(lambda thing, items: {**thing, "sku": "taken"})
+    client = create_shop(Config(), [things, kinds]).test_client()
+    assert client.post("/things", json={"sku": "taken"}).status_code == 200
+
+    def make(path: str, **body: Any) -> dict[str, Any]:
+        return {"method": "POST", "path": path, "body": body}
+
+    one, wrong = {**make("/things"), "name": "one"}, make("/nothing")
+    duplicate = make("/things", sku="taken")
+    for number, operations, code, places in (
+        (1, [one, duplicate, one | {"name": "two"}], "duplicate", ["body/sku"]),
+        (1, [one, duplicate, wrong], "duplicate", ["body/sku"]),
+        (1, [one, wrong, duplicate], "validation-failed", ["path"]),
+        (1, [one, make("/kinds", makes="taken"), make("/kinds"), make("/things")], "duplicate", []),
+        (1, [one, make("/kinds", makes="taken"), wrong], "duplicate", []),
+        (2, [one, make("/kinds", makes="new"), make("/things", sku="new"), one], "duplicate", ["body/sku"]),
+        (2, [one, make("/things", sku="new"), make("/kinds", makes="new"), make("/things")], "duplicate", []),
+        (1, [one, make("/things/$one/take"), make("/kinds"), duplicate], "duplicate", []),
+        (1, [one, make("/kinds", refers="none"), make("/things")], "conflict", []),
+        (1, [one, make("/things", of="none"), duplicate, wrong], "validation-failed", ["body/of"]),
+    ):
+        names = [{**each, "name": f"n{place}"} if place else each for place, each in enumerate(operations)]
+        response = send(client, *names)
+        found = [each["pointer"] for each in response.json.get("errors", [])]
+        assert (response.json["code"], response.json["operation"]) == (code, number), operations
+        assert found == [f"#/operations/{number}/{place}" for place in places], operations
+        assert ("things: another item has this sku" == response.json["detail"]) == (code == "duplicate" and not places)
+        assert len(client.get("/things").json) == 1
 
 
 def test_a_reference_to_nothing_undoes_the_batch() -> None:

@@ -177,6 +177,16 @@ def test_two_put_the_same_id_at_once(tmp_path: Path) -> None:
             assert server.get(batch).json()["version"] == 4
 
 
+def test_a_taken_value_of_an_item_that_a_batch_deletes_and_creates(client: FlaskClient) -> None:
+    """No other request has created the item, which is there until the end of the batch."""
+    for sent in ({"id": "a", "label": "a"}, {"id": "b", "label": "b", "code": "bb"}):
+        assert client.post("/tags", json=sent).status_code == 200
+    put = {"method": "PUT", "path": "/tags/a", "body": {"label": "c", "code": "bb"}}
+    refused = client.post("/api/v1/batch", json={"operations": [{"method": "DELETE", "path": "/tags/a"}, put]})
+    assert (refused.status_code, refused.json["operation"]) == (409, 1)
+    assert pointers(refused) == ["#/operations/1/body/code"]
+
+
 def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, posts: FlaskClient) -> None:
     document = client.get("/openapi.json").json
     schemas, paths = document["components"]["schemas"], document["paths"]

@@ -506,6 +506,63 @@ def test_items_are_for_the_function_that_gets_them(things: Resource, fails: bool
     assert len(client.get("/things").json) == (0 if fails else 1)
 
 
+TAKEN = "another item has this sku"
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "detail", "places"),
+    [
+        ("", {"mode": "other"}, f"others: {TAKEN}", None),
+        ("", [{"sku": "new"}, {"mode": "other"}], f"others: {TAKEN}", None),
+        ("", {"mode": "thing"}, f"things: {TAKEN}", None),
+        ("", [{"mode": "next"}, {"sku": "next"}], "another item has this 1/sku", ["#/1/sku"]),
+        ("", [{"mode": "next"}, {"sku": "next"}, {"sku": "thing"}], None, ["#/1/sku", "#/2/sku"]),
+        ("", {"sku": "thing"}, TAKEN, ["#/sku"]),
+        ("/1/do", None, f"things: {TAKEN}", None),
+        ("/do-all", None, f"others: {TAKEN}", None),
+    ],
+)
+def test_a_value_that_another_item_has(
+    things: Resource, path: str, sent: Any, detail: str | None, places: list[str] | None
+) -> None:
+    """One that a function of the service has set is nowhere in what was sent."""
+    others = Resource("others", "other", ThingSchema, indexes=(Index("sku", unique=True),))
+
+    @things.after("create")
+    def create(thing: Item, before: None, items: Items) -> None:
+        match thing["mode"]:
+            case "other":
+                items.create("others", {"sku": "other"})
+            case "thing" | "next" as sku:
+                items.create("things", {"sku": sku})
+
+    things.action("do")(lambda thing, items: {**thing, "sku": "thing"})
+    things.action("do-all", of="collection")(lambda items: items.create("others", {"sku": "other"}))
+    client = serve(things, others)
+    make(client, "/others", sku="other")
+    make(client, "/things", sku="thing")
+    id = make(client, "/things")["id"]
+    refused = client.post(f"/things{path.replace('1', id)}", json=sent)
+    assert (refused.status_code, refused.json["code"]) == (409, "duplicate")
+    assert detail in (None, refused.json["detail"])
+    assert (sorted(pointers(refused)) if "errors" in refused.json else None) == places
+    assert len(client.get("/things").json) == 2
+
+
+def test_a_value_that_another_item_has_before_a_singleton_is_stored(things: Resource) -> None:
+    """It is none of the singleton, which others may store at the same time."""
+    settings = Resource("settings", "setting", ThingSchema, singleton=True)
+
+    @settings.before("update")
+    def create(setting: Item, before: Item, items: Items) -> None:
+        items.create("things", {"sku": "taken"})
+
+    client = serve(things, settings)
+    make(client, "/things", sku="taken")
+    refused = client.put("/settings", json={"rank": 1})
+    assert (refused.status_code, refused.json["detail"]) == (409, f"things: {TAKEN}")
+
+
 def test_nothing_is_kept_of_a_change_that_failed(things: Resource) -> None:
     """Its exception refers to the transaction, which refers to what has failed in it."""
 

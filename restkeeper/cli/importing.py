@@ -308,7 +308,7 @@ def _store_all(hooks: Hooks, waiting: Sequence[tuple[_Import, Item]], transactio
                 each.write(transaction, item, hooks.write)
             for change in changes:
                 hooks.check(transaction, change)
-    except (DuplicateValue, RecordChanged):  # PostgreSQL does not say of which
+    except (DuplicateValue, RecordChanged):  # of the first one: look for the others
         refused = dict[int, Outcome]()
         with suppress(_Undone), transaction.savepoint():
             outcomes = [each.store(transaction, item, hooks.write) for each, item in waiting]

@@ -1,9 +1,10 @@
 """Several operations in one request: all of them in one transaction, or none."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -32,7 +33,7 @@ from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import GIVEN
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, StoreError
 from restkeeper.storage.shares import FairLock
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
@@ -181,25 +182,34 @@ class BatchHandlers:
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
         once = service.hooks.idempotency(sent)
-        run = partial(write_once, service.store, once, clock=service.clock, collections=names)
-        try:
-            return run(lambda: Write(partial(self._run, operations, False)))
-        except (DuplicateValue, ReferenceMissing):  # PostgreSQL may say so later than in its operation: look for that
-            return run(lambda: Write(partial(self._run, operations, True)))
+        begun: list[tuple[CollectionWriter, Write]] = []
+        write, explain = Write(partial(self._run, operations, begun)), partial(_explained, begun, count())
+        return write_once(service.store, once, lambda: write, service.clock, explain, names)
 
-    def _run(self, operations: list[JsonObject], one_by_one: bool, transaction: Transaction, _: Write) -> Reply:
+    def _run(
+        self,
+        operations: list[JsonObject],
+        begun: list[tuple[CollectionWriter, Write]],
+        transaction: Transaction,
+        _: Write,
+    ) -> Reply:
+        """Do the operations; `begun` has those that were, also if what the store refuses of one is raised later."""
+        begun.clear()
         ids: dict[str, str | int] = {}
         results: list[bytes] = []
         left = most = self._service.config.page_bytes
         for number, operation in in_turns(enumerate(operations), self._service.clock, transaction.turn_seconds):
             try:
-                reply = self._one(operation, number, ids, one_by_one, transaction)
+                reply = self._one(operation, number, ids, begun, transaction)
                 body = reply.get_data()
                 if (left := left - len(body)) < 0:
                     raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
                 if name := operation.get("name"):
                     ids[name] = _id_in(body, number)
+                if transaction.items and transaction.items.written:
+                    transaction.flush()  # what functions have written is known to be of this operation
             except Problem as problem:
+                transaction.flush()  # what is refused of earlier operations comes first
                 problem.members |= {"operation": number}
                 raise
             headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
@@ -208,11 +218,16 @@ class BatchHandlers:
         return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
 
     def _one(
-        self, operation: JsonObject, number: int, ids: Mapping[str, Any], one_by_one: bool, transaction: Transaction
+        self,
+        operation: JsonObject,
+        number: int,
+        ids: Mapping[str, Any],
+        begun: list[tuple[CollectionWriter, Write]],
+        transaction: Transaction,
     ) -> Reply:
         """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it.
 
-        If it is not done `one_by_one`, the store may also raise later what it refuses.
+        The store may also raise later what it refuses.
         """
         path, _, query = operation["path"].partition("?")
         parts = _PATH.fullmatch(_REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), path))
@@ -230,30 +245,51 @@ class BatchHandlers:
             if operation["method"] == "POST" and prepare.keywords.get("id") is None:  # nothing would compare it
                 require_none([fault(["operations", number, "if_match"], "is for an operation of an item")])
             request.environ["HTTP_IF_MATCH"] = operation["if_match"]
-        write = None
         try:
-            with transaction.savepoint() if one_by_one else nullcontext():
-                if args:
-                    require_utf8(query.encode().decode("latin-1"))
-                    is_put = operation["method"] == "PUT" and writes.stored.is_put_creating
-                    if not is_put and prepare.func not in (writes.creation, _creation_below):
-                        raise owner_fault(OWNER_UNUSED)
-                    writer.require_owner_used(args)
-                    prepare = partial(prepare, owner=str(_resolved(args[OWNER_QUERY], ids)))
-                write = prepare()
-                return write.work(transaction, write)
-        except (Problem, RecordNotFound, DuplicateValue, ReferenceMissing) as error:
-            if isinstance(error, DuplicateValue | ReferenceMissing):
-                if not one_by_one:
-                    raise
-                error = explained(writer.representation, error, write)
-            problem = error if isinstance(error, Problem) else problem_of(error)
-            for each in problem.members.get("errors", ()):
-                if name := each.pop("parameter", ""):
-                    each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
-                elif pointer := each.get("pointer"):
-                    each["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
+            if args:
+                require_utf8(query.encode().decode("latin-1"))
+                is_put = operation["method"] == "PUT" and writes.stored.is_put_creating
+                if not is_put and prepare.func not in (writes.creation, _creation_below):
+                    raise owner_fault(OWNER_UNUSED)
+                writer.require_owner_used(args)
+                prepare = partial(prepare, owner=str(_resolved(args[OWNER_QUERY], ids)))
+            write = prepare()
+            begun.append((writer, write))
+            return write.work(transaction, write)
+        except (Problem, RecordNotFound) as error:
+            problem = _placed(error, number)
             raise problem from problem.__cause__
+
+
+def _placed(error: Problem | StoreError, number: int) -> Problem:
+    """The problem of the operation with this number, with pointers into it."""
+    problem = error if isinstance(error, Problem) else problem_of(error)
+    for each in problem.members.get("errors", ()):
+        if name := each.pop("parameter", ""):
+            each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
+        elif pointer := each.get("pointer"):
+            each["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
+    return problem
+
+
+def _explained(
+    begun: list[tuple[CollectionWriter, Write]],
+    times: Iterator[int],
+    error: DuplicateValue | ReferenceMissing,
+    _: Write,
+) -> Problem:
+    """What the store refuses, of the operation that writes this; what functions have written is of the last one.
+
+    Raises RecordChanged as `require_creation`, at most once: an earlier operation may have deleted the item.
+    """
+    for number, (writer, write) in enumerate(begun):  # noqa: B007 - used after it
+        if any(record is error.of for record in write.after.values()):
+            break
+    if isinstance(error, DuplicateValue) and not next(times):
+        writer.require_creation(write)
+    problem = _placed(explained(writer.representation, error, write), number)
+    problem.members["operation"] = number
+    return problem
 
 
 def _id_in(body: bytes, number: int) -> str | int:

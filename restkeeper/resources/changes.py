@@ -131,7 +131,9 @@ class Hooks:
             try:
                 with transaction.savepoint():
                     transaction.insert(name, after)
-            except DuplicateValue:
+            except DuplicateValue as error:
+                if error.of is not after:  # an earlier change, which a store may refuse only here
+                    raise
                 raise RecordChanged("it was stored meanwhile") from None
         else:
             transaction.update(name, after)

@@ -14,7 +14,16 @@ from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
-from restkeeper.errors import MOST_FAULTS, Conflict, IllegalTransition, NotFound, Unavailable, ValidationFailed
+from restkeeper.errors import (
+    MOST_FAULTS,
+    Conflict,
+    Duplicate,
+    IllegalTransition,
+    NotFound,
+    Problem,
+    Unavailable,
+    ValidationFailed,
+)
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.functions import (
     Items,
@@ -69,15 +78,16 @@ class Write:
 
     `response` is that, if it is known before. The work may be done again, so it has no other effects. After it,
     `before` is the item that it has changed, and `after` has those that it has stored, or tried to, by what is before
-    the names of their fields in a JSON Pointer, such as "3/". With `use_reserve` it is done also on a disk that is
-    almost full.
+    the names of their fields in a JSON Pointer, such as "3/", or None for one that was not sent. `creates` is the id of
+    the one that a PUT creates. With `use_reserve` it is done also on a disk that is almost full.
     """
 
     work: Callable[[Transaction, "Write"], Reply]
     response: Reply | None = None
     use_reserve: bool = False
     before: Record | None = None
-    after: dict[str, Record] = field_of(default_factory=dict)
+    after: dict[str | None, Record] = field_of(default_factory=dict)
+    creates: str = ""
 
 
 @dataclass(eq=False)
@@ -193,6 +203,7 @@ class CollectionWriter(CollectionReader):
                 if change != self.replace or not self.stored.is_put_creating:
                     raise
                 require_match(None, must_say=self.config.require_if_match)
+                write.creates = id
                 return self._creation_at(id, sent, owner).work(transaction, write)
             if owner not in (None, before.owner):
                 raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
@@ -236,15 +247,19 @@ class CollectionWriter(CollectionReader):
             options: Any = {"now": self._now(), "limits": self._limits}
             after = changed(items, action.function, self.stored, before, *more, **options)
             with as_conflict(self.name):
-                own = Write(write.work)  # not `write`: the store's faults have no place in what was sent
-                return self.represent(self._store(transaction, own, before, after))
+                return self.represent(self._store(transaction, write, before, after, None))
 
         return Write(work)
 
     def _store(
-        self, transaction: Transaction, write: Write, before: Record | None, after: Record | None, place: str = ""
+        self,
+        transaction: Transaction,
+        write: Write,
+        before: Record | None,
+        after: Record | None,
+        place: str | None = "",
     ) -> Record:
-        """Write an item, see `write_item`; a fault of it is at this `place` of what was sent."""
+        """Write an item, see `write_item`; a fault of it is at this `place` of what was sent: see `Write`."""
 
         def apply(transaction: Transaction, change: Change) -> None:
             if change.after is not None:
@@ -258,7 +273,7 @@ class CollectionWriter(CollectionReader):
             return write_item(self.hooks, transaction, self.stored, before, after, apply, **options)
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
-            error.members["errors"] = list(placed(place, map(self.representation.known_fault, faults)))
+            error.members["errors"] = list(placed(place or "", map(self.representation.known_fault, faults)))
             raise
 
     def _now(self) -> str:
@@ -382,16 +397,15 @@ class CollectionWriter(CollectionReader):
         require_match(tag)
 
     def write(self, once: IdempotencyRecord, prepare: Callable[[], Write]) -> Reply:
-        """As `write_once`. A DuplicateValue names all fields of the item that are taken."""
+        """As `write_once`. A DuplicateValue names all fields of what was sent that are taken."""
 
         def explain(error: DuplicateValue | ReferenceMissing, write: Write) -> Exception:
-            if isinstance(error, ReferenceMissing):
-                return explained(self.representation, error, write)
-            if write.before is None and self.stored.is_put_creating and request.method == "PUT":
-                with suppress(NotFound):
-                    self.require_sight(str(self.resource.shown(write.after[""].id)))
-                    return RecordChanged("the item was created meanwhile")
-            return DuplicateValue(*(self._taken(write) or map(self.representation.name_of, error.fields)))
+            if isinstance(error, DuplicateValue):
+                self.require_creation(write)
+            found = explained(self.representation, error, write)
+            if not isinstance(found, DuplicateValue):
+                return found
+            return DuplicateValue(*dict.fromkeys([*self._taken(write), *found.fields]))
 
         def prepare_in_turn() -> Write:
             with self.hooks.large_bodies(deadline_of(self.clock)):
@@ -400,6 +414,13 @@ class CollectionWriter(CollectionReader):
         return write_once(
             self.store, once, prepare_in_turn if is_large() else prepare, self.clock, explain, [self.name]
         )
+
+    def require_creation(self, write: Write) -> None:
+        """Raises RecordChanged if the item that a PUT was to create is there now, so that it is done again."""
+        if write.creates:
+            with suppress(NotFound):
+                self.require_sight(write.creates)
+                raise RecordChanged("the item was created meanwhile")
 
     def _taken(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
@@ -416,7 +437,7 @@ class CollectionWriter(CollectionReader):
                     key = index.field, value.lower() if index.fold else value
                     query = Query(filters=(Filter(index.field, Op.EQ, value), *own))
                     if key in seen or self.store.count(self.name, query, most=1):
-                        taken.append(around + self.representation.name_of(index.field))
+                        taken.append(f"{around}{self.representation.name_of(index.field)}")
                     seen.add(key)
             return taken
         return []
@@ -446,17 +467,19 @@ def placed(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
 
 
 def explained(
-    representation: Representation, error: DuplicateValue | ReferenceMissing, write: Write | None
-) -> DuplicateValue | ReferenceMissing | ValidationFailed:
-    """What the store refuses, with the names of fields that callers know."""
-    if isinstance(error, DuplicateValue):
-        return DuplicateValue(*map(representation.name_of, error.fields))
-    for around, record in write.after.items() if write else ():
-        if record is error.of:
+    representation: Representation, error: DuplicateValue | ReferenceMissing, write: Write
+) -> DuplicateValue | ReferenceMissing | Problem:
+    """What the store refuses: at its place in what was sent, with the names of fields that callers know."""
+    for around, record in write.after.items():
+        if record is error.of and around is not None:
+            if isinstance(error, DuplicateValue):
+                return DuplicateValue(*(around + representation.name_of(each) for each in error.fields))
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
             (found,) = placed(around, [known])
             return ValidationFailed(f"{found['pointer'].removeprefix('#/')}: {found['detail']}", errors=[found])
-    return error  # it is of an item that a function of the service writes
+    if isinstance(error, DuplicateValue):  # of an item that a function of the service writes
+        return Duplicate(f"{error.collection}: {error.detail}")
+    return error
 
 
 def write_once(
@@ -476,7 +499,7 @@ def write_once(
 
     def work(transaction: Transaction) -> Reply:
         write = prepared[0]
-        write.before, write.after = None, {}
+        write.before, write.after, write.creates = None, {}, ""
         if write.response:
             once.save(transaction, write.response)
         else:

@@ -160,8 +160,13 @@ class Transaction(Deliveries, Renaming):
     _collections: Mapping[str, Collection]
 
     @abstractmethod
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
-        """Change an item, which has to be there unless this `adds` it, and count the change unless it `counts` not."""
+    def _change(
+        self, statement: str, item: Mapping[str, Any], of: Record | None = None, *, adds: int = 0, counts: bool = True
+    ) -> None:
+        """Change an item, which has to be there unless this `adds` it, and count the change unless it `counts` not.
+
+        `of` is its new record.
+        """
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
@@ -202,7 +207,7 @@ class Transaction(Deliveries, Renaming):
 
     def insert(self, collection: str, record: Record) -> None:
         """Add a record. Raises DuplicateValue if its id or a unique value exists."""
-        self._change(INSERT, values_of(collection, record), adds=1)
+        self._change(INSERT, values_of(collection, record), record, adds=1)
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
         """Add 1 to 1,000 records, which is quicker than one by one. Raises as `insert`."""
@@ -211,7 +216,7 @@ class Transaction(Deliveries, Renaming):
 
     def update(self, collection: str, record: Record) -> None:
         """Replace the record with this id. Raises DuplicateValue and RecordNotFound."""
-        self._change(_UPDATE, values_of(collection, record))
+        self._change(_UPDATE, values_of(collection, record), record)
 
     def delete(self, collection: str, id: str) -> None:
         """Delete the record. Raises RecordNotFound."""

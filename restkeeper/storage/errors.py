@@ -16,11 +16,16 @@ class RecordNotFound(StoreError):
 
 
 class DuplicateValue(StoreError):
-    """Other records of the collection have these values of unique `fields`, which can be the id; a store names one."""
+    """Other records of the `collection` have these values of unique `fields` of the record `of`, if it is known.
 
-    def __init__(self, *fields: str) -> None:
+    A field can be the id; a store names one.
+    """
+
+    def __init__(self, *fields: str, collection: str = "", of: object = None) -> None:
         super().__init__(f"another item has this {' and this '.join(fields)}")
         self.fields = fields
+        self.collection = collection
+        self.of = of
 
 
 class ReferenceMissing(StoreError):

@@ -41,13 +41,21 @@ def test_collections_do_not_mix(store: Store) -> None:
 
 
 def test_a_duplicate_of_a_unique_value_is_refused(store: Store) -> None:
-    """A second record with a unique value raises DuplicateValue, which names the field; null is never a duplicate."""
+    """A second record with a unique value raises DuplicateValue, which has the field and that record.
+
+    Null is never a duplicate.
+    """
     insert(store, record("a", sku="s", mail="Ada@X.org"), record("x"), record("y"))
     duplicates = {"id": record("a"), "sku": record("b", sku="s"), "mail": record("c", mail="aDA@x.ORG")}
+    changed = record("x", 2, sku="s")
     for field, duplicate in duplicates.items():
         with pytest.raises(DuplicateValue) as caught:
-            insert(store, duplicate)
-        assert caught.value.fields == (field,)
+            insert(store, duplicate, record("z"))
+        assert (caught.value.fields, caught.value.collection) == ((field,), "things")
+        assert caught.value.of is duplicate
+    with pytest.raises(DuplicateValue) as caught:
+        store.write(lambda transaction: transaction.update("things", changed))
+    assert caught.value.of is changed
     assert store.count("things") == 3
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -222,7 +223,9 @@ class PostgresTransaction(Transaction):
         self._store_counters()
         return super().change_token(collection)
 
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
+    def _change(
+        self, statement: str, item: Mapping[str, Any], of: Record | None = None, *, adds: int = 0, counts: bool = True
+    ) -> None:
         """See `Transaction`. An item that this transaction has locked is there.
 
         A conversion, whose changes do not count, locks no collection: nobody else can change it meanwhile.
@@ -234,7 +237,8 @@ class PostgresTransaction(Transaction):
             values["fields"], values["folded"] = fields_of(item["body"])
         key = item["collection"], item["id"]
         refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
-        self._database.queue(DIALECT[statement], values, refusal=refusal)
+        duplicate = partial(_duplicate, self._unique, collection=key[0], of=of)
+        self._database.queue(DIALECT[statement], values, refusal=refusal, duplicate=duplicate)
         if adds < 0:
             self._locked.discard(key)
         if counts:
@@ -294,12 +298,17 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
     `unique` has the fields of the unique indexes.
     """
     if isinstance(error, psycopg.errors.UniqueViolation):
-        name = error.diag.constraint_name or ""
-        parts = name.split(".")  # of an index that another program has declared; those of an operator have no field
-        other = parts[2] if len(parts) == 4 else "value"
-        return DuplicateValue("id" if name == "items_pkey" else unique.get(name, other))
+        return _duplicate(unique, error)
     if isinstance(error, psycopg.errors.QueryCanceled):  # no change works for long: it has waited for several locks
         reason = "a change has waited for several locks, together for too long"
         log_rarely("waits", "requests get 503: %s", reason)
         return StoreUnavailable(OTHERS, reason=reason)
     return store_error(error)
+
+
+def _duplicate(unique: Mapping[str, str], error: psycopg.Error, **written: Any) -> DuplicateValue:
+    """See `change_error`; `written` is the collection and the record, if they are known."""
+    name = error.diag.constraint_name or ""
+    parts = name.split(".")  # of an index that another program has declared; those of an operator have no field
+    other = parts[2] if len(parts) == 4 else "value"
+    return DuplicateValue("id" if name == "items_pkey" else unique.get(name, other), **written)

@@ -14,7 +14,7 @@ cached responses.
 
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -103,11 +103,15 @@ _Key = tuple[bytes, tuple[int, ...]]  # a statement and the types of its paramet
 
 
 class Statement(NamedTuple):
-    """A statement that waits to be sent. `refusal` is the error if it changes no row."""
+    """A statement that waits to be sent. `refusal` is the error if it changes no row.
+
+    `duplicate` makes the one of a unique value that another row has.
+    """
 
     sql: str
     parameters: Parameters = None
     refusal: StoreError | None = None
+    duplicate: Callable[[psycopg.Error], StoreError] | None = None
 
 
 _BEGIN = Statement("BEGIN")
@@ -168,9 +172,9 @@ class Session(psycopg.Connection[Row]):
         """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
-    def queue(self, statement: str, parameters: Parameters = None, *, refusal: StoreError | None = None) -> None:
-        """Queue a change. `refusal` is raised when it is made and changes no row, or locks none."""
-        self._queue.append(Statement(statement, parameters, refusal))
+    def queue(self, statement: str, parameters: Parameters = None, **errors: Any) -> None:
+        """Queue a change. A `refusal` is raised when it is made and changes no row, or locks none; see `Statement`."""
+        self._queue.append(Statement(statement, parameters, **errors))
         if len(self._queue) > MOST_QUEUED:
             self.flush()
 
@@ -280,6 +284,8 @@ class Session(psycopg.Connection[Row]):
             for statement, result in results:
                 if result.status not in _DONE:
                     error = psycopg.errors.error_from_result(result)
+                    if statement.duplicate and isinstance(error, psycopg.errors.UniqueViolation):
+                        raise statement.duplicate(error)
                     raise statement.refusal if statement.refusal and error.sqlstate == _NO_ROW else error
             return results[-1][1]
         except Exception as error:

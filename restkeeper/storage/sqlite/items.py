@@ -185,11 +185,13 @@ class SqliteTransaction(Transaction):
             raise self._failed(DuplicateValue(field_of(error))) from None
         self._touch(collection, len(records))
 
-    def _change(self, statement: str, item: Mapping[str, Any], *, adds: int = 0, counts: bool = True) -> None:
+    def _change(
+        self, statement: str, item: Mapping[str, Any], of: Record | None = None, *, adds: int = 0, counts: bool = True
+    ) -> None:
         try:
             cursor = self._database.execute(DIALECT[statement], item)
         except sqlite3.IntegrityError as error:
-            raise self._failed(DuplicateValue(field_of(error))) from None
+            raise self._failed(DuplicateValue(field_of(error), collection=item["collection"], of=of)) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
         if counts:

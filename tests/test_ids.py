@@ -474,7 +474,8 @@ def test_many_give_integers_at_once(tmp_path: Path) -> None:
         def create(number: int) -> list[int]:
             match number % 4:
                 case 0:
-                    return [each["id"] for each in server.post("/entries", [{}, {"id": 1000 + number}, {}]).json()]
+                    array = [{}, {"id": 1000 + 100 * number}, {}]  # an id that the others do not count up to
+                    return [each["id"] for each in server.post("/entries", array).json()]
                 case 1:
                     given = server.post("/entries", {"id": number // 8})  # others may have it
                     return [given.json()["id"]] if given.status == 200 else []

@@ -4,7 +4,6 @@ import json
 import random
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -108,7 +107,7 @@ def test_random_queries_have_the_same_pages(both: list[Store], seed: int) -> Non
         after: list[Any] = [(), ()]
         for backward in (False, True):
             for _ in range(4):
-                asked = [replace(first, after=each, backward=backward) for each in after]
+                asked = [first._replace(after=each, backward=backward) for each in after]
                 pages = [store.page("things", each) for store, each in zip(both, asked, strict=True)]
                 assert plain(pages[0]) == plain(pages[1]), asked
                 if not pages[0].bodies:

@@ -19,6 +19,7 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Sort, StoredSchema
 from restkeeper.storage.postgresql import limits, migrations
+from restkeeper.storage.postgresql.session import Session
 from tests.clock import SetClock
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases
@@ -52,6 +53,27 @@ def open_all(url: str, collections: list[Collection], count: int = 1) -> list[St
     started = [parallel.start(start, collection) for collection in collections]
     parallel.join()
     return [each.result() for each in started]
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_start_that_looks_at_the_database_while_another_creates_the_store(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """It takes what it finds then for a store of ours, after whichever of its questions the other one commits."""
+    url, fetch, asked = databases.create_database(), Session.fetch, count(1)
+
+    def ask(session: Session, statement: str, *more: Any) -> Any:
+        found = fetch(session, statement, *more)
+        if ("relname = 'store'" in statement or statement == migrations._COLUMNS) and next(asked) == after:
+            monkeypatch.setattr(Session, "fetch", fetch)
+            open_store(url, [THINGS]).close()
+        return found
+
+    monkeypatch.setattr(Session, "fetch", ask)
+    store = open_store(url, [THINGS])
+    insert(store, record("a"))
+    store.close()
+    databases.drop_database(url)
 
 
 def indexes(url: str) -> dict[str, bool]:

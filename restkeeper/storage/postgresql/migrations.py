@@ -238,7 +238,8 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
     StoreUnavailable as `require_layout`, `require_usable`, `register` and `migrate_alone`.
     """
-    if (columns := session.fetch(_COLUMNS)) or not is_empty(session):
+    is_new = is_empty(session)  # first: another start may create all tables now
+    if (columns := session.fetch(_COLUMNS)) or not is_new:
         require_layout([name for (name,) in columns], "the database")
     if (present := _migration_of(session)) < len(MIGRATIONS):
         with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 ANSWER_SECONDS = 5.0  # for which a statement may work, and a caller may wait for a connection
 LOCK_SECONDS = 4.5  # for which a statement may wait for a lock: less, as the error is another one
+CLOSED_SECONDS = 1.0  # for which the server may not have noticed that a connection is closed
 IDLE_SECONDS = 5.0  # between two statements of a transaction
 TRANSACTION_SECONDS = 15.0  # of a whole transaction (PostgreSQL 17 and later), if the server has no other limit
 SILENT_SECONDS = 60.0  # for which a machine that does not confirm what it was sent may be silent

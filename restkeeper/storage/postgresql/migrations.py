@@ -172,13 +172,17 @@ def _alone(session: Session, clock: Clock) -> Iterator[None]:
             session.fetch("SELECT pg_advisory_unlock(%s)", (USES.key,))
 
 
-def use_alone(session: Session) -> None:
-    """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it."""
-    if session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
-        users = _holders(session, _HAVE_ADVISORY, USES.key)
-        raise StoreUnavailable(
-            f"the store is in use: stop the service, its delivery workers and all commands first; it is used by {users}"
-        )
+def use_alone(session: Session, clock: Clock) -> None:
+    """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it.
+
+    One that has just been closed may use it for a moment, so it is asked again for a second.
+    """
+    end = clock.monotonic() + limits.CLOSED_SECONDS
+    while session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
+        if clock.monotonic() >= end:
+            users, remedy = _holders(session, _HAVE_ADVISORY, USES.key), "stop the service, its delivery workers"
+            raise StoreUnavailable(f"the store is in use: {remedy} and all commands first; it is used by {users}")
+        clock.sleep(limits.OTHERS_SECONDS)
 
 
 def migrate_alone(session: Session, collections: Sequence[Collection], clock: Clock) -> None:

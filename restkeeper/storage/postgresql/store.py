@@ -353,7 +353,7 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopy]:
     with _copying(url) as session:
         if is_empty(session):
             raise StoreUnavailable("there is no store in the database")
-        use_alone(session)
+        use_alone(session, clock)
         ((moved_to,),) = session.fetch("SELECT moved_to FROM store")
         if not moved_to:
             migrate(session, (), clock)

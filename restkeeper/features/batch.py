@@ -67,8 +67,8 @@ _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", 
 
 def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
-    alone = FairLock("large batches", service.clock)
-    mount(app, service, lambda version: BatchHandlers(service, version, alone).blueprint())
+    large_batches = FairLock("large batches", service.clock)
+    mount(app, service, lambda version: BatchHandlers(service, version, large_batches).blueprint())
     singletons = [quote(each.public_name) for each in service.resources if each.singleton]
     named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
     owned = any(each.ownership is not Ownership.NONE and each.ids in GIVEN for each in service.resources)
@@ -142,15 +142,15 @@ class BatchResponseSchema(Schema):
 class BatchHandlers:
     """The handler of batches, for the callers of a version of the API.
 
-    Large ones are done one after the other in a process, `alone`: each ends sooner, and small requests have their turn
+    `large_batches` are done one after the other in a process: each ends sooner, and small requests have their turn
     after a part of one of them. It is no lock of a store, so nothing that a transaction waits for waits for it.
     """
 
     name = "batch"
 
-    def __init__(self, service: Service, version: str, alone: FairLock) -> None:
+    def __init__(self, service: Service, version: str, large_batches: FairLock) -> None:
         self._service = service
-        self._alone = alone
+        self._large_batches = large_batches
         self._writes = {each.resource.public_name: each for each in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
@@ -170,7 +170,7 @@ class BatchHandlers:
         require_acceptable(JSON)
         service = self._service
         read_bytes(service.config.max_body, cache=True)  # first: nobody else waits for this client
-        with self._alone.use(deadline_of(service.clock)) if is_large() else nullcontext():
+        with self._large_batches.use(deadline_of(service.clock)) if is_large() else nullcontext():
             return self._run_once()
 
     def _run_once(self) -> Reply:
@@ -274,7 +274,7 @@ def _placed(error: Problem | StoreError, number: int) -> Problem:
 
 def _explained(
     begun: list[tuple[CollectionWriter, Write]],
-    times: Iterator[int],
+    attempts: Iterator[int],
     error: DuplicateValue | ReferenceMissing,
     _: Write,
 ) -> Problem:
@@ -285,7 +285,7 @@ def _explained(
     for number, (writer, write) in enumerate(begun):  # noqa: B007 - used after it
         if any(record is error.of for record in write.after.values()):
             break
-    if isinstance(error, DuplicateValue) and not next(times):
+    if isinstance(error, DuplicateValue) and next(attempts) == 0:
         writer.require_creation(write)
     problem = _placed(explained(writer.representation, error, write), number)
     problem.members["operation"] = number

@@ -448,10 +448,11 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
         items.require_store()  # what a function raises for this would be a wrong response
         if isinstance(error, RecordNotFound):  # of `read_item`: it is not the item of the request
             raise Conflict(f"{name_of(function)}: {error.detail}") from None
-        if isinstance(error, Problem):  # its pointers become those of what was sent
-            made, error.__traceback__ = error.copied(), None  # by which a constant would keep the transaction
-            made.add_note(f"raised by {name_of(function)}")
-            raise made from error.__cause__
+        if isinstance(error, Problem):
+            problem = error.copied()  # its pointers become those of what was sent
+            problem.add_note(f"raised by {name_of(function)}")
+            error.__traceback__ = None  # by which a constant would keep the transaction
+            raise problem from error.__cause__
         raise
     except (SystemExit, GeneratorExit) as error:  # of this request alone: a server would end the process
         raise RuntimeError(f"{name_of(function)}: raised {error!r}") from error

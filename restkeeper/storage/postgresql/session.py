@@ -172,9 +172,16 @@ class Session(psycopg.Connection[Row]):
         """Make a change now, after all queued ones, and return the number of its rows."""
         return self._run(statement, parameters).rowcount
 
-    def queue(self, statement: str, parameters: Parameters = None, **errors: Any) -> None:
+    def queue(
+        self,
+        statement: str,
+        parameters: Parameters = None,
+        *,
+        refusal: StoreError | None = None,
+        duplicate: Callable[[psycopg.Error], StoreError] | None = None,
+    ) -> None:
         """Queue a change. A `refusal` is raised when it is made and changes no row, or locks none; see `Statement`."""
-        self._queue.append(Statement(statement, parameters, **errors))
+        self._queue.append(Statement(statement, parameters, refusal, duplicate))
         if len(self._queue) > MOST_QUEUED:
             self.flush()
 

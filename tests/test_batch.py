@@ -68,9 +68,9 @@ class Late(io.BytesIO):
         self.others = others
         self.status = 0
 
-    def readinto(self, buffer: Any, /) -> int:
+    def read(self, size: int | None = -1, /) -> bytes:
         self.status = self.status or self.others().status_code
-        return super().readinto(buffer)
+        return super().read(size)
 
 
 def test_a_large_batch_waits_for_no_client(client: FlaskClient) -> None:

@@ -40,7 +40,16 @@ from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
 from restkeeper.web.edge import require_utf8
 from restkeeper.web.errors import problem_of
-from restkeeper.web.exactjson import JSON, NO_BODY, fault, read_bytes, read_object, require_acceptable, require_none
+from restkeeper.web.exactjson import (
+    JSON,
+    NO_BODY,
+    fault,
+    put_back,
+    read_bytes,
+    read_object,
+    require_acceptable,
+    require_none,
+)
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -169,7 +178,7 @@ class BatchHandlers:
         """
         require_acceptable(JSON)
         service = self._service
-        read_bytes(service.config.max_body, cache=True)  # first: nobody else waits for this client
+        put_back(read_bytes(service.config.max_body))  # first: nobody else waits for this client
         with self._large_batches.use(deadline_of(service.clock)) if is_large() else nullcontext():
             return self._run_once()
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 from cryptography.fernet import Fernet, InvalidToken
-from flask import Request, request
+from flask import Request
 from werkzeug.datastructures import Headers
 
 from restkeeper.config import Config
@@ -27,7 +27,7 @@ from restkeeper.resources.changes import IdempotencyRecord
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
-from restkeeper.web import exactjson, lookup
+from restkeeper.web import current_request, exactjson, lookup
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import ADMIN, caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
@@ -125,7 +125,7 @@ class Idempotency:
         A `secret` response is encrypted with the key and the caller's credentials; the store has neither.
         Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing if a key is required.
         """
-        environ = request.environ
+        environ = current_request().environ
         field = environ.get("HTTP_IDEMPOTENCY_KEY")
         if field is None:
             if self._required:

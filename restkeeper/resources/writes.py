@@ -9,7 +9,7 @@ from dataclasses import field as field_of
 from functools import partial
 from typing import Any, TypeVar
 
-from flask import has_request_context, request
+from flask import has_request_context
 from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 
@@ -56,7 +56,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Filter, Index, Op, Query, Record
-from restkeeper.web import exactjson, lookup
+from restkeeper.web import current_request, exactjson, lookup
 from restkeeper.web.application import SLASH, Reply, address_of
 from restkeeper.web.auth import caller, lacking
 from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable, require_none
@@ -111,7 +111,8 @@ class CollectionWriter(CollectionReader):
 
         What was sent can be `complete` only later: not for a repetition, which gets the first response.
         """
-        owner = request.args.get(OWNER_QUERY)
+        request = current_request()
+        owner = request.args.get(OWNER_QUERY) if request.query_string else None
 
         def prepare() -> Write:
             complete()
@@ -543,11 +544,12 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
 
 def is_large() -> bool:
     """Whether the body of the current request takes milliseconds to load, so that others like it wait meanwhile."""
+    request = current_request()
     return (request.content_length or 0) >= LARGE or "HTTP_TRANSFER_ENCODING" in request.environ  # in chunks
 
 
 def deadline_of(clock: Clock) -> float:
     """Until when the change of the current request waits: CHANGE_SECONDS in all, with what its reading took."""
-    environ = request.environ if has_request_context() else {}
+    environ = current_request().environ if has_request_context() else {}
     deadline: float = environ.setdefault(_DEADLINE, clock.monotonic() + CHANGE_SECONDS - lookup.seconds())
     return deadline

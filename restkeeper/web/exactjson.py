@@ -16,7 +16,6 @@ from urllib.parse import quote
 import msgspec
 import orjson
 from flask import request
-from werkzeug.exceptions import ClientDisconnected
 
 from restkeeper.errors import (
     MOST_FAULTS,
@@ -39,6 +38,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _ARRAYS, _FRACTIONS = (list, tuple), (float, Decimal)  # faster than a union
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
+
+_BODY = "restkeeper.body"  # in the WSGI environment: what was `put_back`
 
 Buffer = bytes | msgspec.Raw
 NUL = b"\\u0000"  # in every text of `dumps` that has NUL in a string, and in some others
@@ -257,7 +258,8 @@ def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_v
     UnsupportedMediaType, BodyTooLarge, BadRequest when the body ends early, InvalidJson, and ValidationFailed when the
     JSON is not an object.
     """
-    sent, coding = request.environ.get("CONTENT_TYPE", ""), request.environ.get("HTTP_CONTENT_ENCODING", "")
+    environ = current_request().environ
+    sent, coding = environ.get("CONTENT_TYPE", ""), environ.get("HTTP_CONTENT_ENCODING", "")
     if sent not in types:
         charset = request.mimetype_params.get("charset", "utf-8").lower()
         if request.mimetype not in types or charset not in ("utf-8", "utf8"):
@@ -279,20 +281,35 @@ def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_v
     return value
 
 
-def read_bytes(limit: int, *, cache: bool = False) -> bytes:
-    """The request's body; with `cache` it can be read again. Raises as `read_object`."""
-    if (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"a body has at most {limit} bytes")
-    request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
-    try:
-        body = request.get_data(cache=cache)
-    except ClientDisconnected:
-        raise BadRequest("the body ended before its announced length") from None
-    except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
-        raise BadRequest(f"the body cannot be read: {error}") from error
+def read_bytes(limit: int) -> bytes:
+    """The request's body, which is read once: see `put_back`. Raises as `read_object`."""
+    body: bytes | None = current_request().environ.pop(_BODY, None)
+    if body is None:
+        body = _received(limit)
     if len(body) > limit:
         raise BodyTooLarge(f"a body has at most {limit} bytes")
     return body
+
+
+def _received(limit: int) -> bytes:
+    """The body from the server; of one in chunks that is larger than the limit, only a byte more. Raises as above."""
+    request = current_request()
+    length = request.content_length
+    if (length or 0) > limit:
+        raise BodyTooLarge(f"a body has at most {limit} bytes")
+    request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
+    try:
+        body: bytes = request.environ["wsgi.input"].read(length) if length else request.get_data(cache=False)
+    except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
+        raise BadRequest(f"the body cannot be read: {error}") from error
+    if len(body) < (length or 0):
+        raise BadRequest("the body ended before its announced length")
+    return body
+
+
+def put_back(body: bytes) -> None:
+    """Let these bytes be the request's body, which is read again."""
+    current_request().environ[_BODY] = body
 
 
 def read_none(max_body: int) -> dict[str, Any]:

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from app import create_app
+from restkeeper import create_app
 from restkeeper.config import Config
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnopened
 from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.sqlite.connection import LOG_BYTES
 from restkeeper.storage.sqlite.search import READ_SECONDS, WORK_SECONDS
-from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.sqlite.store import SPACE_SECONDS, SqliteStore
 from restkeeper.storage.sqlite.writer import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS
+from tests.clock import SetClock
+from tests.shop import RESOURCES
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, kept, record
 
@@ -90,7 +92,7 @@ def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
 @pytest.mark.needs("webhooks")
 def test_commands_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ends opens the store; one that runs on would lock it for all others, also when there is space again."""
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db", min_free_space=0))
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db", min_free_space=0), RESOURCES)
     monkeypatch.setattr("restkeeper.cli.running.stop_requested", lambda: lambda: True)
     store, runner = app.extensions["restkeeper"].store, app.test_cli_runner()
     store.close()
@@ -103,7 +105,9 @@ def test_commands_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_full_disk_in_requests() -> None:
     """A POST gets 507, GET and DELETE succeed, and /readyz returns 503 and names the disk."""
-    app = create_app(Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1))
+    clock = SetClock()
+    config = Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1)
+    app = create_app(config, RESOURCES, clock=clock)
     store, client = app.extensions["restkeeper"].store, app.test_client()
     admin = {"Authorization": "Bearer admin-key-admin-key-admin-key"}
     sent = {"name": "x", "scopes": ["products:read", "products:write"]}
@@ -111,6 +115,7 @@ def test_a_full_disk_in_requests() -> None:
     made = client.post("/products", json={"name": "x"}, headers=key).headers["Location"]
     free = 0
     store._free_space = lambda: free
+    clock.now += SPACE_SECONDS
     refused = client.post("/products", json={"name": "x"}, headers=key)
     assert (refused.status_code, refused.json["title"]) == (507, "The disk is full")
     assert client.get("/readyz").status_code == 503

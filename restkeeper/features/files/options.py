@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from random import random, uniform
 from typing import Any
@@ -25,7 +24,7 @@ from restkeeper.web import exactjson
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
 from restkeeper.web.auth import KNOWN, caller, lacking, needs
 from restkeeper.web.edge import Wsgi, own_site_check
-from restkeeper.web.exactjson import JSON, read_bytes, require_acceptable
+from restkeeper.web.exactjson import JSON, put_back, read_bytes, require_acceptable
 from restkeeper.web.operations import Result, returns
 
 FORM = "application/x-www-form-urlencoded"
@@ -186,8 +185,8 @@ def _read_forms(service: Service) -> Callable[[Request], None]:
         for name, text in pairs:
             values.setdefault(name, []).append(text)
         data = exactjson.dumps({name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()})
-        request.environ |= {"CONTENT_TYPE": JSON, "CONTENT_LENGTH": str(len(data))}
-        vars(request)["stream"] = BytesIO(data)  # werkzeug reads it once, as the present one
+        request.environ["CONTENT_TYPE"] = JSON
+        put_back(data)
 
     return read
 
@@ -197,7 +196,7 @@ def keep_surrogates(app: Application, service: Service) -> None:
 
     def refuse(request: Request) -> None:
         if request.method in ("POST", "PUT", "PATCH"):
-            body = read_bytes(service.config.max_body, cache=True)
+            put_back(body := read_bytes(service.config.max_body))
             if any(found[1] for found in MARKED.finditer(body)):
                 raise BadRequest("the body has U+10FFFD or an unpaired surrogate, and the file has such surrogates")
 

@@ -54,6 +54,7 @@ P = ParamSpec("P")
 OLDEST_SQLITE = (3, 37, 0)  # STRICT tables
 GROWS = 2  # times the size of a file that a conversion of all items needs: the log, and what the file becomes
 CACHE, CONVERSION_CACHE = 2000, 128 * 1024  # KiB of pages in memory: SQLite's default, and while items are converted
+SPACE_SECONDS = 0.1  # between two readings of a disk's free space: what is written meanwhile is less than is reserved
 CLOSE_SECONDS = 2.0  # for which `close` waits for a write of this process, and again for readers of the log
 KILLED_SECONDS = 0.2  # for which it looks whether it is the last one: a process that was killed needs some time to end
 
@@ -114,6 +115,7 @@ class SqliteStore(Store):
         self._free_space = None if self._in_memory else lambda: disk_usage(folder).free
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
+        self._roomy_until = 0.0  # the disk has enough free space, as it was measured not long ago
         self._refusal = ""  # why the last write failed, if the disk was full
         self._opening = Opening(clock, creates=self._creates)
         _stores.add(self)
@@ -231,8 +233,10 @@ class SqliteStore(Store):
         use_reserve: bool = False,
         deadline: float | None = None,
     ) -> T:
-        if not use_reserve and (shortage := self._shortage()):
-            raise StoreFull(shortage)
+        if not use_reserve and self._clock.monotonic() >= self._roomy_until:
+            if shortage := self._shortage():
+                raise StoreFull(shortage)
+            self._roomy_until = self._clock.monotonic() + SPACE_SECONDS
         try:
             result = self._writer.write(work, wait=wait, deadline=deadline)
         except StoreFull as error:

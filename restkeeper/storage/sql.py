@@ -185,6 +185,8 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
 
     If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
     """
+    if not (query.narrows or query.sort or reads_all):  # in order of id
+        return query.offset > SKIPPED
     operators = {Op.NE if each.negated or each[1:3] == (Op.IS, False) else each.op for each in query.filters}
     if (
         query.search

@@ -330,6 +330,27 @@ class TestAtAnItem:
         assert (again.status_code, again.data, again.headers["Location"]) == (200, made.data, made.headers["Location"])
         assert client.post(at, json={"writer": writer}, headers=ADMIN).status_code == 404
 
+    def test_a_post_can_be_conditional_on_it(self, client: FlaskClient) -> None:
+        """Its ETag matches until one of the caller's items refers to the same one, or to it no more: then it is 412."""
+        mine, other = key(client, *READ, *WRITE), key(client, *READ, *WRITE)
+        person, neighbour = new(client, "/people"), new(client, "/people")
+        at = f"/people/{person}/orders"
+
+        def post(tag: str, sent: Any) -> int:
+            return client.post(at, json=sent, headers=mine | {"If-Match": tag}).status_code
+
+        first = client.get(at, headers=mine).headers["ETag"]
+        new(client, "/orders", mine, customer=neighbour)
+        new(client, at, other)
+        assert [post(first, {}), post(first, {})] == [200, 412]
+        second = client.get(at, headers=mine)
+        assert [post(client.get("/orders", headers=mine).headers["ETag"], {}), len(second.json)] == [412, 1]
+        assert client.delete(f"/orders/{second.json[0]['id']}", headers=mine).status_code == 200
+        assert [post(second.headers["ETag"], [{}, {}]), post(first, [{}, {}])] == [412, 200]
+        tag = client.get(at, headers=ADMIN).headers["ETag"]
+        made = [client.post(at, json={}, headers=ADMIN | {"If-Match": tag}).status_code for _ in range(2)]
+        assert made == [200, 412]
+
     def test_an_action_cannot_have_its_path(self) -> None:
         class TripSchema(ItemSchema):
             car = Reference("cars", required=True)
@@ -350,6 +371,7 @@ def test_the_document_says_what_can_be_embedded(client: FlaskClient) -> None:
         nested = document["paths"]["/people/{id}/orders"]
         ids = [nested[each]["operationId"] for each in ("get", "post")]
         assert ids == ["list_orders_of_person", "create_order_of_person"]
+        assert "412" in nested["post"]["responses"]
         sent = nested["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert sent["$ref"].endswith("/OrderReferringInput")
         assert "required" in document["components"]["schemas"]["OrderInput"]

@@ -219,17 +219,21 @@ class ReferringHandlers(CollectionHandlers):
         request.environ[SHOWN] = {self.name}
         return self.parents.require_sight(id)
 
+    def _selection(self, parent: Record) -> Filter:
+        """The filter of the items that refer to this one."""
+        first, *more = forms = self.parents.resource.forms(parent.id)
+        return Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, first)))
+
     @needs("read")
     @takes(*LIST)
     @returns(PAGE, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def list_items_of_parent(self, id: str) -> Reply:
         """List the items that refer to the one in the path, a page at a time."""
-        first, *more = forms = self.parents.resource.forms(self._parent(id).id)
-        return self.items.page(Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, first))))
+        return self.items.page(self._selection(self._parent(id)))
 
     @needs("write")
-    @takes(OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
-    @returns(CREATED, NotFound, *WRITE_PROBLEMS)
+    @takes(*CONDITIONS, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
+    @returns(CREATED, NotFound, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item_of_parent(self, id: str) -> Reply:
         """Create an item that refers to the one in the path, or an array of them.
 
@@ -238,9 +242,11 @@ class ReferringHandlers(CollectionHandlers):
         sent = self.items.body(JSON, most=MOST_TOGETHER)
         several = sent if isinstance(sent, list) else [sent]
 
-        def refer() -> None:
-            own = self.parents.stored.id_of(self._parent(id))
-            self.parents.refer(several, self.relation.field, own, is_array=several is sent)
+        def refer() -> tuple[Filter, ...]:
+            parent = self._parent(id)
+            shown = self.parents.stored.id_of(parent)
+            self.parents.refer(several, self.relation.field, shown, is_array=several is sent)
+            return (self._selection(parent),)
 
         reply = self.items.create(sent, refer)
         if location := reply.headers.get("Location"):

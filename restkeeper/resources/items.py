@@ -176,9 +176,9 @@ class CollectionReader:
         """When the representation of an item last changed, by the item or by its representation."""
         return max(record.updated_at, self.representation.changed_at)
 
-    def first_page(self, owners: tuple[str, ...], transaction: Transaction | None = None) -> str:
+    def first_page(self, owners: tuple[str, ...], transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""
-        query = Query(limit=self.page_limit, owners=owners, sort=self.resource.order)
+        query = Query(filters=filters, limit=self.page_limit, owners=owners, sort=self.resource.order)
         return self._list_page(ListRequest(Query(), self.page_limit, order=self._order), query, transaction).tag
 
     def _list_page(self, list_request: ListRequest, query: Query, transaction: Transaction | None = None) -> _ListPage:

@@ -106,17 +106,17 @@ class CollectionWriter(CollectionReader):
         require_acceptable(JSON)
         return read_object(*types, most=most, **self.config.body_limits)
 
-    def create(self, sent: JsonObject | list[JsonObject], complete: Callable[[], object] = lambda: None) -> Reply:
+    def create(self, sent: JsonObject | list[JsonObject], complete: Callable[[], tuple[Filter, ...]] = tuple) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
 
-        What was sent can be `complete` only later: not for a repetition, which gets the first response.
+        What was sent can be `complete` only later: not for a repetition, which gets the first response. That returns
+        the filters of the list at the path of the request.
         """
         request = current_request()
         owner = request.args.get(OWNER_QUERY) if request.query_string else None
 
         def prepare() -> Write:
-            complete()
-            return self.creation(sent, owner, request.path)
+            return self.creation(sent, owner, request.path, complete())
 
         return self.write(self.hooks.idempotency(sent), prepare)
 
@@ -154,10 +154,17 @@ class CollectionWriter(CollectionReader):
 
     # What each write does in its transaction. Only what does not depend on stored items is computed before.
 
-    def creation(self, sent: JsonObject | list[JsonObject], owner: str | None = None, path: str | None = None) -> Write:
+    def creation(
+        self,
+        sent: JsonObject | list[JsonObject],
+        owner: str | None = None,
+        path: str | None = None,
+        filters: tuple[Filter, ...] = (),
+    ) -> Write:
         """Create an item, of the `owner` that is named beside it, or those of an array, all or none.
 
-        With a `path` it is the request to the list there: if that is conditional, the list must match.
+        With a `path` it is the request to the list there, which has these `filters`: if the request is conditional, the
+        list must match.
         """
         several = sent if isinstance(sent, list) else [sent]
         is_numbered = self.resource.ids in INTEGERS  # ids that only the transaction knows
@@ -176,7 +183,7 @@ class CollectionWriter(CollectionReader):
 
         def work(transaction: Transaction, write: Write) -> Reply:
             if path is not None:
-                self.require_list(transaction)
+                self.require_list(transaction, filters)
             records = new
             if is_numbered:
                 ids = next_ids(self.resource, transaction, self.hooks.new_id, several)
@@ -389,12 +396,15 @@ class CollectionWriter(CollectionReader):
         require_none(faults)
         return records
 
-    def require_list(self, transaction: Transaction) -> None:
+    def require_list(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> None:
         """Raises PreconditionFailed unless the list, by its first page, matches the condition of the request."""
         if not is_conditional():
             return
-        owners, change_token = self.access.owners(), transaction.change_token(self.name)
-        tag = self.list_tag(change_token, self.page_limit) if owners is None else self.first_page(owners, transaction)
+        owners, change_token = self.access.owners(), transaction.change_token(self.name)  # which locks the collection
+        if owners is None:
+            tag = self.list_tag(change_token, self.page_limit)
+        else:
+            tag = self.first_page(owners, transaction, filters)
         require_match(tag)
 
     def write(self, once: IdempotencyRecord, prepare: Callable[[], Write]) -> Reply:

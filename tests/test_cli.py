@@ -326,7 +326,7 @@ def test_reap(app: Application, run: Run) -> None:
 
 @pytest.mark.needs("keys")
 def test_keys(run: Run, app: Application) -> None:
-    """A key is created, listed, rotated and revoked; only its secret goes to stdout."""
+    """A key is created, listed with its owners, rotated and revoked; only its secret goes to stdout."""
     made = run(
         "keys",
         "create",
@@ -343,7 +343,8 @@ def test_keys(run: Run, app: Application) -> None:
     assert made.exit_code == 0
     token, id = made.stdout.strip(), made.stderr.split()[1].rstrip(";")
     assert token.startswith(f"rk_{id}_") and token not in made.stderr
-    assert run("keys", "list").stdout == f"{id}  'shop'  products:read users:read  has no end  last used never\n"
+    row = f"{id}  'shop'  products:read users:read  owners 'alice', 'team-a'  has no end  last used never\n"
+    assert run("keys", "list").stdout == row
     assert app.test_client().get("/products", headers={"X-API-Key": token}).status_code == 200
     assert "last used 2" in run("keys", "list").stdout
     assert app.test_client().get(f"/api/v1/keys/{id}").json["owners"] == ["alice", "team-a"]
@@ -351,6 +352,8 @@ def test_keys(run: Run, app: Application) -> None:
     revoked = run("keys", "revoke", id)
     assert (revoked.exit_code, revoked.stdout, revoked.stderr) == (0, "", f"key {id} is revoked\n")
     assert run("keys", "list").stdout == ""
+    assert run("keys", "create", "importer", "--scope", "admin").exit_code == 0
+    assert "'importer'  admin  owner itself  has no end" in run("keys", "list").stdout
     for arguments, message in (
         (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
         (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),

@@ -52,7 +52,8 @@ def list_keys() -> None:
     page = service_of_app(feature="keys").store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
     for key in map(exactjson.loads, page.bodies):
         end, used = f"ends {key['expires_at']}" if key["expires_at"] else "has no end", key["last_used_at"] or "never"
-        click.echo(f"{key['id']}  {key['name']!r}  {' '.join(key['scopes'])}  {end}  last used {used}")
+        owners = f"owners {', '.join(map(repr, key['owners']))}" if key["owners"] else "owner itself"
+        click.echo(f"{key['id']}  {key['name']!r}  {' '.join(key['scopes'])}  {owners}  {end}  last used {used}")
 
 
 @keys.command(cls=Command)

@@ -66,13 +66,18 @@ def own_traceback(error: BaseException) -> str:
     return "".join([*shown.format(), "The engine's lines are left out: LOG_LEVEL=debug shows them."])
 
 
-def line_of(error: BaseException) -> str:
-    """An error in one line: its last place in the service, if there is one, and its last line."""
+def position_of(error: BaseException) -> str:
+    """The last line of the service that an error has passed, such as "resources/jobs.py:12"; empty if there is none."""
     files = [
         (os.path.abspath(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    own = [(file, line) for file, line in files if not file.startswith((_ENGINE, *_LIBRARIES))]
-    return "".join(f"{os.path.relpath(file)}:{line}: " for file, line in own[-1:]) + _last_line(error)
+    lines = [(file, line) for file, line in files if not file.startswith((_ENGINE, *_LIBRARIES))]
+    return "".join(f"{os.path.relpath(file)}:{line}" for file, line in lines[-1:])
+
+
+def line_of(error: BaseException) -> str:
+    """An error in one line: its last position in the service, if there is one, and its last line."""
+    return ": ".join(filter(None, [position_of(error), _last_line(error)]))
 
 
 def _last_line(error: BaseException) -> str:

@@ -1,6 +1,8 @@
 """Private fields: for a caller without the scope they are not there, by any route."""
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 from flask import Blueprint, Flask
 from flask.testing import FlaskClient
-from marshmallow import INCLUDE, ValidationError, validates_schema
+from marshmallow import INCLUDE, ValidationError, validate, validates_schema
 from werkzeug.test import TestResponse
 
 from restkeeper import (
@@ -586,6 +588,34 @@ def test_the_log_of_a_mistake_has_no_private_value(caplog: pytest.LogCaptureFixt
     (name,) = wrong
     assert "sets what jobs cannot store" in caplog.text and SECRET not in caplog.text
     assert name in caplog.text and ("(it is" in caplog.text) == (name not in PRIVATE)
+
+
+def failing(cost: Any) -> str:
+    raise LookupError(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("down", "reason"),
+    (
+        (failing, f"LookupError in {{}}:{failing.__code__.co_firstlineno + 1}"),
+        (lambda cost: SECRET, "ValidationError in the result of <lambda>"),
+        (lambda cost: {SECRET}, "ValidationError in the result of <lambda>"),
+    ),
+)
+def test_the_log_of_a_conversion_has_no_private_value(
+    caplog: pytest.LogCaptureFixture, down: Callable[[Any], Any], reason: str
+) -> None:
+    """It has the type of the error and where it was raised, whatever the text of the error is."""
+
+    fee = Text(validate=validate.OneOf(["free"], error="{input} is refused"), load_default="free")
+    jobs = replace(JOBS, upgrades={2: [Convert({"fee": fee}, ["cost"], lambda fee: None, down)]})
+    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+    config = Config(auth="required", admin_key=ADMIN_KEY)
+    client = create_app(config, (CUSTOMERS, jobs), versions=versions).test_client()
+    path = client.post("/jobs", json={"title": "a", "cost": 5}, headers=ADMIN).headers["Location"]
+    assert client.get(f"/api/v1{path}", headers=ADMIN).json["fee"] == "free"
+    expected = f"no equivalent for fee in older versions: {reason.format(os.path.relpath(__file__))}"
+    assert expected in caplog.text and SECRET not in caplog.text
 
 
 def test_views_show_what_the_caller_may_read(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 from marshmallow import Schema, ValidationError, fields, missing
 
+from restkeeper.mistakes import position_of
 from restkeeper.schemas.fields import Owner, Time, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.web import exactjson
@@ -190,8 +191,9 @@ class Convert(Step):
         except Exception as error:  # likewise: one item must not end a whole list
             if not self._has_failed:
                 self._has_failed = True
-                names = ", ".join(self.before)
-                _log.warning("an item has no equivalent for %s in older versions: %s", names, error, exc_info=error)
+                kind, position = type(error).__name__, position_of(error) or f"the result of {_name_of(self._down)}"
+                names = ", ".join(self.before)  # the text of the error can have the value of a private field
+                _log.warning("an item has no equivalent for %s in older versions: %s in %s", names, kind, position)
             return _texts(self.before, map(default_of, self._definitions.values()))
 
 
@@ -244,7 +246,11 @@ def _code_of(value: Any) -> str:
         return repr(sorted(map(_code_of, value)))
     if isinstance(value, tuple):
         return repr([_code_of(each) for each in value])
-    return repr(getattr(value, "__qualname__", type(value))) if callable(value) else repr(value)
+    return repr(_name_of(value)) if callable(value) else repr(value)
+
+
+def _name_of(function: Callable[..., Any]) -> Any:
+    return getattr(function, "__qualname__", type(function))
 
 
 class Untranslatable(Exception):

@@ -642,6 +642,27 @@ def test_an_array_is_answered_as_it_is_stored(things: Resource) -> None:
     assert [client.get(f"/things/{each['id']}").json for each in made.json] == made.json
 
 
+@pytest.mark.parametrize("when", ("before", "after"))
+def test_an_array_of_which_one_item_deletes_another_is_a_conflict(things: Resource, when: str) -> None:
+    """It creates all or none: no response shows an item that is not stored. In two requests both writes are done."""
+
+    def replace_former(thing: Item, before: None, items: Items) -> None:
+        for other in items.find("things", {"mode": thing["mode"]}):
+            if other["id"] != thing.get("id"):
+                items.delete("things", other["id"])
+
+    getattr(things, when)("create")(replace_former)
+    client = serve(things)
+    twins = [{"mode": "a"}, {"mode": "b"}, {"mode": "a"}]
+    refused = client.post("/things", json=twins)
+    assert (refused.status_code, refused.json["code"], client.get("/things").json) == (409, "conflict", [])
+    assert "deletes another one" in refused.json["detail"]
+    assert client.get("/api/v1/events").json == []
+    made = [client.post("/things", json=sent) for sent in (twins[:2], twins[2])]
+    assert [each.status_code for each in made] == [200, 200]
+    assert {each["id"] for each in client.get("/things").json} == {made[0].json[1]["id"], made[1].json["id"]}
+
+
 def test_what_a_refused_write_has_changed_is_undone_also_if_that_is_caught(things: Resource) -> None:
     @things.before("create")
     def refuse(thing: Item, before: None, items: Items) -> None:

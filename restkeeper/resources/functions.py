@@ -375,10 +375,15 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
 
 
 def current(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
-    """New items as functions of the service have left them."""
+    """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
     written = transaction.items.written if transaction.items else {}
     changes = ((each, written.get((stored.name, each.id))) for each in records)
-    return [change.after if change and change.after else each for each, change in changes]
+    present = [change.after if change else each for each, change in changes]
+    if None in present:  # all are created, or none
+        raise Conflict(
+            f"{stored.name}: one of these items deletes another one when it is created: send them separately"
+        )
+    return cast(list[Record], present)
 
 
 def write_item(

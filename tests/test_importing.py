@@ -335,6 +335,37 @@ def join_team(person: JsonObject, before: None, store: Any) -> None:
     store.change("teams", person["team"], lambda team: {**team, "members": team["members"] + 1})
 
 
+class ThingSchema(ItemSchema):
+    code = Text(0, 9, required=True)
+    of = Reference("things", allow_none=True, load_default=None)
+
+
+class CodeSchema(ItemSchema):
+    code = Text(0, 9, required=True)
+
+
+def test_a_duplicate_that_a_function_writes_is_named(tmp_path: Path) -> None:
+    """Its collection, and at the line whose function has written it: no other line is refused for it."""
+    things = Resource("things", "thing", ThingSchema)
+    codes = Resource("codes", "code", CodeSchema, indexes=(Index("code", unique=True),))
+
+    @things.after("create")
+    def use_code(thing: JsonObject, before: None, items: Any) -> None:
+        items.create("codes", {"code": thing["code"]})
+
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [things, codes])
+    file = lines(tmp_path / "things", *({"code": code} for code in "abacad"))
+    done = app.test_cli_runner().invoke(args=["import", "things", str(file), "--skip-bad"])
+    taken = "codes: another item has this code"
+    assert done.stderr.splitlines() == [f"line 3: {taken}", f"line 5: {taken}"]
+    assert done.stdout.splitlines()[0] == "imported 4 things, skipped 2"
+    assert sorted(each["code"] for each in app.test_client().get("/codes").json) == [*"abcd"]
+    a, b = (f"00000000-0000-7000-8000-00000000000{number}" for number in range(2))
+    circle = lines(tmp_path / "circle", {"code": "x", "id": a, "of": b}, {"code": "x", "id": b, "of": a})
+    refused = app.test_cli_runner().invoke(args=["import", "things", str(circle)])
+    assert f"Error: {taken}" in refused.stderr and len(app.test_client().get("/things").json) == 4
+
+
 def declared() -> list[Resource]:
     """Two collections that refer to each other; the first is in the order in which its items were stored."""
     people = Resource("people", "person", PersonSchema, (Index("name", unique=True),), ids="client", sort=POSITION)

@@ -21,7 +21,7 @@ from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.functions import use_ids
 from restkeeper.resources.references import missing, required_by
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.resources.writes import deadline_of, until_current
+from restkeeper.resources.writes import deadline_of, duplicate_of_function, until_current
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -186,6 +186,7 @@ class _Import:
 
     def store(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> Outcome:
         """As `write`; returns what became of it."""
+        transaction.items = None  # its functions have bounds of their own, and nothing of an item that was undone
         try:
             with transaction.savepoint():
                 self.write(transaction, item, write)
@@ -195,8 +196,10 @@ class _Import:
                 raise
             return refusal_of("id", "the item has changed since the line was read: by a caller, or another line")
         except (DuplicateValue, ReferenceMissing) as problem:
-            if isinstance(problem, ReferenceMissing) and problem.of is not item.record:
-                raise  # it is of an item that a function of the service writes
+            if problem.of is not item.record:  # it is of an item that a function of the service writes
+                if isinstance(problem, ReferenceMissing):
+                    raise
+                return duplicate_of_function(problem)
             if item.before:
                 return problem
             try:
@@ -259,7 +262,10 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is
         if any(each.lines.is_over for each, _ in waiting):
             return
         work = partial(_store_all, service.hooks, waiting)
-        refused: dict[int, Outcome] = until_current(partial(_write, service, work), deadline_of(service.clock))
+        try:
+            refused: dict[int, Outcome] = until_current(partial(_write, service, work), deadline_of(service.clock))
+        except DuplicateValue as error:  # as of the items themselves it is in what is refused
+            raise duplicate_of_function(error) from None
         for number, (each, item) in enumerate(waiting):
             if number in refused or not refused:
                 each.settle(item, refused.get(number, True))

@@ -488,9 +488,12 @@ def explained(
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
             (found,) = placed(around, [known])
             return ValidationFailed(f"{found['pointer'].removeprefix('#/')}: {found['detail']}", errors=[found])
-    if isinstance(error, DuplicateValue):  # of an item that a function of the service writes
-        return Duplicate(f"{error.collection}: {error.detail}")
-    return error
+    return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
+
+
+def duplicate_of_function(error: DuplicateValue) -> Duplicate:
+    """The problem of an item that a function of the service writes: it is no field of what was sent."""
+    return Duplicate(f"{error.collection}: {error.detail}")
 
 
 def write_once(

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from flask import Blueprint
 from flask.testing import FlaskClient
@@ -38,6 +39,7 @@ from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
 from tests.shop import rules
+from tests.waiting import SECONDS, until
 
 Item = dict[str, Any]
 
@@ -331,6 +333,49 @@ def test_a_function_that_ends_the_process_ends_its_request(things: Resource, cap
     assert serve(things).post("/things", json={}).status_code == 500
     assert "leave: raised SystemExit(3)" in caplog.text
     caplog.clear()  # or it keeps the transaction
+
+
+@pytest.mark.sqlite
+def test_a_time_out_of_a_function_ends_its_request_alone(
+    tmp_path: Path, things: Resource, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write of another caller is stored, in whose thread the function runs, as both share a commit."""
+
+    @things.before("create")
+    def wait(thing: Item, before: None, items: Items) -> None:
+        if thing["mode"] == "waits":
+            with gevent.Timeout(SECONDS) as passed:
+                raise passed  # as gevent does
+
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things])
+    writer = app.extensions["restkeeper"].store._writer
+    with ThreadPoolExecutor(2) as pool:
+        with writer.exclusively():
+            posts = []
+            for mode in ("", "waits"):
+                posts.append(pool.submit(app.test_client().post, "/things", json={"mode": mode}))
+                until(lambda: len(writer._queue) == len(posts))
+        responses = [each.result() for each in posts]
+    assert [each.status_code for each in responses] == [200, 500]
+    assert app.test_client().get("/things").json == [responses[0].json]
+    assert "wait: raised <Timeout" in caplog.text
+    caplog.clear()  # or it keeps the transaction
+
+
+def test_a_time_out_around_a_request_ends_it(things: Resource) -> None:
+    """It is raised where it was set, and nothing is stored."""
+    passed: list[gevent.Timeout] = []
+
+    @things.before("create")
+    def wait(thing: Item, before: None, items: Items) -> None:
+        raise passed.pop()  # as gevent does in whatever waits
+
+    client = serve(things)
+    with suppress(gevent.Timeout), gevent.Timeout(SECONDS) as around:
+        passed.append(around)
+        client.post("/things", json={})
+        pytest.fail("it was caught")
+    assert client.get("/things").json == []
 
 
 def test_a_number_of_items_has_no_order(things: Resource) -> None:

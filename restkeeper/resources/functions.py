@@ -459,8 +459,10 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
             error.__traceback__ = None  # by which a constant would keep the transaction
             raise problem from error.__cause__
         raise
-    except (SystemExit, GeneratorExit) as error:  # of this request alone: a server would end the process
-        raise RuntimeError(f"{name_of(function)}: raised {error!r}") from error
+    except BaseException as error:
+        if isinstance(error, SystemExit | GeneratorExit) or _is_closed_timeout(error):  # of this request alone
+            raise RuntimeError(f"{name_of(function)}: raised {error!r}") from error
+        raise
     finally:
         items.functions.pop()
         current_items.reset(token)
@@ -468,6 +470,16 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
     if of and items.written.get(of) is not written:
         raise mistake_of(function, "changes its own item by `items`: return it changed, before the write")
     return result
+
+
+def _is_closed_timeout(error: BaseException) -> bool:
+    """Whether an error is a time-out of gevent that has been closed: who waited with it was in the function.
+
+    The function may run in the greenlet of another request, which commits for both. A time-out of that, or of what is
+    around the whole request, is closed only after it has been raised there: it must not end here.
+    """
+    gevent = sys.modules.get("gevent")
+    return bool(gevent and isinstance(error, gevent.Timeout) and error.timer is gevent.Timeout().timer)  # as if unused
 
 
 def changed_item(

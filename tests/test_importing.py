@@ -19,7 +19,19 @@ import pytest
 from click.testing import Result
 
 import restkeeper
-from restkeeper import Index, ItemSchema, JsonObject, Reference, Remove, Resource, Text, Version, Versions, Whole
+from restkeeper import (
+    Conflict,
+    Index,
+    ItemSchema,
+    JsonObject,
+    Reference,
+    Remove,
+    Resource,
+    Text,
+    Version,
+    Versions,
+    Whole,
+)
 from restkeeper.cli import importing
 from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.lines import id_of
@@ -364,6 +376,24 @@ def test_a_duplicate_that_a_function_writes_is_named(tmp_path: Path) -> None:
     circle = lines(tmp_path / "circle", {"code": "x", "id": a, "of": b}, {"code": "x", "id": b, "of": a})
     refused = app.test_cli_runner().invoke(args=["import", "things", str(circle)])
     assert f"Error: {taken}" in refused.stderr and len(app.test_client().get("/things").json) == 4
+
+
+def test_an_item_that_a_function_refuses_is_a_bad_line(tmp_path: Path) -> None:
+    """It is named with what the function says, and --skip-bad skips it alone."""
+    things = Resource("things", "thing", ThingSchema)
+
+    @things.after("create")
+    def refuse_x(thing: JsonObject, before: None, items: Any) -> None:
+        if thing["code"] == "x":
+            raise Conflict("x is not sold any more")
+
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [things])
+    file = lines(tmp_path / "things", *({"code": code} for code in "axb"))
+    refused = app.test_cli_runner().invoke(args=["import", "things", str(file)])
+    assert refused.exit_code == 1 and "line 2: x is not sold any more" in refused.stderr
+    done = app.test_cli_runner().invoke(args=["import", "things", str(file), "--skip-bad"])
+    assert "line 2: x is not sold any more" in done.stderr
+    assert sorted(each["code"] for each in app.test_client().get("/things").json) == [*"ab"]
 
 
 def declared() -> list[Resource]:

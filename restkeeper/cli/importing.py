@@ -191,6 +191,10 @@ class _Import:
             with transaction.savepoint():
                 self.write(transaction, item, write)
             return True
+        except Problem as problem:  # of a function of the service, which refuses this item
+            if problem.status >= 500:
+                raise
+            return problem
         except RecordChanged:
             if not item.before:
                 raise

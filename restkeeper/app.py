@@ -34,7 +34,7 @@ from restkeeper.features import versions as versioning
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources import RESERVED
 from restkeeper.resources.embedding import relations_of
-from restkeeper.resources.functions import last_ids_of, run_after
+from restkeeper.resources.functions import run_after
 from restkeeper.resources.handlers import CollectionHandlers, require_owner_used
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
@@ -44,6 +44,7 @@ from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_ser
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import StoreError
+from restkeeper.storage.interface import LAST_IDS
 from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
@@ -272,7 +273,8 @@ def _collections(items: Iterable[Resource | StoredRepresentation], features: Col
     """All that a store holds for these items, of the service and of features, and for these features."""
     resources = [each.resource if isinstance(each, StoredRepresentation) else each for each in items]
     records = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
-    return [*(each.collection for each in resources), *last_ids_of(resources), *records]
+    last_ids = [LAST_IDS] if any(each.has_integer_ids for each in resources) else []
+    return [*(each.collection for each in resources), *last_ids, *records]
 
 
 def _resources_of(features: Collection[str]) -> list[Resource]:

@@ -286,13 +286,13 @@ def test_what_the_store_refuses_undoes_all_also_if_it_is_caught(things: Resource
 def test_an_item_whose_id_others_take_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the function catches that: the transaction is done again."""
     parts = Resource("parts", "part", NumberedSchema, ids="integer")
-    taken, use_ids = [1], functions.use_ids
+    taken, use_ids = [1], StoredRepresentation.use_ids
 
-    def use(*arguments: Any) -> None:
+    def use(*arguments: Any, **options: Any) -> Any:
         if taken:
             taken.clear()
             raise RecordChanged("others have this id")
-        use_ids(*arguments)
+        return use_ids(*arguments, **options)
 
     @parts.action("do", of="collection")
     def do(items: Items) -> Any:
@@ -301,7 +301,7 @@ def test_an_item_whose_id_others_take_meanwhile_is_not_lost(monkeypatch: pytest.
         return {}
 
     client = serve(parts)
-    monkeypatch.setattr(functions, "use_ids", use)
+    monkeypatch.setattr(StoredRepresentation, "use_ids", use)
     assert client.post("/parts/do").status_code == 200
     assert [each["id"] for each in client.get("/parts").json] == [1] and not taken
 

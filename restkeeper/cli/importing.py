@@ -18,7 +18,6 @@ from restkeeper.cli.formats import FILE_FORMATS
 from restkeeper.cli.lines import Item, Lines, Options, opened, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks
-from restkeeper.resources.functions import use_ids
 from restkeeper.resources.references import missing, required_by
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.writes import deadline_of, duplicate_of_function, until_current
@@ -136,7 +135,7 @@ class _Import:
         Raises StoreError.
         """
         if self.lines.last_id:  # later items continue after them
-            reserve = partial(use_ids, self.stored.resource, "", self.lines.last_id)
+            reserve = partial(self.stored.use_ids, [self.lines.last_id])
             until_current(partial(_write, self._service, reserve), deadline_of(self._service.clock))
         with progress_bar("writing", self.lines.planned.total()) as bar:
             for batch in in_batches(self._service.store, self.lines.items(), self._insert, self._ends):

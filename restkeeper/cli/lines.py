@@ -33,7 +33,7 @@ from restkeeper.errors import (
 from restkeeper.resources.representation import MOVING, ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Owner
-from restkeeper.schemas.item import GIVEN_ID, INTEGERS, READ_ONLY
+from restkeeper.schemas.item import GIVEN_ID, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.storage.digests import DigestCounts
@@ -144,7 +144,7 @@ class Lines:
             if item is None:
                 self.existing += 1
                 continue
-            self.last_id = max(self.last_id, item.record.id) if self.stored.resource.ids in INTEGERS else ""
+            self.last_id = max(self.last_id, item.record.id) if self.stored.resource.has_integer_ids else ""
             pickle.dump(item, self._spool)
             self.planned[item.kind] += 1
 
@@ -200,7 +200,7 @@ class Lines:
 
     def _id_for(self, value: JsonObject) -> str:
         """The id of a line, if it names none; for integers, which no content can give, one that is refused."""
-        if self.stored.resource.ids in INTEGERS:
+        if self.stored.resource.has_integer_ids:
             return "-1"
         if "id" in value:
             return _UNUSED

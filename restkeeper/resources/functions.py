@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from inspect import unwrap
-from itertools import count
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 from weakref import ref
@@ -18,19 +17,16 @@ from restkeeper.clock import Clock, rfc3339, time_after
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
-from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import LONGEST_OWNER
-from restkeeper.schemas.item import GIVEN, INTEGERS
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.schemas.item import GIVEN
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import (
-    DuplicateValue,
-    RecordChanged,
     RecordNotFound,
     SearchTooLong,
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import LAST_IDS, Collection, Op, Query, Record
+from restkeeper.storage.interface import Collection, Op, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import parse
 
@@ -144,10 +140,10 @@ class Items:
             _require_owner(self.functions[-1], owner)
             own.pop(field, None)
         with self._whole():
-            (id,) = next_ids(stored.resource, self._transaction, self._hooks.new_id, [given])
+            id = stored.new_id(self._hooks.new_id)
             write = partial(stored.restore, id=id, now=now, limits=self._limits, owner=owner)
             record = accepted(self.functions[-1], stored, write, own)
-            use_ids(stored.resource, id, record.id, self._transaction)
+            (record,) = stored.numbered([record], [given], self._transaction, self._limits)
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record, now, self._limits))
 
@@ -304,50 +300,6 @@ def _is_indexed(collection: Collection, query: Query) -> bool:
         narrowing = (each for each in query.filters if not (each.negated or each.group) and each.op in _BY_INDEX)
         return any(each.field in (equal if each.op in (Op.EQ, Op.IN) else indexed) for each in narrowing)
     return all(each.field in indexed for each in query.sort[:1])
-
-
-def last_ids_of(resources: Iterable[Resource]) -> list[Collection]:
-    """What a store holds of the ids of these items, besides them."""
-    return [LAST_IDS] if any(each.ids in INTEGERS for each in resources) else []
-
-
-def last_id(resource: Resource, store: Store | Transaction) -> int:
-    """The greatest id that an item of a collection with integers was given."""
-    try:
-        return store.read(LAST_IDS.name, resource.name).version
-    except RecordNotFound:
-        return 0
-
-
-def next_ids(
-    resource: Resource, store: Store | Transaction, new_id: Callable[[], str], items: Sequence[JsonObject] = ({},)
-) -> list[str]:
-    """The ids of new items; integers are to be used by `use_ids`, and those that items have are empty texts here."""
-    if resource.ids not in INTEGERS:
-        return [new_id() for _ in items]
-    given = [each[resource.schema.id_name] for each in items if resource.has_id(each)] if resource.ids in GIVEN else []
-    last = max([last_id(resource, store), *(id for id in given if type(id) is int)])
-    if len(given) < len(items) and last + len(items) - len(given) > INTEGERS[resource.ids][1]:
-        raise Conflict(f"{resource.name}: all ids have been given")
-    series = count(last + 1)
-    return ["" if given and resource.has_id(each) else resource.key(next(series)) for each in items]
-
-
-def use_ids(resource: Resource, first: str, last: str, transaction: Transaction) -> None:
-    """Give no later item one of these ids. Raises RecordChanged if one was given since.
-
-    Without a `first` id, such as for an import, earlier ones may have been given.
-    """
-    if resource.ids not in INTEGERS:
-        return
-    before, greatest = last_id(resource, transaction), resource.number(last)
-    if before >= greatest and not first:
-        return
-    if before < resource.number(first or last):
-        with suppress(DuplicateValue), transaction.savepoint():  # that others give the first one at the same time
-            write = transaction.update if before else transaction.insert
-            return write(LAST_IDS.name, Record(resource.name, greatest, "", "", b"{}"))
-    raise RecordChanged("others have this id")
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from restkeeper.resources.functions import MOST_CHANGES, Items, as_conflict, ite
 from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
-from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
@@ -54,7 +53,7 @@ class References:
                     called = "Owner(to=" if isinstance(field, Owner) else "Reference("
                     raise ValueError(f"{name}.{path}: {called}{field.to!r}): must be one of {known}")
                 if isinstance(field, Owner):
-                    if representations[field.to].resource.ids in INTEGERS:
+                    if representations[field.to].resource.has_integer_ids:
                         raise ValueError(
                             f"{name}.{path}: Owner(to={field.to!r}): its ids are integers, and owners texts"
                         )
@@ -62,7 +61,7 @@ class References:
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
                 if isinstance(field, WeakReference):
                     continue
-                kind = IntegerReference if representations[field.to].resource.ids in INTEGERS else Reference
+                kind = IntegerReference if representations[field.to].resource.has_integer_ids else Reference
                 if not isinstance(field, kind):
                     raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
                 if field.on_delete == "null" and not (field.allow_none and field in own):

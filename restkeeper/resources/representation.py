@@ -1,7 +1,7 @@
 """The items of a collection as callers know them, and as they are stored: validated once, represented once."""
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from decimal import Decimal
 from itertools import chain
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, Protocol
 from marshmallow import ValidationError
 
 from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition, ValidationFailed
+from restkeeper.errors import BodyTooLarge, Conflict, EditConflict, IllegalTransition, ValidationFailed
 from restkeeper.resources.evolution import OTHERS, Chain, Members, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import RecordNotFound, RevisionDiffers
-from restkeeper.storage.interface import Collection, Page, Query, Record
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, RevisionDiffers
+from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.auth import reader
 from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
@@ -237,13 +237,48 @@ class StoredRepresentation(Representation):
         id = self.resource.key(self._server_fields.load(given)["id"]) if given else id
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits, owner=owner)
 
-    def numbered(self, record: Record, id: str, limits: ItemLimits) -> Record:
-        """A new item with this id in place of the one that it was computed with. Raises as `create`."""
-        members, name = exactjson.cut(record.body), self.schema.id_name
-        own = {name: exactjson.dumps(self.resource.shown(id))} if name in members else {}
-        body = exactjson.joined({**members, **own})
-        limits.require(body)
-        return record._replace(id=id, body=body)
+    def new_id(self, make: Callable[[], str]) -> str:
+        """The id of a new item: a text, or the integer 1 until `numbered` replaces it."""
+        return self.resource.key(1) if self.resource.has_integer_ids else make()
+
+    def numbered(
+        self, records: list[Record], sent: Sequence[JsonObject], transaction: Transaction, limits: ItemLimits
+    ) -> list[Record]:
+        """New items, with the next integers as ids of those `sent` without. Raises BodyTooLarge, and as `use_ids`."""
+        if not self.resource.has_integer_ids:
+            return records
+        new = [n for n, item in enumerate(sent) if not self.resource.has_id(item)]
+        ids = self.use_ids([record.id for n, record in enumerate(records) if n not in new], transaction, len(new))
+        numbered, name = [*records], self.schema.id_name
+        for n, id in zip(new, ids, strict=True):
+            members = exactjson.cut(records[n].body)
+            shown = {name: exactjson.dumps(self.resource.shown(id))} if name in members else {}
+            numbered[n] = records[n]._replace(id=id, body=exactjson.joined({**members, **shown}))
+            limits.require(numbered[n].body)
+        return numbered
+
+    def use_ids(self, ids: Iterable[str], transaction: Transaction, new: int = 0) -> list[str]:
+        """So many `new` ids, if they are integers; no later item gets one of them, nor one of `ids`, which are in use.
+
+        Raises Conflict if there are no more, and RecordChanged if another transaction uses the first ones.
+        """
+        if not self.resource.has_integer_ids:
+            return []
+        try:
+            before = transaction.read(LAST_IDS.name, self.name).version
+        except RecordNotFound:
+            before = 0
+        last = max([before, *map(self.resource.number, ids)])
+        if new and last + new > INTEGERS[self.resource.ids][1]:
+            raise Conflict(f"{self.name}: all ids have been given")
+        if last + new > before:
+            write = transaction.update if before else transaction.insert
+            try:
+                with transaction.savepoint():
+                    write(LAST_IDS.name, Record(self.name, last + new, "", "", b"{}"))
+            except DuplicateValue:
+                raise RecordChanged("others have this id") from None
+        return [self.resource.key(last + number) for number in range(1, new + 1)]
 
     def _owned(self, sent: JsonObject, owner: str | None) -> JsonObject:
         """What is sent of an item, with its owner if that is a field, and left out."""

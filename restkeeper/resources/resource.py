@@ -503,15 +503,20 @@ class Resource:
         """The scope that allows to "read" or to "write" it; other characters are escaped (RFC 6749, section 3.3)."""
         return f"{quote(self.public_name, safe='')}:{way}"
 
+    @cached_property
+    def has_integer_ids(self) -> bool:
+        """Whether the ids of its items are integers."""
+        return self.ids in INTEGERS
+
     def key(self, id: Any) -> str:
         """The id of an item as the store has it. It is empty for what can be none."""
-        if self.ids not in INTEGERS:
+        if not self.has_integer_ids:
             return str(id)
         return serial(int(id)) if _INTEGER_ID.fullmatch(str(id)) else ""
 
     def shown(self, key: str) -> str | int:
         """The id of an item as callers know it."""
-        return int(key.removeprefix("A")) if self.ids in INTEGERS else key
+        return int(key.removeprefix("A")) if self.has_integer_ids else key
 
     def has_id(self, item: Mapping[str, Any]) -> bool:
         """Whether an item that is sent names its id."""
@@ -559,7 +564,7 @@ class Resource:
     def revisions(self) -> Mapping[int, Revision]:
         """The revisions by number, from the oldest to the newest. Raises ValueError for steps that do not fit."""
         schema = self.schema
-        if self.ids in INTEGERS:
+        if self.has_integer_ids:
             about = {"description": "Given by the server: each is greater than all before."}
             id: dict[str, Any] = {"id": IntegerId(*INTEGERS[self.ids], dump_only=True, metadata=about)}
             schema = cast(type[ItemSchema], schema.from_dict(id, name=schema.__name__))
@@ -619,7 +624,7 @@ class Resource:
             return f"{name}: a newer program stored items of revision {revision}; this one has revision {self.revision}"
         if revision < self.oldest:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
-        if schema.fields.startswith('{"id":') is (self.ids not in INTEGERS):
+        if schema.fields.startswith('{"id":') is (not self.has_integer_ids):
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
         own = self.revisions[revision]
         distinct = {each for each in self.unique if own.defaults.get(each, b"null") != b"null"}

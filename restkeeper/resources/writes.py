@@ -6,7 +6,6 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field as field_of
-from functools import partial
 from typing import Any, TypeVar
 
 from flask import has_request_context
@@ -31,10 +30,8 @@ from restkeeper.resources.functions import (
     call,
     changed,
     current,
-    next_ids,
     require_few_references,
     returned,
-    use_ids,
     write_item,
 )
 from restkeeper.resources.items import CollectionReader
@@ -42,7 +39,6 @@ from restkeeper.resources.references import added, may_read, number_of_reference
 from restkeeper.resources.representation import ItemLimits, JsonObject, Loaded, Representation
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
-from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -167,9 +163,7 @@ class CollectionWriter(CollectionReader):
         list must match.
         """
         several = sent if isinstance(sent, list) else [sent]
-        is_numbered = self.resource.ids in INTEGERS  # ids that only the transaction knows
-        new_id = partial(self.resource.key, 1) if is_numbered else self.hooks.new_id
-        new = self._new(several, sent, owner, [new_id() for _ in several])
+        new = self._new(several, sent, owner)
 
         def reply(records: Sequence[Record]) -> Reply:
             if several is sent:
@@ -184,19 +178,13 @@ class CollectionWriter(CollectionReader):
         def work(transaction: Transaction, write: Write) -> Reply:
             if path is not None:
                 self.require_list(transaction, filters)
-            records = new
-            if is_numbered:
-                ids = next_ids(self.resource, transaction, self.hooks.new_id, several)
-                numbered = zip(new, ids, strict=True)
-                records = [self.stored.numbered(each, id, self._limits) if id else each for each, id in numbered]
-                last = max((each.id for each in records), key=self.resource.number)
-                use_ids(self.resource, next(filter(None, ids), ""), last, transaction)
+            records = self.stored.numbered(new, several, transaction, self._limits)
             write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
             for place in in_turns([*write.after], self.clock, transaction.turn_seconds):
                 self._store(transaction, write, None, write.after[place], place)
             return write.response or reply(current(transaction, self.stored, write.after.values()))
 
-        is_known = not (is_numbered or is_conditional() or self.resource.functions)
+        is_known = not (self.resource.has_integer_ids or is_conditional() or self.resource.functions)
         return Write(work, reply(new) if is_known else None)
 
     def update(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Write:
@@ -371,7 +359,7 @@ class CollectionWriter(CollectionReader):
                     f"a new reference in {known['pointer'].removeprefix('#/')}",
                 )
 
-    def _new(self, several: Sequence[JsonObject], sent: object, owner: str | None, ids: Sequence[str]) -> list[Record]:
+    def _new(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
         records, faults, references = list[Record](), list[JsonObject](), 0
         names = self.representation.names_of(self.stored.revision.owner)
@@ -383,7 +371,7 @@ class CollectionWriter(CollectionReader):
                 if self.stored.revision.guarded:
                     self._guarded(each)
                 options: Any = {"now": self._now(), "limits": self._limits, "owner": owner}
-                record = self.representation.create(each, id=ids[number], **options)
+                record = self.representation.create(each, id=self.stored.new_id(self.hooks.new_id), **options)
                 records.append(self._require_scopes(None, record, each))
                 if self.stored.revision.references:  # before the work of the others and of a store
                     require_few_references(references := references + number_of_references(self.stored, record))

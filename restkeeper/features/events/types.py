@@ -12,7 +12,7 @@ from restkeeper.resources.changes import KINDS
 from restkeeper.resources.evolution import Untranslatable, revision_of
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.schemas.item import INTEGERS, READ_ONLY
+from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent
 from restkeeper.versions import Versions
@@ -159,7 +159,7 @@ def _add_events(description: Description, types: Sequence[EventType], lost: Iter
         names = [each.name for each in types if each.event == event]
         description.components.schema(event, event_schema(description, names, description.schema(data)), lazy=True)
     for each in (each for each in lost if each.events):
-        id = returned({"id": {"type": "integer" if each.ids in INTEGERS else "string"}})
+        id = returned({"id": {"type": "integer" if each.has_integer_ids else "string"}})
         events |= {(name := f"{each.kind}LostEvent"): ""}
         schema = event_schema(description, [each.singular + DELETED], id) | {"description": _TEXTS["lost"]}
         description.components.schema(name, schema, lazy=True)

@@ -38,9 +38,7 @@ from restkeeper.features.files.reading import (
     unmarked,
 )
 from restkeeper.resources.changes import Change
-from restkeeper.resources.functions import use_ids
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction
@@ -230,7 +228,7 @@ class SavedFile:
             kind = "deleted"
         elif before is None:
             after = stored.create(members_of(text), id=key, now=now)
-            use_ids(stored.resource, "", after.id, transaction)
+            stored.use_ids([after.id], transaction)
         else:
             after = stored.replace(before, members_of(text), now=now)
         if after is not before:
@@ -435,7 +433,7 @@ def fill(service: Service, content: Content, declared: Mapping[str, Declared]) -
             records = [
                 _record(cast(FileItems, stored), content, *each, declared[name].is_checked, now) for each in part
             ]
-            service.store.write(partial(_insert, stored.resource, records))
+            service.store.write(partial(_insert, stored, records))
             time.sleep(YIELD_SECONDS)
 
 
@@ -449,9 +447,9 @@ def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_chec
         raise content.fault(resource.public_name, key, f"{problem}: change it, or the schema") from None
 
 
-def _insert(resource: Resource, records: list[Record], transaction: Transaction) -> None:
-    transaction.insert_all(resource.name, records)
-    use_ids(resource, "", max((each.id for each in records), key=resource.number), transaction)
+def _insert(stored: StoredRepresentation, records: list[Record], transaction: Transaction) -> None:
+    transaction.insert_all(stored.name, records)
+    stored.use_ids([each.id for each in records], transaction)
 
 
 def apart(work: Callable[..., T], *arguments: Any) -> T:

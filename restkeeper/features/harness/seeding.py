@@ -9,7 +9,6 @@ from typing import Any
 from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change
-from restkeeper.resources.functions import next_ids, use_ids
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -47,9 +46,8 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     def create(stored: StoredRepresentation, sent: Any, transaction: Transaction) -> Change:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-        (id,) = next_ids(stored.resource, transaction, service.hooks.new_id)
-        record = stored.restore(sent, id=stored.name if stored.resource.singleton else id, now=now, limits=limits)
-        use_ids(stored.resource, "", record.id, transaction)
+        record = stored.restore(sent, id=stored.new_id(service.hooks.new_id), now=now, limits=limits)
+        (record,) = stored.numbered([record], [sent], transaction, limits)
         change = Change("created", stored, None, record, now)
         service.hooks.write(transaction, change)
         return change

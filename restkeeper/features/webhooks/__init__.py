@@ -16,7 +16,6 @@ from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.resources.migration import rename_in
-from restkeeper.schemas.item import INTEGERS
 from restkeeper.service import Service, mount
 from restkeeper.storage.interface import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
@@ -85,7 +84,7 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     reference = texts["schemas"]["ItemReference"]
     reference["properties"] |= {name: {} for each in revisions for name in hidden.difference(each.of_server)}
     required = [name for name in reference["required"] if name not in hidden]
-    if any(each.ids in INTEGERS for each in service.resources):
+    if any(each.has_integer_ids for each in service.resources):
         reference["properties"]["id"]["type"] = ["string", "integer"]
     components.schema("ItemReference", reference | {"required": required}, lazy=True)
     sent = (*event_types(service), EventType(PING, "Webhook", ""))

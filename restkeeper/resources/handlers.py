@@ -138,7 +138,8 @@ class CollectionHandlers:
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
             sent = handlers.items.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            return handlers.items.act(action, sent, action.schema and load(action.schema, sent), id)
+            execute = partial(handlers.items.execution, action, action.schema and load(action.schema, sent), id)
+            return handlers.items.write(execute, handlers.items.hooks.idempotency(sent))
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
@@ -178,28 +179,30 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        return self.items.change(id, self.items.replace, self.items.body(JSON))
+        return self.items.write(partial(self.items.update, id, self.items.replace, self.items.body(JSON)))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, OWNER_PARAMETER, body=Body("{}Replacement"))
     @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
-        return self.items.change(id, self.items.replace, self.items.body(JSON), request.args.get(OWNER_QUERY))
+        sent, owner = self.items.body(JSON), request.args.get(OWNER_QUERY)
+        return self.items.write(partial(self.items.update, id, self.items.replace, sent, owner))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        return self.items.change(id, self.items.merge, self.items.body(MERGE_PATCH, JSON))
+        return self.items.write(partial(self.items.update, id, self.items.merge, self.items.body(MERGE_PATCH, JSON)))
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
     @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, ValidationFailed)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
-        return self.items.delete(id)
+        require_acceptable(JSON)
+        return self.items.write(partial(self.items.deletion, id))
 
 
 class ReferringHandlers(CollectionHandlers):
@@ -303,4 +306,4 @@ class SecretItemHandlers(CollectionHandlers):
             store(transaction, record=record, secret=secret)
             return response(record, secret)
 
-        return items.write(items.hooks.idempotency(sent, secret=True), prepare)
+        return items.write(prepare, items.hooks.idempotency(sent, secret=True))

@@ -114,26 +114,7 @@ class CollectionWriter(CollectionReader):
         def prepare() -> Write:
             return self.creation(sent, owner, request.path, complete())
 
-        return self.write(self.hooks.idempotency(sent), prepare)
-
-    def change(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Reply:
-        """Change an item by `change` (`replace` or `merge`) and what was sent; see `update`.
-
-        Raises NotFound, Forbidden and PreconditionFailed.
-        """
-        return self.write(IdempotencyRecord(), lambda: self.update(id, change, sent, owner))
-
-    def delete(self, id: str) -> Reply:
-        """Delete an item. Raises as `change`."""
-        require_acceptable(JSON)
-        return self.write(IdempotencyRecord(), lambda: self.deletion(id))
-
-    def act(self, action: Action, sent: JsonObject | None, loaded: Any, id: str | None) -> Reply:
-        """Do an action, of the item with this id or of the collection, with what was sent and `loaded` by its schema.
-
-        Raises what its function raises, and as `change`.
-        """
-        return self.write(self.hooks.idempotency(sent), lambda: self.execution(action, loaded, id))
+        return self.write(prepare, self.hooks.idempotency(sent))
 
     def require_owner_used(self, args: MultiDict[str, str]) -> None:
         """Raises ValidationFailed unless the owner of a new item can be named beside it, and Forbidden as its field."""
@@ -188,7 +169,10 @@ class CollectionWriter(CollectionReader):
         return Write(work, reply(new) if is_known else None)
 
     def update(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Write:
-        """See `change`. Raises Conflict for an `owner` beside an item that is there, and has another one."""
+        """Change an item by `change` (`replace` or `merge`) and what was sent, or create it by a PUT.
+
+        Raises NotFound, Forbidden, PreconditionFailed, and Conflict for another `owner` of an item that is there.
+        """
         if change == self.replace:
             sent = self.representation.loaded(sent)
 
@@ -220,7 +204,7 @@ class CollectionWriter(CollectionReader):
         return self.creation(sent, owner)
 
     def deletion(self, id: str) -> Write:
-        """Delete an item; the response is the item as it last was."""
+        """Delete an item; the response is the item as it last was. Raises as `update`."""
 
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = self._read_to_change(id, transaction)
@@ -231,7 +215,10 @@ class CollectionWriter(CollectionReader):
         return Write(work, use_reserve=True)
 
     def execution(self, action: Action, loaded: Any, id: str | None) -> Write:
-        """See `act`."""
+        """Do an action, of the item with this id or of the collection, with what its schema has `loaded`.
+
+        Raises what its function raises, and as `update`.
+        """
 
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = None if id is None else self._read_to_change(id, transaction)
@@ -395,24 +382,23 @@ class CollectionWriter(CollectionReader):
             tag = self.first_page(owners, transaction, filters)
         require_match(tag)
 
-    def write(self, once: IdempotencyRecord, prepare: Callable[[], Write]) -> Reply:
+    def write(self, prepare: Callable[[], Write], once: IdempotencyRecord | None = None) -> Reply:
         """As `write_once`. A DuplicateValue names all fields of what was sent that are taken."""
 
         def explain(error: DuplicateValue | ReferenceMissing, write: Write) -> Exception:
             if isinstance(error, DuplicateValue):
                 self.require_creation(write)
-            found = explained(self.representation, error, write)
-            if not isinstance(found, DuplicateValue):
-                return found
-            return DuplicateValue(*dict.fromkeys([*self._taken(write), *found.fields]))
+            problem = explained(self.representation, error, write)
+            if isinstance(problem, DuplicateValue):
+                return DuplicateValue(*dict.fromkeys([*self._taken(write), *problem.fields]))
+            return problem
 
         def prepare_in_turn() -> Write:
             with self.hooks.large_bodies(deadline_of(self.clock)):
                 return prepare()
 
-        return write_once(
-            self.store, once, prepare_in_turn if is_large() else prepare, self.clock, explain, [self.name]
-        )
+        once, begin = once or IdempotencyRecord(), prepare_in_turn if is_large() else prepare
+        return write_once(self.store, once, begin, self.clock, explain, [self.name])
 
     def require_creation(self, write: Write) -> None:
         """Raises RecordChanged if the item that a PUT was to create is there now, so that it is done again."""

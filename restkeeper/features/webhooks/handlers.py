@@ -297,7 +297,7 @@ class WebhookHandlers(SecretItemHandlers):
             number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
             return _reply(_represent(transaction.find_delivery(id, number)))
 
-        return self.items.write(self.items.hooks.idempotency(None), lambda: Write(work))
+        return self.items.write(lambda: Write(work), self.items.hooks.idempotency(None))
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
         record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
@@ -319,7 +319,7 @@ class WebhookHandlers(SecretItemHandlers):
                 require_none(self._faults(now, pinned=was["api_version"]))
             return after
 
-        return self.items.change(id, valid, sent)
+        return self.items.write(partial(self.items.update, id, valid, sent))
 
     def _apply(self, transaction: Transaction, change: Change) -> None:
         """Store a change. Deliveries that wait are sent at once, if it may have repaired the webhook."""

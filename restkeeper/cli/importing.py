@@ -171,7 +171,7 @@ class _Import:
     def change(self, item: Item) -> Change:
         """The change that an item is."""
         at = item.record.updated_at if item.before else self.lines.now
-        return Change(item.kind, self.stored, item.before, item.record, at)
+        return Change(self.stored, item.before, item.record, at)
 
     def write(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> None:
         """Write an item by one of the `Hooks`. Raises RecordChanged if what it changes is not as it was read."""

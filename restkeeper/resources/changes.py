@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from restkeeper.clock import uuid7
+from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -21,16 +21,26 @@ KINDS = ("created", "updated", "deleted")
 
 
 class Change(NamedTuple):
-    """One write of one item: its kind, the item before and after (None where there is none), and when (RFC 3339).
+    """One write of one item: the item before and after (None where there is none), and when (RFC 3339).
 
     A migration to a new schema, or a note beside the item, is no change: the version stays.
     """
 
-    kind: str
     representation: StoredRepresentation
     before: Record | None
     after: Record | None
     at: str
+
+    @classmethod
+    def now(cls, stored: StoredRepresentation, before: Record | None, after: Record | None, clock: Clock) -> "Change":
+        """A change at the time that the item has after it; a deletion is at this moment."""
+        at = after.updated_at if after else time_after(before.updated_at if before else "", rfc3339(clock.time()))
+        return cls(stored, before, after, at)
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        return "created" if self.before is None else "updated" if self.after else "deleted"
 
     @property
     def record(self) -> Record:

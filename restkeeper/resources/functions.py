@@ -13,7 +13,7 @@ from weakref import ref
 from flask import has_request_context
 from werkzeug.datastructures import MultiDict
 
-from restkeeper.clock import Clock, rfc3339, time_after
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
@@ -77,7 +77,7 @@ class Items:
         self._ref = ref(transaction)  # which has this
         self._representations = representations
         self._hooks = hooks
-        self._limits = limits
+        self.limits = limits
         self._clock = clock
         self._failure: Exception | None = None
         self.functions: list[Callable[..., Any]] = []  # that have not returned; the last one calls this
@@ -130,7 +130,7 @@ class Items:
 
     def create(self, collection: str, item: JsonObject, *, owner: str | None = None) -> JsonObject:
         """Create an item, of this owner, else of the caller where items have one; return it as it is stored."""
-        stored, now = self._stored(collection), rfc3339(self._clock.time())
+        stored = self._stored(collection)
         name = stored.schema.id_name
         given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         own, field = without_server_fields(stored, item) | given, stored.revision.owner
@@ -141,33 +141,30 @@ class Items:
             own.pop(field, None)
         with self._whole():
             id = stored.new_id(self._hooks.new_id)
-            write = partial(stored.restore, id=id, now=now, limits=self._limits, owner=owner)
+            write = partial(stored.restore, id=id, now=self.now(), limits=self.limits, owner=owner)
             record = accepted(self.functions[-1], stored, write, own)
-            (record,) = stored.numbered([record], [given], self._transaction, self._limits)
+            (record,) = stored.numbered([record], [given], self._transaction, self.limits)
             with as_conflict(collection):
-                return item_of(stored, self.apply(stored, None, record, now, self._limits))
+                return item_of(stored, self.apply(stored, None, record))
 
     def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject | None]) -> JsonObject:
         """Change an item by a function, which gets it; return it as it is stored.
 
         The function returns the changed item, or changes its dictionary in place and returns None.
         """
-        stored, now = self._stored(collection), rfc3339(self._clock.time())
-        before = self._read(collection, id)
+        stored, before = self._stored(collection), self._read(collection, id)
         with self._whole():
-            options: Any = {"now": now, "limits": self._limits, "by": self.functions[-1]}
-            after = changed(self, change, stored, before, **options)
+            after = changed(self, change, stored, before, by=self.functions[-1])
             with as_conflict(collection):
-                return item_of(stored, self.apply(stored, before, after, now, self._limits))
+                return item_of(stored, self.apply(stored, before, after))
 
     def delete(self, collection: str, id: str | int) -> JsonObject:
         """Delete an item; return it as it last was. A singleton has its defaults then."""
-        stored = self._stored(collection)
-        before = self._read(collection, id)
+        stored, before = self._stored(collection), self._read(collection, id)
         if not before.version:  # it has its defaults
             return item_of(stored, before)
         with as_conflict(collection):
-            return item_of(stored, self.apply(stored, before, None, rfc3339(self._clock.time()), self._limits))
+            return item_of(stored, self.apply(stored, before, None))
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
@@ -185,20 +182,27 @@ class Items:
             raise
 
     def apply(
-        self, stored: StoredRepresentation, before: Record | None, after: Record | None, now: str, limits: ItemLimits
+        self,
+        stored: StoredRepresentation,
+        before: Record | None,
+        after: Record | None,
+        limits: ItemLimits | None = None,
     ) -> Record:
-        """Write an item, see `write_item`, as one of the changes that may follow one of a request."""
+        """Write an item as one of the changes that may follow one of a request; return it as it is, or last was."""
         with self._whole():
-            return write_item(
-                self._hooks, self._transaction, stored, before, after, self._apply, now=now, limits=limits
-            )
+            change = Change.now(stored, before, after, self._clock)
+            change = run_before(self._hooks, self._transaction, change, limits or self.limits)
+            if change.after is not before:
+                self._bytes += sum(len(record.body) for record in (before, change.after) if record)
+                self.require_room(1)
+                self._changes += 1
+                self._hooks.apply(self._transaction, change)
+                self.written[stored.name, change.record.id] = change
+            return change.record
 
-    def _apply(self, transaction: Transaction, change: Change) -> None:
-        self._bytes += sum(len(each.body) for each in (change.before, change.after) if each)
-        self.require_room(1)
-        self._changes += 1
-        self._hooks.apply(transaction, change)
-        self.written[change.representation.name, change.record.id] = change
+    def now(self) -> str:
+        """The time, as items have it."""
+        return rfc3339(self._clock.time())
 
     def require_room(self, changes: int = 0) -> None:
         """Raises Conflict if with so many more `changes` there are too many."""
@@ -338,57 +342,32 @@ def current(transaction: Transaction, stored: StoredRepresentation, records: Ite
     return cast(list[Record], present)
 
 
-def write_item(
-    hooks: Hooks,
-    transaction: Transaction,
-    stored: StoredRepresentation,
-    before: Record | None,
-    after: Record | None,
-    apply: Callable[[Transaction, Change], object],
-    *,
-    now: str,
-    limits: ItemLimits,
-) -> Record:
-    """Write one item: all writes are done here, of requests and actions, of arrays, batches, cascades and functions.
+def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: ItemLimits) -> Change:
+    """A write as the functions of the service that are called before it leave it: see `Resource.before`.
 
-    In this order: what it refers to, the functions before, and `apply`, as `Hooks.apply`: the write, its references
-    and its event, and the functions after. Returns the item as it is stored, or as it last was.
+    All writes of requests and actions, of arrays, batches, cascades and functions begin with it; `Hooks.apply` follows,
+    unless the item then is the one before.
     """
-    kind = "created" if before is None else "updated" if after else "deleted"
-    if after is not before and (functions := stored.resource.functions.get(f"before {WRITES[kind]}")):
-        if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
-            hooks.check(transaction, Change(kind, stored, before, after, after.updated_at), bounded=False)
-            transaction.flush()
-        after = _run_before(hooks.items(transaction), functions, stored, before, after, now=now, limits=limits)
-    if after is not before:
-        at = after.updated_at if after else time_after(before.updated_at if before else "", now)
-        apply(transaction, Change(kind, stored, before, after, at))
-    return cast(Record, after or before)
-
-
-def _run_before(
-    items: Items,
-    functions: Iterable[Callable[..., Any]],
-    stored: StoredRepresentation,
-    before: Record | None,
-    after: Record | None,
-    *,
-    now: str,
-    limits: ItemLimits,
-) -> Record | None:
-    """What is to be stored, when the functions of the service have seen it: see `Resource.before`."""
+    stored, before, after, now = change
+    functions = after is not before and stored.resource.functions.get(f"before {WRITES[change.kind]}")
+    if not functions:
+        return change
+    if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
+        hooks.check(transaction, change, bounded=False)
+        transaction.flush()
+    items: Items = hooks.items(transaction)
     for function in functions:
         present = before and item_of(stored, before)
         if after is None:
-            call(items, function, None, present, items, of=(stored.name, before.id) if before else None)
+            call(items, function, None, present, items, of=(stored.name, change.record.id))
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
-            new = partial(stored.restore, id=after.id, owner=after.owner)
-            write = new if before is None else partial(stored.revise, before)
-            made = accepted(function, stored, partial(write, now=now, limits=limits), item)
-            if before and made is before and after.removed != before.removed:  # which older versions show
-                made = stored.touched(before, now=now)
-            after = made if made is before else made._replace(removed=after.removed)
-    return after
+            create = partial(stored.restore, id=after.id, owner=after.owner)
+            write = partial(stored.revise, before) if before else create
+            record = accepted(function, stored, partial(write, now=now, limits=limits), item)
+            if before and record is before and after.removed != before.removed:  # which older versions show
+                record = stored.touched(before, now=now)
+            after = record if record is before else record._replace(removed=after.removed)
+    return change._replace(after=after)
 
 
 def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[str, str] | None = None) -> T:
@@ -463,8 +442,6 @@ def changed(
     stored: StoredRepresentation,
     before: Record,
     *more: Any,
-    now: str,
-    limits: ItemLimits,
     by: Callable[..., Any] | None = None,
 ) -> Record:
     """A stored item as a function changes it, see `changed_item`; `by` is the one of the service, if it is another.
@@ -474,7 +451,7 @@ def changed(
     item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
-    write = partial(stored.revise, before, now=now, limits=limits)
+    write = partial(stored.revise, before, now=items.now(), limits=items.limits)
     with as_conflict(stored.name):
         return accepted(by or function, stored, write, item, before)
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from flask import has_request_context
 
-from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import Conflict, NotFound, Unavailable, ValidationFailed, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.evolution import REFERENCES, references_of, with_references
@@ -35,9 +34,8 @@ class References:
     Raises ValueError for one to a collection that does not exist, or whose rule cannot work.
     """
 
-    def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks, clock: Clock) -> None:
+    def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks) -> None:
         self._hooks = hooks
-        self._clock = clock
         self._resources = {name: stored.resource for name, stored in representations.items()}
         self._fields = {(name, path) for name, each in representations.items() for path in each.revision.references}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
@@ -205,19 +203,19 @@ class References:
         for before in _current(transaction, items, stored.name, ids, to_delete=rule != "null"):
             if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
                 continue
-            now, after = rfc3339(self._clock.time()), None
+            after = None
             if rule == "chosen":
                 self._hooks.access(stored.resource).require_change(before)
             try:
                 if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
-                    after = stored.merge(before, {path: None}, now=now)
+                    after = stored.merge(before, {path: None}, now=items.now())
                 elif rule == "null":
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
-                    after = stored.revise(before, cleared, now=now, limits=NO_LIMITS)
+                    after = stored.revise(before, cleared, now=items.now(), limits=NO_LIMITS)
             except ValidationFailed:  # which can say what the caller may not read
                 raise referrers.refusal(", and its item is not valid without it") from None
             with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
-                left = items.apply(stored, before, after, now, NO_LIMITS)
+                left = items.apply(stored, before, after, NO_LIMITS)
             if rule == "null" and item_of(stored, left).get(path) is not None:
                 raise referrers.refusal(", and stays")
 

@@ -32,7 +32,7 @@ from restkeeper.resources.functions import (
     current,
     require_few_references,
     returned,
-    write_item,
+    run_before,
 )
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.references import added, may_read, number_of_references
@@ -227,8 +227,7 @@ class CollectionWriter(CollectionReader):
             if before is None:
                 result = call(items, action.function, *more)
                 return Reply(returned(action.function, result), content_type=JSON)
-            options: Any = {"now": self._now(), "limits": self._limits}
-            after = changed(items, action.function, self.stored, before, *more, **options)
+            after = changed(items, action.function, self.stored, before, *more)
             with as_conflict(self.name):
                 return self.represent(self._store(transaction, write, before, after, None))
 
@@ -242,18 +241,17 @@ class CollectionWriter(CollectionReader):
         after: Record | None,
         place: str | None = "",
     ) -> Record:
-        """Write an item, see `write_item`; a fault of it is at this `place` of what was sent: see `Write`."""
-
-        def apply(transaction: Transaction, change: Change) -> None:
-            if change.after is not None:
-                write.after[place] = change.after
-            self._apply(transaction, change)
-
+        """Write an item, and return it as it is, or last was; `place` is that of its faults in what was sent."""
+        change = Change.now(self.stored, before, after, self.clock)
         if after is not None:
             write.after[place] = after
-        options: Any = {"now": after.updated_at if after else self._now(), "limits": self._limits}
         try:
-            return write_item(self.hooks, transaction, self.stored, before, after, apply, **options)
+            change = run_before(self.hooks, transaction, change, self._limits)
+            if change.after is not before:
+                if change.after is not None:
+                    write.after[place] = change.after
+                self._apply(transaction, change)
+            return change.record
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
             error.members["errors"] = list(placed(place or "", map(self.representation.known_fault, faults)))

@@ -223,17 +223,13 @@ class SavedFile:
         now, before, after = rfc3339(self._service.clock.time()), None, None
         with suppress(RecordNotFound):
             before = transaction.read(stored.name, key)
-        kind = "updated" if before else "created"
-        if text is None:
-            kind = "deleted"
-        elif before is None:
+        if text is not None and before is None:
             after = stored.create(members_of(text), id=key, now=now)
             stored.use_ids([after.id], transaction)
-        else:
+        elif text is not None and before is not None:
             after = stored.replace(before, members_of(text), now=now)
         if after is not before:
-            at = after.updated_at if after else now
-            self._service.hooks.apply(transaction, Change(kind, stored, before, after, at))
+            self._service.hooks.apply(transaction, Change.now(stored, before, after, self._service.clock))
 
     def _note(self, transaction: Transaction, change: Change) -> None:
         key = change.representation.name, change.record.id

@@ -48,7 +48,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = stored.restore(sent, id=stored.new_id(service.hooks.new_id), now=now, limits=limits)
         (record,) = stored.numbered([record], [sent], transaction, limits)
-        change = Change("created", stored, None, record, now)
+        change = Change(stored, None, record, now)
         service.hooks.write(transaction, change)
         return change
 

@@ -79,7 +79,7 @@ class Items:
         self._hooks = hooks
         self.limits = limits
         self._clock = clock
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None  # of a change: the transaction must end
         self.functions: list[Callable[..., Any]] = []  # that have not returned; the last one calls this
         self.written: dict[tuple[str, str], Change] = {}  # by collection and id, the last change of each
         self.deletions: list[Change] = []  # that are to be followed, see `References`
@@ -92,16 +92,6 @@ class Items:
         if transaction is None:
             raise RuntimeError(_ENDED)
         return transaction
-
-    def require_success(self) -> None:
-        """Raises the exception of a change, also if the function has caught it: the transaction must end."""
-        if self._failure is not None:
-            raise self._failure
-
-    def require_store(self) -> None:
-        """Raises what the store has raised because it cannot go on, also if the function has caught it."""
-        if isinstance(self._failure, StoreUnavailable):
-            raise self._failure
 
     def read(self, collection: str, id: str | int) -> JsonObject:
         """An item."""
@@ -168,9 +158,9 @@ class Items:
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """A part of the work that cannot be undone alone: if it fails after a change, `require_success` raises that.
+        """A part of the work that cannot be undone alone: if it fails after a change, that is a `failure`.
 
-        So it does for what the store refuses: that ends the transaction, which may be done again.
+        So is what the store refuses: it ends the transaction, which may be done again.
         """
         before = self._changes
         try:
@@ -178,7 +168,7 @@ class Items:
         except Exception as error:
             is_refused = isinstance(error, StoreError) and not isinstance(error, RecordNotFound)
             if self._changes > before or is_refused:
-                self._failure = self._failure or error
+                self.failure = self.failure or error
             raise
 
     def apply(
@@ -349,8 +339,7 @@ def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: I
     unless the item then is the one before.
     """
     stored, before, after, now = change
-    functions = after is not before and stored.resource.functions.get(f"before {WRITES[change.kind]}")
-    if not functions:
+    if after is before or not (functions := stored.resource.functions.get(f"before {WRITES[change.kind]}")):
         return change
     if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
         hooks.check(transaction, change, bounded=False)
@@ -381,7 +370,8 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
     try:
         result = function(*arguments)
     except Exception as error:
-        items.require_store()  # what a function raises for this would be a wrong response
+        if isinstance(items.failure, StoreUnavailable):  # what a function raises for this would be a wrong response
+            raise items.failure from items.failure.__cause__
         if isinstance(error, RecordNotFound):  # of `read_item`: it is not the item of the request
             raise Conflict(f"{name_of(function)}: {error.detail}") from None
         if isinstance(error, Problem):
@@ -397,7 +387,8 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
     finally:
         items.functions.pop()
         current_items.reset(token)
-    items.require_success()
+    if items.failure:  # also if the function has caught it
+        raise items.failure
     if of and items.written.get(of) is not written:
         raise mistake_of(function, "changes its own item by `items`: return it changed, before the write")
     return result
@@ -501,7 +492,12 @@ def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -
     if isinstance(error, ValidationFailed):
         faults = error.members.get("errors", ())
     else:
-        faults = [exactjson.fault([name], "has no JSON form") for name in item if not _is_json({name: item[name]})]
+        faults = []
+        for name in item:
+            try:
+                _json({name: item[name]})
+            except exactjson.EncodeError:
+                faults.append(exactjson.fault([name], "has no JSON form"))
     wrong, private = {}, stored.revision.private
     for each in faults:
         steps = each["pointer"].split("/")[1:]
@@ -514,14 +510,6 @@ def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -
         known = f"{text} (it is {shortened(repr(value))})" if value is not item else text
         wrong[known] = text if steps and steps[0] in private else known
     return wrong
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        _json(value)
-    except exactjson.EncodeError:
-        return False
-    return True
 
 
 def mistake_of(function: Callable[..., Any], what: str) -> ValueError:

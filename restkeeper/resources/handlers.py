@@ -283,27 +283,22 @@ class SecretItemHandlers(CollectionHandlers):
         require_acceptable(JSON)
         items, sent = self.items, self.items.body(JSON) if id is None else None
 
-        def response(record: Record, secret: str) -> Reply:
+        def prepare() -> Write:
+            return Write(partial(work, make(sent, rfc3339(items.clock.time())) if id is None else None))
+
+        def work(new: tuple[Record, str] | None, transaction: Transaction, write: Write) -> Reply:
+            if new is None:
+                before = transaction.read(items.name, str(id))
+                require_match(items.tag(before), before.updated_at)
+                new = make(before, rfc3339(items.clock.time()))
+            else:
+                items.require_list(transaction)
+            record, secret = new
+            store(transaction, record=record, secret=secret)
             body = exactjson.dumps(exactjson.loads(items.stored.body(record)) | {"secret": secret})
             reply = Reply(body, headers={"Cache-Control": UNCACHED, "ETag": f'"{items.tag(record)}"'})
             if id is None:
                 reply.headers["Location"] = address_of(f"{request.path}/{record.id}")
             return reply
-
-        def prepare() -> Write:
-            if id is None:
-                record, secret = make(sent, rfc3339(items.clock.time()))
-                return Write(partial(work, record, secret), response(record, secret))
-            return Write(partial(work, None, ""))
-
-        def work(record: Record | None, secret: str, transaction: Transaction, write: Write) -> Reply:
-            if record is None:
-                before = transaction.read(items.name, str(id))
-                require_match(items.tag(before), before.updated_at)
-                record, secret = make(before, rfc3339(items.clock.time()))
-            else:
-                items.require_list(transaction)
-            store(transaction, record=record, secret=secret)
-            return response(record, secret)
 
         return items.write(prepare, items.hooks.idempotency(sent, secret=True))

@@ -11,7 +11,7 @@ from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import Relation, embed
-from restkeeper.resources.representation import JsonObject, Representation, StoredRepresentation
+from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
 from restkeeper.web import current_request, exactjson, lookup
@@ -72,6 +72,7 @@ class CollectionReader:
         self.page_limit = self.resource.page_limit or config.page_limit
         self.page_limit_max = max(self.page_limit, config.page_limit_max)
         self.page_bytes = self.resource.page_bytes or config.page_bytes
+        self.limits = ItemLimits(*config.item_limits)
         self.access = self.hooks.access(self.resource)
         if config.auth == "required" and self.caching == REVALIDATED:
             self.caching = OF_CALLER

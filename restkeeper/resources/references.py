@@ -46,24 +46,23 @@ class References:
         for name, stored in representations.items():
             own = stored.revision.definitions.values()
             for path, field in stored.revision.followed.items():
-                if field.to not in representations or representations[field.to].resource.singleton:
+                to, where = representations.get(field.to), f"{name}.{path}"
+                if to is None or to.resource.singleton:
                     known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
                     called = "Owner(to=" if isinstance(field, Owner) else "Reference("
-                    raise ValueError(f"{name}.{path}: {called}{field.to!r}): must be one of {known}")
+                    raise ValueError(f"{where}: {called}{field.to!r}): must be one of {known}")
                 if isinstance(field, Owner):
-                    if representations[field.to].resource.has_integer_ids:
-                        raise ValueError(
-                            f"{name}.{path}: Owner(to={field.to!r}): its ids are integers, and owners texts"
-                        )
+                    if to.resource.has_integer_ids:
+                        raise ValueError(f"{where}: Owner(to={field.to!r}): its ids are integers, and owners texts")
                     continue
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
                 if isinstance(field, WeakReference):
                     continue
-                kind = IntegerReference if representations[field.to].resource.has_integer_ids else Reference
+                kind = IntegerReference if to.resource.has_integer_ids else Reference
                 if not isinstance(field, kind):
-                    raise ValueError(f"{name}.{path}: write {kind.__name__}({field.to!r})")
+                    raise ValueError(f"{where}: write {kind.__name__}({field.to!r})")
                 if field.on_delete == "null" and not (field.allow_none and field in own):
-                    raise ValueError(f"{name}.{path}: on_delete='null' needs allow_none=True, and no field around it")
+                    raise ValueError(f"{where}: on_delete='null' needs allow_none=True, and no field around it")
 
     def check(self, transaction: Transaction, change: Change, *, bounded: bool = True) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.

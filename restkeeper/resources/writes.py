@@ -36,7 +36,7 @@ from restkeeper.resources.functions import (
 )
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.references import added, may_read, number_of_references
-from restkeeper.resources.representation import ItemLimits, JsonObject, Loaded, Representation
+from restkeeper.resources.representation import JsonObject, Loaded, Representation
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.base import Locked, Store, Transaction
@@ -91,11 +91,6 @@ class CollectionWriter(CollectionReader):
     """The items of one collection, as requests read and write them; `apply` stores a change, in a transaction."""
 
     apply: Callable[..., object] | None = None  # by default `Hooks.apply`
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._apply = self.apply or self.hooks.apply
-        self._limits = ItemLimits(*self.config.item_limits)
 
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
@@ -159,7 +154,7 @@ class CollectionWriter(CollectionReader):
         def work(transaction: Transaction, write: Write) -> Reply:
             if path is not None:
                 self.require_list(transaction, filters)
-            records = self.stored.numbered(new, several, transaction, self._limits)
+            records = self.stored.numbered(new, several, transaction, self.limits)
             write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
             for place in in_turns([*write.after], self.clock, transaction.turn_seconds):
                 self._store(transaction, write, None, write.after[place], place)
@@ -187,7 +182,7 @@ class CollectionWriter(CollectionReader):
                 return self._creation_at(id, sent, owner).work(transaction, write)
             if owner not in (None, before.owner):
                 raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
-            after = change(before, sent, now=self._now(), limits=self._limits)
+            after = change(before, sent, now=self._now(), limits=self.limits)
             return self.represent(self._store(transaction, write, before, after))
 
         return Write(work)
@@ -246,11 +241,11 @@ class CollectionWriter(CollectionReader):
         if after is not None:
             write.after[place] = after
         try:
-            change = run_before(self.hooks, transaction, change, self._limits)
+            change = run_before(self.hooks, transaction, change, self.limits)
             if change.after is not before:
                 if change.after is not None:
                     write.after[place] = change.after
-                self._apply(transaction, change)
+                (self.apply or self.hooks.apply)(transaction, change)
             return change.record
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
@@ -355,7 +350,7 @@ class CollectionWriter(CollectionReader):
             try:
                 if self.stored.revision.guarded:
                     self._guarded(each)
-                options: Any = {"now": self._now(), "limits": self._limits, "owner": owner}
+                options: Any = {"now": self._now(), "limits": self.limits, "owner": owner}
                 record = self.representation.create(each, id=self.stored.new_id(self.hooks.new_id), **options)
                 records.append(self._require_scopes(None, record, each))
                 if self.stored.revision.references:  # before the work of the others and of a store

@@ -18,7 +18,7 @@ from restkeeper.cli.formats import FILE_FORMATS
 from restkeeper.cli.lines import Item, Lines, Options, opened, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.changes import Change, Hooks
-from restkeeper.resources.references import missing, required_by
+from restkeeper.resources.references import missing_reference, required_by
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.writes import deadline_of, duplicate_of_function, until_current
 from restkeeper.schemas.fields import Refers
@@ -290,7 +290,7 @@ def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint
             if number not in bad:
                 bad.add(number)
                 each, item = waiting[number]
-                refusal = missing(service.representations[field.to].resource, id, pointer, item.record)
+                refusal = missing_reference(service.representations[field.to].resource, id, pointer, item.record)
                 refusal.detail += hint
                 each.settle(item, refusal)
                 left[key := keys[number]] -= 1

@@ -23,7 +23,7 @@ from restkeeper.resources.writes import (
     CollectionWriter,
     Write,
     deadline_of,
-    explained,
+    explained_refusal,
     is_large,
     owner_fault,
     write_once,
@@ -296,7 +296,7 @@ def _explained(
             break
     if isinstance(error, DuplicateValue) and next(attempts) == 0:
         writer.require_creation(write)
-    problem = _placed(explained(writer.representation, error, write), number)
+    problem = _placed(explained_refusal(writer.representation, error, write), number)
     problem.members["operation"] = number
     return problem
 

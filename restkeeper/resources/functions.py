@@ -122,18 +122,18 @@ class Items:
         """Create an item, of this owner, else of the caller where items have one; return it as it is stored."""
         stored = self._stored(collection)
         name = stored.schema.id_name
-        given = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
-        own, field = without_server_fields(stored, item) | given, stored.revision.owner
-        if owner is None and field not in own and has_request_context():
+        sent_id = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
+        members, owner_field = without_server_fields(stored, item) | sent_id, stored.revision.owner
+        if owner is None and owner_field not in members and has_request_context():
             owner = self._hooks.access(stored.resource).owner_of_new()
         if owner is not None:
             _require_owner(self.functions[-1], owner)
-            own.pop(field, None)
+            members.pop(owner_field, None)
         with self._whole():
             id = stored.new_id(self._hooks.new_id)
             write = partial(stored.restore, id=id, now=self.now(), limits=self.limits, owner=owner)
-            record = accepted(self.functions[-1], stored, write, own)
-            (record,) = stored.numbered([record], [given], self._transaction, self.limits)
+            record = accepted_record(self.functions[-1], stored, write, members)
+            (record,) = stored.numbered([record], [sent_id], self._transaction, self.limits)
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
 
@@ -144,7 +144,7 @@ class Items:
         """
         stored, before = self._stored(collection), self._read(collection, id)
         with self._whole():
-            after = changed(self, change, stored, before, by=self.functions[-1])
+            after = changed_record(self, change, stored, before, by=self.functions[-1])
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, before, after))
 
@@ -237,7 +237,7 @@ class Items:
         Raises ValueError for what no index answers, or not soon: all others wait for it.
         """
         if not _is_indexed(stored.collection, query):
-            names = sorted({each.field for each in query.filters} or {each.field for each in query.sort})
+            names = sorted({f.field for f in query.filters} or {key.field for key in query.sort})
             raise ValueError(
                 f"{stored.name}: items.find and items.count need an index: add one of these to the Resource's indexes: "
                 + ", ".join(f"Index({name!r})" for name in names)
@@ -276,8 +276,8 @@ def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None,
             if not value:
                 raise ValueError(f"{stored.name}: {name}: is an empty list, which no item has a value of")
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
-        for each in value if isinstance(value, list | tuple) else [value]:
-            texts.add(name, exactjson.dumps(each).decode() if isinstance(each, bool | None) else str(each))
+        for element in value if isinstance(value, list | tuple) else [value]:
+            texts.add(name, exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element))
     query = parse(texts, stored.queryable, limit, limit).query
     return query._replace(sort=query.sort or stored.resource.order)
 
@@ -291,9 +291,9 @@ def _is_indexed(collection: Collection, query: Query) -> bool:
     of_owners = {name for name, field in collection.fields.items() if field.is_owner}
     equal = indexed | {index.field for index in collection.indexes} | of_owners
     if query.filters or query.search:
-        narrowing = (each for each in query.filters if not (each.negated or each.group) and each.op in _BY_INDEX)
-        return any(each.field in (equal if each.op in (Op.EQ, Op.IN) else indexed) for each in narrowing)
-    return all(each.field in indexed for each in query.sort[:1])
+        narrowing = (f for f in query.filters if not (f.negated or f.group) and f.op in _BY_INDEX)
+        return any(f.field in (equal if f.op in (Op.EQ, Op.IN) else indexed) for f in narrowing)
+    return all(key.field in indexed for key in query.sort[:1])
 
 
 @contextmanager
@@ -317,14 +317,14 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     for function in functions:
         shown = after and item_of(stored, after), before and item_of(stored, before)
         with as_conflict(stored.name):  # pointers into this item are no pointers into what was sent
-            call(items, function, *shown, items, of=(stored.name, change.record.id))
+            call(items, function, *shown, items, target=(stored.name, change.record.id))
 
 
-def current(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
+def current_records(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
     """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
     written = transaction.items.written if transaction.items else {}
-    changes = ((each, written.get((stored.name, each.id))) for each in records)
-    present = [change.after if change else each for each, change in changes]
+    changes = ((record, written.get((stored.name, record.id))) for record in records)
+    present = [change.after if change else record for record, change in changes]
     if None in present:  # all are created, or none
         raise Conflict(
             f"{stored.name}: one of these items deletes another one when it is created: send them separately"
@@ -348,24 +348,24 @@ def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: I
     for function in functions:
         present = before and item_of(stored, before)
         if after is None:
-            call(items, function, None, present, items, of=(stored.name, change.record.id))
+            call(items, function, None, present, items, target=(stored.name, change.record.id))
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             create = partial(stored.restore, id=after.id, owner=after.owner)
             write = partial(stored.revise, before) if before else create
-            record = accepted(function, stored, partial(write, now=now, limits=limits), item)
+            record = accepted_record(function, stored, partial(write, now=now, limits=limits), item)
             if before and record is before and after.removed != before.removed:  # which older versions show
                 record = stored.touched(before, now=now)
             after = record if record is before else record._replace(removed=after.removed)
     return change._replace(after=after)
 
 
-def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[str, str] | None = None) -> T:
+def call(items: Items, function: Callable[..., T], *arguments: Any, target: tuple[str, str] | None = None) -> T:
     """What a function of the service returns, in which `read_item` and `find_items` read from this transaction.
 
-    `of` is the collection and id of the item that it is called for. Raises ValueError if it changes that by `items`,
-    and what one of its changes has raised, also if it has caught that.
+    `target` is the collection and id of the item that it is called for. Raises ValueError if it changes that by
+    `items`, and what one of its changes has raised, also if it has caught that.
     """
-    written, token = items.written.get(of) if of else None, current_items.set(items)
+    written, token = items.written.get(target) if target else None, current_items.set(items)
     items.functions.append(function)
     try:
         result = function(*arguments)
@@ -389,7 +389,7 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, of: tuple[st
         current_items.reset(token)
     if items.failure:  # also if the function has caught it
         raise items.failure
-    if of and items.written.get(of) is not written:
+    if target and items.written.get(target) is not written:
         raise mistake_of(function, "changes its own item by `items`: return it changed, before the write")
     return result
 
@@ -414,7 +414,7 @@ def changed_item(
     """
     body = stored.body(record)
     item = exactjson.stored(body)
-    result = call(items, function, item, *more, of=(stored.name, record.id))
+    result = call(items, function, item, *more, target=(stored.name, record.id))
     if result is None:
         with suppress(exactjson.EncodeError):  # a value that has no JSON form is a change
             if _json(item) == body:
@@ -427,7 +427,7 @@ def changed_item(
     return without_server_fields(stored, result) | kept
 
 
-def changed(
+def changed_record(
     items: Items,
     function: Callable[..., Any],
     stored: StoredRepresentation,
@@ -437,14 +437,14 @@ def changed(
 ) -> Record:
     """A stored item as a function changes it, see `changed_item`; `by` is the one of the service, if it is another.
 
-    Raises Conflict, and ValueError as `accepted`.
+    Raises Conflict, and ValueError as `accepted_record`.
     """
     item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
     write = partial(stored.revise, before, now=items.now(), limits=items.limits)
     with as_conflict(stored.name):
-        return accepted(by or function, stored, write, item, before)
+        return accepted_record(by or function, stored, write, item, before)
 
 
 def _require_owner(function: Callable[..., Any], owner: Any) -> None:
@@ -455,7 +455,7 @@ def _require_owner(function: Callable[..., Any], owner: Any) -> None:
         raise ValueError(f"{name_of(function)}: items.create: the owner must be {wanted}: {shortened(repr(owner))}")
 
 
-def accepted(
+def accepted_record(
     function: Callable[..., Any],
     stored: StoredRepresentation,
     write: Callable[[JsonObject], Record],
@@ -478,7 +478,7 @@ def accepted(
             write(had := without_server_fields(stored, item_of(stored, former)))
         except ValidationFailed as error:
             known = _refused(stored, error, had)
-            wrong = {each: shown for each, shown in wrong.items() if each not in known}
+            wrong = {detail: shown for detail, shown in wrong.items() if detail not in known}
     if not wrong:
         if isinstance(failure, ValidationFailed):
             exactjson.require_none([*map(stored.known_fault, failure.members["errors"])])
@@ -499,14 +499,14 @@ def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -
             except exactjson.EncodeError:
                 faults.append(exactjson.fault([name], "has no JSON form"))
     wrong, private = {}, stored.revision.private
-    for each in faults:
-        steps = each["pointer"].split("/")[1:]
+    for fault in faults:
+        steps = fault["pointer"].split("/")[1:]
         value: Any = item if steps else {name: item[name] for name in item if name not in private}
         with suppress(LookupError, TypeError, ValueError):  # what is missing, and steps that only marshmallow has
             for step in steps:
                 name = unquote(step).replace("~1", "/").replace("~0", "~")
                 value = value[int(name) if isinstance(value, list) else name]
-        text = f"{'/'.join(steps) or 'the item'} {each['detail']}"
+        text = f"{'/'.join(steps) or 'the item'} {fault['detail']}"
         known = f"{text} (it is {shortened(repr(value))})" if value is not item else text
         wrong[known] = text if steps and steps[0] in private else known
     return wrong
@@ -527,7 +527,7 @@ def _json(value: Any) -> bytes:
     return text
 
 
-def returned(function: Callable[..., Any], result: Any) -> bytes:
+def returned_json(function: Callable[..., Any], result: Any) -> bytes:
     """The JSON text of what a function has returned. Raises ValueError with its name if there is none."""
     try:
         return _json(result)

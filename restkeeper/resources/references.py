@@ -37,18 +37,18 @@ class References:
     def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks) -> None:
         self._hooks = hooks
         self._resources = {name: stored.resource for name, stored in representations.items()}
-        self._fields = {(name, path) for name, each in representations.items() for path in each.revision.references}
+        self._fields = {(name, path) for name, stored in representations.items() for path in stored.revision.references}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
             for name, stored in representations.items()
         }
         for name, stored in representations.items():
-            own = stored.revision.definitions.values()
+            definitions = stored.revision.definitions.values()
             for path, field in stored.revision.followed.items():
                 to, where = representations.get(field.to), f"{name}.{path}"
                 if to is None or to.resource.singleton:
-                    known = ", ".join(name for name, each in representations.items() if not each.resource.singleton)
+                    known = ", ".join(name for name, items in representations.items() if not items.resource.singleton)
                     called = "Owner(to=" if isinstance(field, Owner) else "Reference("
                     raise ValueError(f"{where}: {called}{field.to!r}): must be one of {known}")
                 if isinstance(field, Owner):
@@ -61,7 +61,7 @@ class References:
                 kind = IntegerReference if to.resource.has_integer_ids else Reference
                 if not isinstance(field, kind):
                     raise ValueError(f"{where}: write {kind.__name__}({field.to!r})")
-                if field.on_delete == "null" and not (field.allow_none and field in own):
+                if field.on_delete == "null" and not (field.allow_none and field in definitions):
                     raise ValueError(f"{where}: on_delete='null' needs allow_none=True, and no field around it")
 
     def check(self, transaction: Transaction, change: Change, *, bounded: bool = True) -> None:
@@ -79,7 +79,7 @@ class References:
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
-        for field, pointers in added(change.representation, before, after.body):
+        for field, pointers in added_references(change.representation, before, after.body):
             if isinstance(field, WeakReference):
                 continue
             key = self._resources[field.to].key
@@ -113,9 +113,9 @@ class References:
         """Require what a record newly refers to in a collection: by id in the store, each as it is sent, and where."""
 
         def refusal(id: str) -> ReferenceMissing:
-            error = missing(self._resources[to], *new[id], record)
-            found = stored.known_fault({"pointer": error.pointer, "detail": error.detail})
-            return ReferenceMissing(found["pointer"], found["detail"], record)
+            error = missing_reference(self._resources[to], *new[id], record)
+            fault = stored.known_fault({"pointer": error.pointer, "detail": error.detail})
+            return ReferenceMissing(fault["pointer"], fault["detail"], record)
 
         if (access := self._private[to]) is None or not has_request_context():
             return transaction.require_present(to, [*new], refusal)
@@ -138,37 +138,37 @@ class References:
         items.deletions.append(change)
         if len(items.deletions) > 1:
             return  # it follows another deletion: a chain may be long
-        found: Iterable[_Referrers]
-        found, items.referrers = items.referrers, ()
+        planned: Iterable[_Referrers]
+        planned, items.referrers = items.referrers, ()
         while items.deletions:
             level = [*items.deletions]
-            for referrers in found or self._referrers(transaction, _by_collection(level)):
+            for referrers in planned or self._referrers(transaction, _ids_by_collection(level)):
                 self._follow(transaction, items, referrers)
             del items.deletions[: len(level)]
-            for name in _by_collection(items.deletions):
+            for name in _ids_by_collection(items.deletions):
                 self._require_known(transaction, name)
-            found = ()
+            planned = ()
 
     def _plan(self, transaction: Transaction, items: Items, change: Change) -> list["_Referrers"]:
         """What refers to an item that is to be deleted, so that `follow` need not find it again.
 
         Raises StillReferenced, Conflict and Forbidden for this and all that would follow, as far as ids show it.
         """
-        levels, below = list[list[_Referrers]](), _by_collection([change])
+        levels, below = list[list[_Referrers]](), _ids_by_collection([change])
         gone, cleared = {(change.representation.name, change.record.id)}, 0
         while below:
             level, below = below, {}
             levels.append([])
-            for each in self._referrers(transaction, level, len(gone)):
-                name = each.stored.name
-                new = each._replace(ids=[id for id in each.ids if (name, id) not in gone])
-                new.require_allowed()
-                levels[-1].append(new)
-                if each.rule == "null":
-                    cleared += len(new.ids)
-                elif new.ids:
-                    gone.update((name, id) for id in new.ids)
-                    below.setdefault(name, []).extend(new.ids)
+            for referrers in self._referrers(transaction, level, len(gone)):
+                name = referrers.stored.name
+                remaining = referrers._replace(ids=[id for id in referrers.ids if (name, id) not in gone])
+                remaining.require_allowed()
+                levels[-1].append(remaining)
+                if referrers.rule == "null":
+                    cleared += len(remaining.ids)
+                elif remaining.ids:
+                    gone.update((name, id) for id in remaining.ids)
+                    below.setdefault(name, []).extend(remaining.ids)
                 items.require_room(len(gone) - 1 + cleared)
         return levels[0]
 
@@ -179,8 +179,8 @@ class References:
 
         These are besides the `known` ones, which are to be deleted. Raises Forbidden and Unavailable, see `follow`.
         """
-        for name, ids in deleted.items():
-            to = [*chain.from_iterable(map(self._resources[name].forms, ids))]
+        for name, deleted_ids in deleted.items():
+            to = [*chain.from_iterable(map(self._resources[name].forms, deleted_ids))]
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
                     continue
@@ -189,18 +189,18 @@ class References:
                     rule = "chosen"
                     if not caller().may(scope := stored.resource.scope("write")):
                         raise lacking(scope)  # also if there is none: who may not know, learns nothing
-                most, found = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
+                most, ids = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
                 for start in range(0, len(to), TOGETHER):
                     query = Query(filters=(Filter(path, Op.IN, tuple(to[start : start + TOGETHER])),))
-                    found.update(transaction.find(stored.name, query, most))
+                    ids.update(transaction.find(stored.name, query, most))
                 # In one order, so that deletions do not wait for each other.
-                yield _Referrers(stored, path, rule, {*to}, sorted(found))
+                yield _Referrers(stored, path, rule, {*to}, sorted(ids))
 
     def _follow(self, transaction: Transaction, items: Items, referrers: "_Referrers") -> None:
         stored, path, rule, to, ids = referrers
         referrers.require_allowed()
-        for before in _current(transaction, items, stored.name, ids, to_delete=rule != "null"):
-            if to.isdisjoint(found for _, found in _found(exactjson.stored(before.body), path)):
+        for before in _locked_items(transaction, items, stored.name, ids, to_delete=rule != "null"):
+            if to.isdisjoint(id for _, id in _ids_at(exactjson.stored(before.body), path)):
                 continue
             after = None
             if rule == "chosen":
@@ -214,12 +214,12 @@ class References:
             except ValidationFailed:  # which can say what the caller may not read
                 raise referrers.refusal(", and its item is not valid without it") from None
             with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
-                left = items.apply(stored, before, after, NO_LIMITS)
-            if rule == "null" and item_of(stored, left).get(path) is not None:
+                result = items.apply(stored, before, after, NO_LIMITS)
+            if rule == "null" and item_of(stored, result).get(path) is not None:
                 raise referrers.refusal(", and stays")
 
 
-def _current(
+def _locked_items(
     transaction: Transaction, items: Items, collection: str, ids: Sequence[str], *, to_delete: bool
 ) -> Iterator[Record]:
     """Items that are there, locked: each as functions have left it when its turn comes."""
@@ -244,7 +244,7 @@ def rename_references(transaction: Transaction, former: str, name: str) -> None:
     """Let items that refer to those of a collection refer to those of another one, which has them now."""
     for collection, schema in transaction.schemas_with(f'"{former}"'):
         to = references_of(schema.fields)
-        renamed = {path: name if each == former else each for path, each in to.items()}
+        renamed = {path: name if target == former else target for path, target in to.items()}
         if renamed != to:
             transaction.describe(collection, schema.fingerprint, with_references(schema.fields, renamed))
 
@@ -273,35 +273,37 @@ class _Referrers(NamedTuple):
         return StillReferenced(known if may_read(self.stored.resource) and not is_private else _UNKNOWN)
 
 
-def _by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
+def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
     """The ids of items, by their collections."""
-    found: dict[str, list[str]] = {}
-    for each in changes:
-        found.setdefault(each.representation.name, []).append(each.record.id)
-    return found
+    ids: dict[str, list[str]] = {}
+    for change in changes:
+        ids.setdefault(change.representation.name, []).append(change.record.id)
+    return ids
 
 
-def added(stored: StoredRepresentation, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:
+def added_references(
+    stored: StoredRepresentation, before: bytes, after: bytes
+) -> Iterator[tuple[Refers, dict[str | int, str]]]:
     """What the JSON of an item refers to `after` a change and did not before: by field, each id with its pointer."""
-    if not (own := stored.revision.references):
+    if not (references := stored.revision.references):
         return
     had, has = exactjson.stored(before), exactjson.stored(after)
-    for path, field in own.items():
-        former = {id for _, id in _found(had, path)}
-        yield field, {id: pointer for pointer, id in _found(has, path) if id not in former}
+    for path, field in references.items():
+        former = {id for _, id in _ids_at(had, path)}
+        yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in former}
 
 
 def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
     """What an item refers to: the field, the id, and its JSON Pointer."""
     item = exactjson.stored(record.body)
     for path, field in stored.revision.references.items():
-        for pointer, id in _found(item, path):
+        for pointer, id in _ids_at(item, path):
             yield field, id, pointer
 
 
 def number_of_references(stored: StoredRepresentation, record: Record) -> int:
     """How many items must exist for a new one."""
-    of_fields = added(stored, b"{}", record.body)
+    of_fields = added_references(stored, b"{}", record.body)
     return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
 
 
@@ -310,18 +312,18 @@ def may_read(resource: Resource) -> bool:
     return not has_request_context() or caller().may(resource.scope("read"))
 
 
-def missing(to: Resource, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
+def missing_reference(to: Resource, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
     """The error of an item that refers to nothing."""
     return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {to.public_name}", record)
 
 
-def _found(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:
+def _ids_at(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:
     """The ids at a path, each with its JSON Pointer; a list stands for each of its elements."""
     if isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _found(each, path, f"{pointer}/{number}")
+        for number, element in enumerate(value):
+            yield from _ids_at(element, path, f"{pointer}/{number}")
     elif isinstance(value, dict):
         name, _, rest = path.partition(".")
-        yield from _found(value.get(name), rest, f"{pointer}/{name}")
+        yield from _ids_at(value.get(name), rest, f"{pointer}/{name}")
     elif isinstance(value, str | int):
         yield pointer, value

@@ -28,14 +28,14 @@ from restkeeper.resources.functions import (
     Items,
     as_conflict,
     call,
-    changed,
-    current,
+    changed_record,
+    current_records,
     require_few_references,
-    returned,
+    returned_json,
     run_before,
 )
 from restkeeper.resources.items import CollectionReader
-from restkeeper.resources.references import added, may_read, number_of_references
+from restkeeper.resources.references import added_references, may_read, number_of_references
 from restkeeper.resources.representation import JsonObject, Loaded, Representation
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
@@ -139,7 +139,7 @@ class CollectionWriter(CollectionReader):
         list must match.
         """
         several = sent if isinstance(sent, list) else [sent]
-        new = self._new(several, sent, owner)
+        new = self._new_records(several, sent, owner)
 
         def reply(records: Sequence[Record]) -> Reply:
             if several is sent:
@@ -155,10 +155,10 @@ class CollectionWriter(CollectionReader):
             if path is not None:
                 self.require_list(transaction, filters)
             records = self.stored.numbered(new, several, transaction, self.limits)
-            write.after = {f"{number}/" if several is sent else "": each for number, each in enumerate(records)}
+            write.after = {f"{number}/" if several is sent else "": record for number, record in enumerate(records)}
             for place in in_turns([*write.after], self.clock, transaction.turn_seconds):
-                self._store(transaction, write, None, write.after[place], place)
-            return write.response or reply(current(transaction, self.stored, write.after.values()))
+                self._store_item(transaction, write, None, write.after[place], place)
+            return write.response or reply(current_records(transaction, self.stored, write.after.values()))
 
         is_known = not (self.resource.has_integer_ids or is_conditional() or self.resource.functions)
         return Write(work, reply(new) if is_known else None)
@@ -183,7 +183,7 @@ class CollectionWriter(CollectionReader):
             if owner not in (None, before.owner):
                 raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
             after = change(before, sent, now=self._now(), limits=self.limits)
-            return self.represent(self._store(transaction, write, before, after))
+            return self.represent(self._store_item(transaction, write, before, after))
 
         return Write(work)
 
@@ -204,7 +204,7 @@ class CollectionWriter(CollectionReader):
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = self._read_to_change(id, transaction)
             with as_conflict(self.name):  # there is no body that a function could refuse
-                self._store(transaction, write, before, None)
+                self._store_item(transaction, write, before, None)
             return Reply(self.representation.body(before), content_type=JSON)
 
         return Write(work, use_reserve=True)
@@ -221,14 +221,14 @@ class CollectionWriter(CollectionReader):
             more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
             if before is None:
                 result = call(items, action.function, *more)
-                return Reply(returned(action.function, result), content_type=JSON)
-            after = changed(items, action.function, self.stored, before, *more)
+                return Reply(returned_json(action.function, result), content_type=JSON)
+            after = changed_record(items, action.function, self.stored, before, *more)
             with as_conflict(self.name):
-                return self.represent(self._store(transaction, write, before, after, None))
+                return self.represent(self._store_item(transaction, write, before, after, None))
 
         return Write(work)
 
-    def _store(
+    def _store_item(
         self,
         transaction: Transaction,
         write: Write,
@@ -249,7 +249,7 @@ class CollectionWriter(CollectionReader):
             return change.record
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
-            error.members["errors"] = list(placed(place or "", map(self.representation.known_fault, faults)))
+            error.members["errors"] = list(placed_faults(place or "", map(self.representation.known_fault, faults)))
             raise
 
     def _now(self) -> str:
@@ -258,21 +258,21 @@ class CollectionWriter(CollectionReader):
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
         """As `Representation.replace`, by a caller: a field that it may not change, and the owner, stays as it is.
 
-        Raises Forbidden as `_guarded` and `_require_scopes`.
+        Raises Forbidden as `_guarded_fields` and `_require_scopes`.
         """
-        own, owner = sent, self.stored.revision.owner
+        item, owner = sent, self.stored.revision.owner
         of_owner = self.representation.names_of(owner) if owner else ()
-        if kept := self._guarded(sent, record).union(of_owner) - sent.keys():
+        if kept := self._guarded_fields(sent, record).union(of_owner) - sent.keys():
             members = exactjson.cut(self.representation.body(record))
-            own = {name: exactjson.stored(members[name]) for name in kept if name in members} | sent
-        return self._require_scopes(record, self.representation.replace(record, own, **options), sent)
+            item = {name: exactjson.stored(members[name]) for name in kept if name in members} | sent
+        return self._require_scopes(record, self.representation.replace(record, item, **options), sent)
 
     def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
-        """As `Representation.merge`, by a caller. Raises Forbidden as `_guarded` and `_require_scopes`."""
-        self._guarded(patch, record)
+        """As `Representation.merge`, by a caller. Raises Forbidden as `_guarded_fields` and `_require_scopes`."""
+        self._guarded_fields(patch, record)
         return self._require_scopes(record, self.representation.merge(record, patch, **options), patch)
 
-    def _guarded(self, sent: JsonObject, before: Record | None = None) -> set[str]:
+    def _guarded_fields(self, sent: JsonObject, before: Record | None = None) -> set[str]:
         """The fields that the caller may not change.
 
         Raises Forbidden for one that is sent, also with its own value, and for an owner that the caller may not set.
@@ -315,7 +315,7 @@ class CollectionWriter(CollectionReader):
         for name, lifecycle in states.items():
             known = self.representation.names_of(name)
             is_sent = self.representation.is_converted(name) or not sent.keys().isdisjoint(known)
-            state, former = (exactjson.stored(each.get(name, b"null")) for each in (has, had))
+            state, former = (exactjson.stored(members.get(name, b"null")) for members in (has, had))
             if state == former or not (before or is_sent):
                 continue
             if (scope := lifecycle.scopes.get(state)) and not caller().may(scope):
@@ -327,38 +327,38 @@ class CollectionWriter(CollectionReader):
 
     def _require_readable(self, before: Record | None, after: Record) -> None:
         """Raises Forbidden for a reference: see `_require_scopes`. Who writes in a collection knows its items."""
-        others = {field.to for field in self.stored.revision.references.values()} - {self.name}
-        if not (foreign := {each for each in others if not may_read(self.hooks.resources[each])}):
+        collections = {field.to for field in self.stored.revision.references.values()} - {self.name}
+        if not (unreadable := {name for name in collections if not may_read(self.hooks.resources[name])}):
             return
         had = self.stored.present(before).body if before else exactjson.joined(self.stored.revision.defaults)
-        for field, new in added(self.stored, had, after.body):
-            if new and field.to in foreign:
+        for field, new in added_references(self.stored, had, after.body):
+            if new and field.to in unreadable:
                 known = self.representation.known_fault({"pointer": next(iter(new.values())), "detail": ""})
                 raise lacking(
                     self.hooks.resources[field.to].scope("read"),
                     f"a new reference in {known['pointer'].removeprefix('#/')}",
                 )
 
-    def _new(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
+    def _new_records(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
         records, faults, references = list[Record](), list[JsonObject](), 0
         names = self.representation.names_of(self.stored.revision.owner)
-        if owner is not None and (known := next((name for each in several for name in names if name in each), "")):
+        if owner is not None and (known := next((name for item in several for name in names if name in item), "")):
             raise owner_fault(f"is {known} in the item, too: send one of them")
         owner = self.access.owner_of_new(owner)
-        for number, each in in_turns(enumerate(several), self.clock):
+        for number, item in in_turns(enumerate(several), self.clock):
             try:
                 if self.stored.revision.guarded:
-                    self._guarded(each)
+                    self._guarded_fields(item)
                 options: Any = {"now": self._now(), "limits": self.limits, "owner": owner}
-                record = self.representation.create(each, id=self.stored.new_id(self.hooks.new_id), **options)
-                records.append(self._require_scopes(None, record, each))
+                record = self.representation.create(item, id=self.stored.new_id(self.hooks.new_id), **options)
+                records.append(self._require_scopes(None, record, item))
                 if self.stored.revision.references:  # before the work of the others and of a store
                     require_few_references(references := references + number_of_references(self.stored, record))
             except ValidationFailed as error:
                 if several is not sent:
                     raise
-                faults += placed(f"{number}/", error.members["errors"])
+                faults += placed_faults(f"{number}/", error.members["errors"])
                 if len(faults) > MOST_FAULTS:
                     break
         require_none(faults)
@@ -381,9 +381,9 @@ class CollectionWriter(CollectionReader):
         def explain(error: DuplicateValue | ReferenceMissing, write: Write) -> Exception:
             if isinstance(error, DuplicateValue):
                 self.require_creation(write)
-            problem = explained(self.representation, error, write)
+            problem = explained_refusal(self.representation, error, write)
             if isinstance(problem, DuplicateValue):
-                return DuplicateValue(*dict.fromkeys([*self._taken(write), *problem.fields]))
+                return DuplicateValue(*dict.fromkeys([*self._taken_fields(write), *problem.fields]))
             return problem
 
         def prepare_in_turn() -> Write:
@@ -400,22 +400,22 @@ class CollectionWriter(CollectionReader):
                 self.require_sight(write.creates)
                 raise RecordChanged("the item was created meanwhile")
 
-    def _taken(self, write: Write) -> list[str]:
+    def _taken_fields(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
         seen, taken = set[tuple[str, Any]](), list[str]()
-        own = (Filter("id", Op.NE, write.before.id),) if write.before else ()
-        unique = [each for each in (Index("id", unique=not own), *self.resource.indexes) if each.unique]
+        others = (Filter("id", Op.NE, write.before.id),) if write.before else ()
+        unique = [index for index in (Index("id", unique=not others), *self.resource.indexes) if index.unique]
         with suppress(StoreUnavailable, ItemsIncomplete):  # then it is the one that the store has named
-            for around, record in write.after.items():
+            for place, record in write.after.items():
                 item = exactjson.stored(record.body)
                 for index in unique:
                     value = record.id if index.field == "id" else item.get(index.field)
                     if isinstance(value, list | None):
                         continue
                     key = index.field, value.lower() if index.fold else value
-                    query = Query(filters=(Filter(index.field, Op.EQ, value), *own))
+                    query = Query(filters=(Filter(index.field, Op.EQ, value), *others))
                     if key in seen or self.store.count(self.name, query, most=1):
-                        taken.append(f"{around}{self.representation.name_of(index.field)}")
+                        taken.append(f"{place}{self.representation.name_of(index.field)}")
                     seen.add(key)
             return taken
         return []
@@ -437,24 +437,24 @@ def owner_fault(detail: str) -> ValidationFailed:
     return ValidationFailed(f"{OWNER_QUERY} {detail}", errors=[{"parameter": OWNER_QUERY, "detail": detail}])
 
 
-def placed(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
+def placed_faults(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
     """Faults with their pointers below this place, such as "3/"; empty for the whole body."""
-    for each in faults:
-        pointer = each["pointer"].removeprefix("#")
-        yield {**each, "pointer": f"#/{place.removesuffix('/')}{pointer}"} if place else each
+    for item_fault in faults:
+        pointer = item_fault["pointer"].removeprefix("#")
+        yield {**item_fault, "pointer": f"#/{place.removesuffix('/')}{pointer}"} if place else item_fault
 
 
-def explained(
+def explained_refusal(
     representation: Representation, error: DuplicateValue | ReferenceMissing, write: Write
 ) -> DuplicateValue | ReferenceMissing | Problem:
     """What the store refuses: at its place in what was sent, with the names of fields that callers know."""
-    for around, record in write.after.items():
-        if record is error.of and around is not None:
+    for place, record in write.after.items():
+        if record is error.of and place is not None:
             if isinstance(error, DuplicateValue):
-                return DuplicateValue(*(around + representation.name_of(each) for each in error.fields))
+                return DuplicateValue(*(place + representation.name_of(field) for field in error.fields))
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
-            (found,) = placed(around, [known])
-            return ValidationFailed(f"{found['pointer'].removeprefix('#/')}: {found['detail']}", errors=[found])
+            (refusal,) = placed_faults(place, [known])
+            return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
     return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
 
 

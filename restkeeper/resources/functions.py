@@ -16,7 +16,7 @@ from werkzeug.datastructures import MultiDict
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
-from restkeeper.resources.representation import ItemLimits, JsonObject, StoredRepresentation
+from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
 from restkeeper.storage.base import Transaction
@@ -144,7 +144,7 @@ class Items:
         """
         stored, before = self._stored(collection), self._read(collection, id)
         with self._whole():
-            after = changed_record(self, change, stored, before, by=self.functions[-1])
+            after = changed_record(self, change, stored, before)
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, before, after))
 
@@ -172,16 +172,15 @@ class Items:
             raise
 
     def apply(
-        self,
-        stored: StoredRepresentation,
-        before: Record | None,
-        after: Record | None,
-        limits: ItemLimits | None = None,
+        self, stored: StoredRepresentation, before: Record | None, after: Record | None, *, bounded: bool = True
     ) -> Record:
-        """Write an item as one of the changes that may follow one of a request; return it as it is, or last was."""
+        """Write an item as one of the changes that may follow one of a request; return it as it is, or last was.
+
+        If it is not `bounded`, it can be larger than an item that callers send.
+        """
         with self._whole():
             change = Change.now(stored, before, after, self._clock)
-            change = run_before(self._hooks, self._transaction, change, limits or self.limits)
+            change = run_before(self._hooks, self._transaction, change, self.limits if bounded else NO_LIMITS)
             if change.after is not before:
                 self._bytes += sum(len(record.body) for record in (before, change.after) if record)
                 self.require_room(1)
@@ -306,32 +305,6 @@ def as_conflict(collection: str) -> Iterator[None]:
         raise Conflict(f"{collection}: {detail}") from None
 
 
-def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
-    """Call the functions of the service after a write: see `Resource.after`."""
-    stored, before, after = change.representation, change.before, change.after
-    if not (functions := stored.resource.functions.get(f"after {WRITES[change.kind]}")):
-        return
-    if after:
-        transaction.flush()  # what a store refuses of it is refused first
-    items: Items = hooks.items(transaction)
-    for function in functions:
-        shown = after and item_of(stored, after), before and item_of(stored, before)
-        with as_conflict(stored.name):  # pointers into this item are no pointers into what was sent
-            call(items, function, *shown, items, target=(stored.name, change.record.id))
-
-
-def current_records(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
-    """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
-    written = transaction.items.written if transaction.items else {}
-    changes = ((record, written.get((stored.name, record.id))) for record in records)
-    present = [change.after if change else record for record, change in changes]
-    if None in present:  # all are created, or none
-        raise Conflict(
-            f"{stored.name}: one of these items deletes another one when it is created: send them separately"
-        )
-    return cast(list[Record], present)
-
-
 def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: ItemLimits) -> Change:
     """A write as the functions of the service that are called before it leave it: see `Resource.before`.
 
@@ -357,6 +330,32 @@ def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: I
                 record = stored.touched(before, now=now)
             after = record if record is before else record._replace(removed=after.removed)
     return change._replace(after=after)
+
+
+def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
+    """Call the functions of the service after a write: see `Resource.after`."""
+    stored, before, after = change.representation, change.before, change.after
+    if not (functions := stored.resource.functions.get(f"after {WRITES[change.kind]}")):
+        return
+    if after:
+        transaction.flush()  # what a store refuses of it is refused first
+    items: Items = hooks.items(transaction)
+    for function in functions:
+        shown = after and item_of(stored, after), before and item_of(stored, before)
+        with as_conflict(stored.name):  # pointers into this item are no pointers into what was sent
+            call(items, function, *shown, items, target=(stored.name, change.record.id))
+
+
+def current_records(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
+    """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
+    written = transaction.items.written if transaction.items else {}
+    changes = ((record, written.get((stored.name, record.id))) for record in records)
+    present = [change.after if change else record for record, change in changes]
+    if None in present:  # all are created, or none
+        raise Conflict(
+            f"{stored.name}: one of these items deletes another one when it is created: send them separately"
+        )
+    return cast(list[Record], present)
 
 
 def call(items: Items, function: Callable[..., T], *arguments: Any, target: tuple[str, str] | None = None) -> T:
@@ -428,23 +427,18 @@ def changed_item(
 
 
 def changed_record(
-    items: Items,
-    function: Callable[..., Any],
-    stored: StoredRepresentation,
-    before: Record,
-    *more: Any,
-    by: Callable[..., Any] | None = None,
+    items: Items, function: Callable[..., Any], stored: StoredRepresentation, before: Record, *more: Any
 ) -> Record:
-    """A stored item as a function changes it, see `changed_item`; `by` is the one of the service, if it is another.
+    """A stored item as a function changes it, see `changed_item`.
 
-    Raises Conflict, and ValueError as `accepted_record`.
+    Raises Conflict, and ValueError as `accepted_record`, which names the function of the service that calls this one.
     """
     item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
     write = partial(stored.revise, before, now=items.now(), limits=items.limits)
     with as_conflict(stored.name):
-        return accepted_record(by or function, stored, write, item, before)
+        return accepted_record([function, *items.functions][-1], stored, write, item, before)
 
 
 def _require_owner(function: Callable[..., Any], owner: Any) -> None:

@@ -214,7 +214,7 @@ class References:
             except ValidationFailed:  # which can say what the caller may not read
                 raise referrers.refusal(", and its item is not valid without it") from None
             with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
-                result = items.apply(stored, before, after, NO_LIMITS)
+                result = items.apply(stored, before, after, bounded=False)
             if rule == "null" and item_of(stored, result).get(path) is not None:
                 raise referrers.refusal(", and stays")
 

@@ -43,10 +43,6 @@ class Loaded(dict[str, Any]):
         super().__init__(sent)
         self.text = text
 
-    def with_id(self, name: str, id: str | int) -> "Loaded":
-        """The body with an id, which is no part of the text."""
-        return Loaded({name: id, **self}, self.text)
-
 
 class ItemLimits(NamedTuple):
     """The largest size of an item: in bytes of its JSON, and in values (objects, arrays and their members)."""

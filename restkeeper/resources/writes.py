@@ -190,11 +190,10 @@ class CollectionWriter(CollectionReader):
     def _creation_at(self, id: str, sent: JsonObject, owner: str | None) -> Write:
         """Create an item by a PUT. Raises ValidationFailed for another id in the body."""
         if not self.resource.singleton:
-            known = self.resource.shown(key) if (key := self.resource.key(id)) else id
-            name = self.resource.schema.id_name
-            if name not in sent:
-                sent = sent.with_id(name, known) if isinstance(sent, Loaded) else {name: known, **sent}
-            is_other = self.resource.key(sent[name]) != self.resource.key(id)
+            key, name = self.resource.key(id), self.resource.schema.id_name
+            item = sent if name in sent else {name: self.resource.shown(key) if key else id, **sent}
+            is_other = self.resource.key(item[name]) != key
+            sent = Loaded(item, sent.text) if isinstance(sent, Loaded) else item
             require_none([fault([name], "is another one in the path")] if is_other else [])
         return self.creation(sent, owner)
 
@@ -334,10 +333,8 @@ class CollectionWriter(CollectionReader):
         for field, new in added_references(self.stored, had, after.body):
             if new and field.to in unreadable:
                 known = self.representation.known_fault({"pointer": next(iter(new.values())), "detail": ""})
-                raise lacking(
-                    self.hooks.resources[field.to].scope("read"),
-                    f"a new reference in {known['pointer'].removeprefix('#/')}",
-                )
+                where = known["pointer"].removeprefix("#/")
+                raise lacking(self.hooks.resources[field.to].scope("read"), f"a new reference in {where}")
 
     def _new_records(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
@@ -467,9 +464,9 @@ def write_once(
     store: Store,
     once: IdempotencyRecord,
     prepare: Callable[[], Write],
-    clock: Clock = time,
-    explain: Callable[[DuplicateValue | ReferenceMissing, Write], Exception] = lambda error, write: error,
-    collections: Iterable[str] = (),
+    clock: Clock,
+    explain: Callable[[DuplicateValue | ReferenceMissing, Write], Exception],
+    collections: Iterable[str],
 ) -> Reply:
     """Do a write in one transaction with its response, at most once; or return the response that is stored.
 

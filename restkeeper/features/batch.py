@@ -21,6 +21,7 @@ from restkeeper.resources.writes import (
     OWNER_QUERY,
     OWNER_UNUSED,
     CollectionWriter,
+    Refusal,
     Write,
     deadline_of,
     explained_refusal,
@@ -33,7 +34,7 @@ from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import GIVEN
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, StoreError
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError
 from restkeeper.storage.shares import FairLock
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
@@ -64,6 +65,8 @@ from restkeeper.web.operations import (
     returns,
     takes,
 )
+
+Begun = list[tuple[CollectionWriter, Write]]  # by the operations of a batch so far, in order
 
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
@@ -191,17 +194,11 @@ class BatchHandlers:
         for condition in _CONDITIONS:  # each operation has its own
             request.environ.pop(condition, None)
         once = service.hooks.idempotency(sent)
-        begun: list[tuple[CollectionWriter, Write]] = []
+        begun: Begun = []
         write, explain = Write(partial(self._run, operations, begun)), partial(_explained, begun, count())
         return write_once(service.store, once, lambda: write, service.clock, explain, names)
 
-    def _run(
-        self,
-        operations: list[JsonObject],
-        begun: list[tuple[CollectionWriter, Write]],
-        transaction: Transaction,
-        _: Write,
-    ) -> Reply:
+    def _run(self, operations: list[JsonObject], begun: Begun, transaction: Transaction, _: Write) -> Reply:
         """Do the operations; `begun` has those that were, also if what the store refuses of one is raised later."""
         begun.clear()
         ids: dict[str, str | int] = {}
@@ -227,12 +224,7 @@ class BatchHandlers:
         return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
 
     def _one(
-        self,
-        operation: JsonObject,
-        number: int,
-        ids: Mapping[str, Any],
-        begun: list[tuple[CollectionWriter, Write]],
-        transaction: Transaction,
+        self, operation: JsonObject, number: int, ids: Mapping[str, Any], begun: Begun, transaction: Transaction
     ) -> Reply:
         """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it.
 
@@ -281,12 +273,7 @@ def _placed(error: Problem | StoreError, number: int) -> Problem:
     return problem
 
 
-def _explained(
-    begun: list[tuple[CollectionWriter, Write]],
-    attempts: Iterator[int],
-    error: DuplicateValue | ReferenceMissing,
-    _: Write,
-) -> Problem:
+def _explained(begun: Begun, attempts: Iterator[int], error: Refusal, _: Write) -> Problem:
     """What the store refuses, of the operation that writes this; what functions have written is of the last one.
 
     Raises RecordChanged as `require_creation`, at most once: an earlier operation may have deleted the item.

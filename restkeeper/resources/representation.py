@@ -264,7 +264,7 @@ class StoredRepresentation(Representation):
             before = transaction.read(LAST_IDS.name, self.name).version
         except RecordNotFound:
             before = 0
-        last = max([before, *map(self.resource.number, ids)])
+        last = max([before, *(id for id in map(self.resource.shown, ids) if isinstance(id, int))])
         if new and last + new > INTEGERS[self.resource.ids][1]:
             raise Conflict(f"{self.name}: all ids have been given")
         if last + new > before:

@@ -526,10 +526,6 @@ class Resource:
         """The values by which others can refer to an item."""
         return (self.shown(key),)
 
-    def number(self, key: str) -> int:
-        """The id of an item as a number; -1 for a text."""
-        return shown if isinstance(shown := self.shown(key), int) else -1
-
     @cached_property
     def order(self) -> tuple[Sort, ...]:
         """The sort keys of a list that no request sorts."""

@@ -59,6 +59,7 @@ from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptabl
 from restkeeper.web.preconditions import is_conditional, require_match
 
 T = TypeVar("T")
+Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
 LARGE = 16 * 1024  # bytes of a body, from which on it takes milliseconds to load its items
 CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
@@ -375,7 +376,7 @@ class CollectionWriter(CollectionReader):
     def write(self, prepare: Callable[[], Write], once: IdempotencyRecord | None = None) -> Reply:
         """As `write_once`. A DuplicateValue names all fields of what was sent that are taken."""
 
-        def explain(error: DuplicateValue | ReferenceMissing, write: Write) -> Exception:
+        def explain(error: Refusal, write: Write) -> Exception:
             if isinstance(error, DuplicateValue):
                 self.require_creation(write)
             problem = explained_refusal(self.representation, error, write)
@@ -441,9 +442,7 @@ def placed_faults(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObje
         yield {**item_fault, "pointer": f"#/{place.removesuffix('/')}{pointer}"} if place else item_fault
 
 
-def explained_refusal(
-    representation: Representation, error: DuplicateValue | ReferenceMissing, write: Write
-) -> DuplicateValue | ReferenceMissing | Problem:
+def explained_refusal(representation: Representation, error: Refusal, write: Write) -> Refusal | Problem:
     """What the store refuses: at its place in what was sent, with the names of fields that callers know."""
     for place, record in write.after.items():
         if record is error.of and place is not None:
@@ -465,7 +464,7 @@ def write_once(
     once: IdempotencyRecord,
     prepare: Callable[[], Write],
     clock: Clock,
-    explain: Callable[[DuplicateValue | ReferenceMissing, Write], Exception],
+    explain: Callable[[Refusal, Write], Exception],
     collections: Iterable[str],
 ) -> Reply:
     """Do a write in one transaction with its response, at most once; or return the response that is stored.

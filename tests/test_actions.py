@@ -276,6 +276,12 @@ def test_problems_that_derive_from_others_have_pages(client: FlaskClient) -> Non
 
 
 def test_wrong_declarations() -> None:
+    """Each is refused where it is written, with what would be right."""
+
+    def refuse(item: Any, before: Any) -> None: ...
+
+    async def wait(item: Any, items: Items) -> None: ...
+
     resource = Resource("orders", "order", OrderSchema)
     resource.action("pay", body=PaymentSchema)(lambda order, payment, items: None)
     for declare, words in (
@@ -284,17 +290,22 @@ def test_wrong_declarations() -> None:
         (lambda: resource.action("merge"), "action('merge'): is an operation of each collection: choose another name"),
         (lambda: resource.action("x", scope="own"), "action('x', scope='own'): write one like orders:x"),
         (lambda: resource.action("x", of="items"), "of='items'): must be 'item' or 'collection'"),
-        (lambda: resource.before("insert"), "orders: before('insert',): must be some of 'create', 'update', 'delete'"),
+        (lambda: resource.before("insert"), "orders: before('insert'): must be some of 'create', 'update', 'delete'"),
         (lambda: resource.after(), "orders: after(): must be some of"),
+        (lambda: resource.before(refuse), "orders: before(refuse): must be some of 'create', 'update', 'delete'"),  # type: ignore[arg-type]
+        (lambda: resource.action("x")(wait), "action('x'): wait is async: a transaction cannot wait: write def"),
         (lambda: resource.action("x", body=PaymentSchema()), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
         (
             lambda: resource.action("x", body=PaymentSchema)(lambda order, items: None),
             "action('x'): is called with (item, body, items): too many",
         ),
         (lambda: resource.action("x")(returns(PaymentSchema)(lambda order, items: None)), "@returns has problems only"),
-        (lambda: resource.before("delete")(lambda item: None), "before('delete',): is called with (item, before): too"),
+        (lambda: resource.before("delete")(lambda item: None), "before('delete'): is called with (item, before): too"),
         (lambda: resource.after("create")(lambda item, before: None), "(item, before, items): too many"),
-        (lambda: Resource("x", "y", OrderSchema, ownership="all"), "must be a Ownership"),  # type: ignore[arg-type]
+        (
+            lambda: Resource("x", "y", OrderSchema, ownership="all"),
+            "ownership='all': must be one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL",
+        ),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError) as error:
             declare()

@@ -35,6 +35,7 @@ from restkeeper import (
     ListOf,
     Money,
     Owner,
+    Reference,
     Rename,
     Resource,
     Status,
@@ -317,10 +318,17 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: fields.List(Text(writable_by="a:b"), required=True), "writable_by is for the fields of the item itself"),
     (lambda: fields.List(Status(Lifecycle("a", STATES)), required=True), "Status: only the item has a lifecycle"),
     (lambda: Text(writable_by="a:b", dump_only=True, dump_default=""), "writable_by: nobody can write what is dump_"),
+    (lambda: Text(load_default="", readable_by=3), "3 is no scope: write one like orders:manage"),  # type: ignore[arg-type]
     (lambda: Text(writable_by="manage", required=True), "'manage' is no scope: write one like orders:manage"),
     (lambda: Status(Lifecycle("a", STATES, scopes={"b": "pay it"})), "'pay it' is no scope"),
-    (lambda: Status(Lifecycle("a", STATES, scopes={"c": "a:b"})), "Lifecycle: c: no states: say which can follow"),
-    (lambda: Status(Lifecycle("start", {"a": ("end",), "b": ()})), "Lifecycle: end, start: no states"),
+    (lambda: Status(Lifecycle("a", STATES, scopes={"c": "a:b"})), "Lifecycle: c: no such state: add 'c': () to"),
+    (
+        lambda: Status(Lifecycle("start", {"a": ("end",), "b": ()})),
+        "Lifecycle: end, start: no such state: add 'end': ()",
+    ),
+    (lambda: Whole(0, 10, load_default=20), "x: load_default=20: must be from 0 to 10"),
+    (lambda: Text(1, 9, load_default=""), "x: load_default='': must have 1 to 9 characters"),
+    (lambda: Text(load_default=None, allow_none=False), "x: load_default=None: must not be null"),
     (lambda: fields.Raw(load_default=object()), "x: load_default: is no value of Raw: Type is not JSON serial"),
     (lambda: fields.Date(load_default="2020-01-01"), "x: load_default: is no value of Date: descriptor"),
     (lambda: fields.List(Owner(), required=True), "Owner: only the item itself has an owner"),
@@ -339,6 +347,28 @@ def test_what_cannot_work_is_refused(field: Callable[[], Any], expected: str) ->
     """At start, with the names of the collection and the field, and what to write instead."""
     with pytest.raises(ValueError, match=rf"^[tT]hings?(Schema)?\b.*{re.escape(expected)}"):
         Resource("things", "thing", ItemSchema.from_dict({"x": field()}, name="ThingSchema"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: Text("1", 9), "Text('1', 9): each bound must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Text(9, 1), "Text(9, 1): nothing is in it: the first bound must not be above the second"),
+        (lambda: ListOf(Text(), 5, low=6), "ListOf(…, high=5, low=6): nothing is in it: "),
+        (lambda: Reference(LineSchema), "must be the name of a collection, such as Reference('users')"),  # type: ignore[arg-type]
+        (lambda: Status("open"), "Status('open'): must have a Lifecycle, such as Status(Lifecycle("),  # type: ignore[arg-type]
+        (lambda: Lifecycle("open", ["open"]), "Lifecycle('open', …): say for each state which can follow, "),  # type: ignore[arg-type]
+        (lambda: Lifecycle("a", {"a": "b"}), "Lifecycle: 'a': 'b' is a text, and no tuple: write ('b',)"),  # type: ignore[dict-item]
+        (
+            lambda: Resource("my-things", "thing", OrderSchema),
+            "'my-things' is no name: use ASCII letters, digits and underscores; path='my-things' is the address",
+        ),
+    ],
+)
+def test_arguments_of_another_type_are_refused(declare: Callable[[], Any], message: str) -> None:
+    """Where they are written, with what would be right: a field with such an argument would fail in a request."""
+    with pytest.raises(ValueError, match=re.escape(message)):
+        declare()
 
 
 def test_functions_that_lose_a_field_are_found() -> None:

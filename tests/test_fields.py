@@ -323,7 +323,7 @@ def test_a_whole_number_has_64_bits() -> None:
     for bounds, message in (
         ((0, 2**63), "Whole(0, 9223372036854775808): a whole number is from -(2**63) to 2**63 - 1"),
         ((-(2**63) - 1, 0), "Whole(-9223372036854775809, 0): a whole number is from -(2**63) to 2**63 - 1"),
-        ((5, 1), "Whole(5, 1): no number is in it: the first bound must not be above the second"),
+        ((5, 1), "Whole(5, 1): nothing is in it: the first bound must not be above the second"),
         (("0", 5), "Whole('0', 5): each bound must be a whole number"),
         ((0, 0.5), "Whole(0, 0.5): each bound must be a whole number"),
     ):

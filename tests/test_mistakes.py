@@ -39,7 +39,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:7: TypeError: Resource.__init__() got an unexpected keyword "),
     (PRODUCTS, 'Index("name")', '"name"', f"{PRODUCTS}:7: products: indexes has 'name': write Index('name')"),
     (PRODUCTS, 'Index("name")', 'Index("names")', f"{PRODUCTS}:7: products.names: cannot be indexed or searched; "),
-    (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:7: products: upgrades=[]: must be a Mapping"),
+    (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:7: products: upgrades=[]: must be a dictionary"),
     (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:7: products: schema=Index: must be a subclass of ItemSchema"),
     (PRODUCTS, "RESOURCE =", "SOURCE =", f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write "),
     (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
@@ -51,6 +51,13 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
         "Whole(0, ",
         "Whole('0', ",
         f"{SCHEMA}:30: Whole('0', 9007199254740991): each bound must be a whole number",
+    ),
+    (SCHEMA, "Text(1, 200, ", "Text('1', 200, ", f"{SCHEMA}:11: Text('1', 200): each bound must be a whole number"),
+    (
+        SCHEMA,
+        '("active",)',
+        '("active")',
+        f"{SCHEMA}:37: Lifecycle: 'draft': 'active' is a text, and no tuple: write (",
     ),
     (SCHEMA, "JsonObject(", "JsonObject(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (SCHEMA, "JsonObject(", "fields.Dict(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
@@ -82,7 +89,7 @@ def write(folder: Path, file: str, old: str, new: str) -> None:
 def test_a_mistake_is_one_line(tmp_path: Path) -> None:
     """With file, line, name and what is wrong. What the engine did not raise on purpose keeps its traceback."""
     folders = [tmp_path / str(number) for number in range(len(MISTAKES) + 1)]
-    internal = (SCHEMA, 'Lifecycle("active", {"draft"', 'Lifecycle("active", 5 or {"draft"')
+    internal = (SCHEMA, '{"draft": ("active",)', '{"draft": 5')
     for folder, change in zip(folders, [*(mistake[:3] for mistake in MISTAKES), internal], strict=True):
         folder.mkdir()
         write(folder, *change)

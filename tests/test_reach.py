@@ -470,5 +470,5 @@ def test_the_action_of_a_state_is_declared() -> None:
     with pytest.raises(ValueError, match="orders.status: by_actions: 'paid' is set by 'pay', and there is no such act"):
         create_app(Config(), [orders(declares=False)])
     states = Lifecycle("a", {"a": ()}, by_actions={"b": "c"})
-    with pytest.raises(ValueError, match="Lifecycle: b: no states"):
+    with pytest.raises(ValueError, match="Lifecycle: b: no such state"):
         Resource("x", "y", ItemSchema.from_dict({"s": Status(states)}))  # type: ignore[arg-type]

@@ -35,11 +35,12 @@ def require_free_names(resources: Sequence[Resource]) -> None:
     """Raises ValueError for collections that cannot be where their names say."""
     names, kinds = [each.name for each in resources], [each.singular for each in resources]
     paths = [each.public_name for each in resources]
-    taken = {name for name in names if name in RESERVED or names.count(name) > 1}
-    taken |= {kind for kind in kinds if kind in RESERVED_KINDS or kinds.count(kind) > 1}  # event types begin with it
-    taken |= {path for path in paths if paths.count(path) > 1}
-    if taken:
+    if taken := RESERVED.intersection(names) | RESERVED_KINDS.intersection(kinds):  # event types begin with a kind
         raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
+    for word, values in (("name", names), ("singular", kinds), ("path", paths)):
+        if twice := next((value for value in values if values.count(value) > 1), ""):
+            schemas = (each.schema.__name__ for each, value in zip(resources, values, strict=True) if value == twice)
+            raise ValueError(f"{twice!r} is the {word} of two collections, of {' and '.join(schemas)}: change one")
     formers = [each.formerly for each in resources if each.formerly]
     for each in formers:
         if each in names or each in (other.public_name for other in resources if other.formerly != each):

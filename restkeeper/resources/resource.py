@@ -9,13 +9,13 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial, wraps
 from hashlib import blake2b
-from inspect import Parameter, signature, unwrap
+from inspect import Parameter, iscoroutinefunction, signature, unwrap
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
-from marshmallow import INCLUDE, Schema, fields, missing
+from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
 
 from restkeeper.resources.evolution import (
     OPEN,
@@ -109,6 +109,13 @@ _PARTS = dict(
     formerly=str,
 )
 _PARTS["ownership"] = Ownership
+_WORDS = {
+    str: "a text",
+    type: "a class",
+    Sequence: "a tuple or a list",
+    Mapping: "a dictionary",
+    Ownership: "one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL",
+}
 
 
 @dataclass(frozen=True)
@@ -316,10 +323,11 @@ class Resource:
         Raises ValueError for a name that cannot be part of a path, or is taken, and for a function that takes others.
         """
         if not _ACTION.fullmatch(name) or name in self.actions:
-            raise ValueError(f"{self.name}: action({name!r}): must be a new name of small letters, digits and dashes")
+            why = "must be a new name of small letters, digits and dashes, such as mark-paid"
+            raise ValueError(f"{self.name}: action({name!r}): {why}")
         if name in _TAKEN:
             raise ValueError(f"{self.name}: action({name!r}): is an operation of each collection: choose another name")
-        if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", scope):
+        if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", str(scope)):
             raise ValueError(f"{self.name}: action({name!r}, scope={scope!r}): write one like {self.name}:{name}")
         _require_free(f"{self.name}: action({name!r}, scope={scope!r})", scope)
         if of not in (known := ("item",) if self.singleton else ("item", "collection")):
@@ -361,12 +369,13 @@ class Resource:
         return self._declared("after", writes)
 
     def _declared(self, moment: str, writes: tuple[str, ...]) -> Callable[[Function], Function]:
+        what = f"{moment}({', '.join(getattr(write, '__name__', repr(write)) for write in writes)})"
         if not writes or not set(writes) <= set(_WRITES):
-            raise ValueError(f"{self.name}: {moment}{writes}: must be some of {', '.join(map(repr, _WRITES))}")
+            raise ValueError(f"{self.name}: {what}: must be some of {', '.join(map(repr, _WRITES))}")
 
         def declare(function: Function) -> Function:
             takes_items = moment == "after" or _takes_items(function)
-            self._require_takes(f"{moment}{writes}", function, ("item", "before", *["items"] * takes_items))
+            self._require_takes(what, function, ("item", "before", *["items"] * takes_items))
             called = function if takes_items else wraps(function)(lambda item, before, items: function(item, before))
             own = {of: (*self.functions.get(of, ()), called) for of in (f"{moment} {write}" for write in writes)}
             vars(self)["functions"] = MappingProxyType({**self.functions, **own})
@@ -375,7 +384,9 @@ class Resource:
         return declare
 
     def _require_takes(self, what: str, function: Callable[..., Any], given: Sequence[str]) -> None:
-        """Raises ValueError for a function that cannot be called with these arguments."""
+        """Raises ValueError for a function that cannot be called with these arguments, or is async."""
+        if iscoroutinefunction(function):
+            raise ValueError(f"{self.name}: {what}: {function.__name__} is async: a transaction cannot wait: write def")
         try:
             signature(function).bind(*given)
         except TypeError as error:
@@ -385,7 +396,7 @@ class Resource:
         """Raises ValueError for a declaration that cannot work."""
         for name, kind in _PARTS.items():
             if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
-                raise ValueError(f"{self.name}: {name}={value!r}: must be a {kind.__name__}")
+                raise ValueError(f"{self.name}: {name}={value!r}: must be {_WORDS[kind]}")
         if self.ids not in IDS:
             raise ValueError(f"{self.name}: ids={self.ids!r}: must be {' or '.join(map(repr, IDS))}")
         if not issubclass(self.schema, ItemSchema):
@@ -449,7 +460,8 @@ class Resource:
         """Raises ValueError for a name or a field that cannot be."""
         for name in (self.name, self.singular, self.formerly or self.name, *revision.definitions):
             if not NAME.fullmatch(name):
-                raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores")
+                path = f"; path={name!r} is the address" if name == self.name and not no_path(name) else ""
+                raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores{path}")
         if self.path and (reason := no_path(self.path)):
             raise ValueError(f"{self.name}: path={self.path!r}: {reason}")
         made = prepared(revision.schema)
@@ -480,7 +492,7 @@ class Resource:
         if len(owners) > 1:
             raise ValueError(f"{self.name}.{owners[1]}: Owner: {owners[0]} is one already, and an item has one owner")
         for name, field in revision.guarded.items():
-            if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", scope)]:
+            if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", str(scope))]:
                 raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
             for scope in scopes_of(field):
                 _require_free(f"{self.name}.{name}", scope)
@@ -717,7 +729,13 @@ def _takes_items(function: Callable[..., Any]) -> bool:
 def _checked_default(name: str, field: fields.Field[Any]) -> Any:
     """As `default_of`. Raises ValueError for what is no value of the field."""
     try:
-        exactjson.dumps(value := default_of(field))
+        text = exactjson.dumps(value := default_of(field))
+        is_checked = not (field.dump_only or isinstance(field, Status))  # a state is compared with its lifecycle
+        if is_checked and field.load_default is not missing and not callable(field.load_default):
+            field.deserialize(exactjson.loads(text))  # what an item has, its reader can send back
+    except ValidationError as error:
+        wrong = "; ".join(map(str, error.messages))
+        raise ValueError(f"{name}: load_default={field.load_default!r}: {wrong}") from None
     except Exception as error:  # of marshmallow, or of a function of the service
         raise ValueError(f"{name}: load_default: is no value of {type(field).__name__}: {error}") from error
     return value

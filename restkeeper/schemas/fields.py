@@ -101,12 +101,21 @@ def bounds(low: int, high: int) -> str:
     return f"{low} to {high}" if low else f"at most {high}"
 
 
+def _require_bounds(called: str, low: object, high: object) -> None:
+    """Raises ValueError for bounds that no value is between."""
+    if type(low) is not int or type(high) is not int:
+        raise ValueError(f"{called}: each bound must be a whole number")
+    if low > high:
+        raise ValueError(f"{called}: nothing is in it: the first bound must not be above the second")
+
+
 class Text(Guarded, fields.String):
     """A string of `low` to `high` characters."""
 
     default_error_messages = TEXT_ERRORS
 
     def __init__(self, low: int = 0, high: int = 10_000, **options: Unpack[FieldOptions]) -> None:
+        _require_bounds(f"{type(self).__name__}({low!r}, {high!r})", low, high)
         length = validate.Length(low or None, high, error=f"must have {bounds(low, high)} characters")
         options["validate"] = (length, *validators_in(options))
         super().__init__(**options)
@@ -157,10 +166,7 @@ class Whole(Guarded, fields.Integer):
 
     def __init__(self, low: int = -(2**63), high: int = 2**63 - 1, **options: Unpack[FieldOptions]) -> None:
         called = f"{type(self).__name__}({low!r}, {high!r})"
-        if type(low) is not int or type(high) is not int:
-            raise ValueError(f"{called}: each bound must be a whole number")
-        if low > high:
-            raise ValueError(f"{called}: no number is in it: the first bound must not be above the second")
+        _require_bounds(called, low, high)
         if low < -(2**63) or high >= 2**63:
             raise ValueError(f"{called}: a whole number is from -(2**63) to 2**63 - 1")
         limits = validate.Range(low, high, error="must be from {min} to {max}")
@@ -210,6 +216,7 @@ class ListOf(Guarded, fields.List[Any]):
     def __init__(
         self, inner: fields.Field[Any], high: int = 100, *, low: int = 0, **options: Unpack[FieldOptions]
     ) -> None:
+        _require_bounds(f"{type(self).__name__}(…, high={high!r}, low={low!r})", low, high)
         words = f"must have {bounds(low, high)} items"
         self._length = validate.Length(low or None, high, error=words)
         options["validate"] = (self._length, *validators_in(options))
@@ -260,6 +267,9 @@ class Refers(fields.Field[Any]):
     def __init__(
         self, to: str, *, on_delete: str = "restrict", embed_as: str = "", **options: Unpack[FieldOptions]
     ) -> None:
+        if not isinstance(cast(object, to), str):
+            name = type(self).__name__
+            raise ValueError(f"{name}({to!r}): must be the name of a collection, such as {name}('users')")
         if on_delete not in ("restrict", "cascade", "null"):
             name = type(self).__name__
             raise ValueError(f"{name}({to!r}, on_delete={on_delete!r}): must be 'restrict', 'cascade' or 'null'")
@@ -323,6 +333,16 @@ class Lifecycle:
     scopes: Mapping[str, str] = field(default_factory=dict)
     by_actions: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for moves that are no tuples of states."""
+        moves: Any = self.moves
+        if not isinstance(moves, Mapping):
+            like = "{'open': ('done',), 'done': ()}"
+            raise ValueError(f"Lifecycle({self.initial!r}, …): say for each state which can follow, such as {like}")
+        for state, following in moves.items():
+            if isinstance(following, str):
+                raise ValueError(f"Lifecycle: {state!r}: {following!r} is a text, and no tuple: write ({following!r},)")
+
     def allows(self, old: str, new: str) -> bool:
         """Whether the state may change from `old` to `new`, which can be equal."""
         return old == new or new in self.moves.get(old, ())
@@ -334,6 +354,9 @@ class Status(Guarded, fields.String):
     default_error_messages = TEXT_ERRORS
 
     def __init__(self, lifecycle: Lifecycle, **options: Unpack[FieldOptions]) -> None:
+        if not isinstance(cast(object, lifecycle), Lifecycle):
+            like = "Status(Lifecycle('open', {'open': ('done',), 'done': ()}))"
+            raise ValueError(f"Status({lifecycle!r}): must have a Lifecycle, such as {like}")
         self.lifecycle = lifecycle
         states = validate.OneOf(list(lifecycle.moves), error="must be one of: {choices}")
         options.setdefault("load_default", lifecycle.initial)

@@ -210,7 +210,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         _VAGUE: is_vague and not is_inside,
         default: needs_default and default_of(field) is None,
         "writable_by: nobody can write what is dump_only": is_own and is_guarded,
-        f"Lifecycle: {', '.join(states)}: no states: say which can follow": bool(states),
+        f"Lifecycle: {', '.join(states)}: no such state: add '{''.join(states[:1])}': () to the states": bool(states),
     }
 
 

@@ -96,13 +96,13 @@ def test_what_only_complete_items_tell_waits_for_migrate(serve: Callable[..., Fl
     assert (refused.status_code, refused.json["code"]) == (400, "invalid-query")
     assert "restkeeper migrate" in refused.json["detail"]
     assert new.get("/notes?title=abc").json[0] | {"long": 3, "rank": 3} == new.get("/notes").json[0]
-    assert "notes: 1 of 1 completed" in migrate(new)
+    assert "notes: 1 items, 1 of them completed now" in migrate(new)
     assert new.get(f"/notes?{query}").status_code == 200
     old.patch(made.headers["Location"], json={"title": "abcd"})  # its program keeps what it does not know
     assert new.get(made.headers["Location"]).json["long"] == 4
     assert new.get(f"/notes?{query}").status_code == 400
-    assert "notes: 0 of 1 completed" in migrate(old)
-    assert "notes: 1 of 1 completed" in migrate(new)
+    assert "notes: 1 items, 0 of them completed now" in migrate(old)
+    assert "notes: 1 items, 1 of them completed now" in migrate(new)
     assert new.get(f"/notes?{query}").status_code == 200
 
 
@@ -345,7 +345,7 @@ def test_what_a_retired_version_showed_is_kept_until_it_is_forgotten(serve: Call
     newest = serve(TITLED, versions=Versions(Version("v2"), unversioned="v2"))
     migrate(newest)
     assert both.get(f"/api/v1{where}").json["colour"] == "red"
-    assert "notes: 1 of 1 completed" in migrate(newest, "--forget", "v1")
+    assert "notes: 1 items, 1 of them completed now" in migrate(newest, "--forget", "v1")
     assert both.get(f"/api/v1{where}").json["colour"] == ""
     assert newest.get(where).json["version"] == 1
 

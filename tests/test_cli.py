@@ -228,14 +228,14 @@ def test_bad_utf8_line(app: Application, run: Run, tmp_path: Path) -> None:
 def test_migrate(app: Application, run: Run) -> None:
     store_old(app)
     app.test_client().post("/products", json=GOOD)
-    assert run("migrate").stdout.splitlines()[0] == "products: 1 of 2 completed"
+    assert run("migrate").stdout.splitlines()[0] == "products: 2 items, 1 of them completed now"
     record = app.extensions["restkeeper"].store.read("products", "old")
     assert (record.version, record.updated_at, record.fingerprint) == (
         4,
         old_item()["updated_at"],
         f"{PRODUCTS.fingerprint}+",  # with what this schema does not know
     )
-    assert run("migrate").stdout.splitlines()[0] == "products: 0 of 2 completed"
+    assert run("migrate").stdout.splitlines()[0] == "products: 2 items, 0 of them completed now"
 
 
 def old_item() -> dict[str, Any]:
@@ -357,8 +357,9 @@ def test_keys(run: Run, app: Application) -> None:
     for arguments, message in (
         (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
         (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
-        (("rotate", "nobody"), "there is no such item"),
-        (("revoke", "nobody"), "there is no such item"),
+        (("create", "x", "--scope", "orders"), "#/scopes/0: must be a scope like products:read, or admin"),
+        (("rotate", "nobody"), "no key has the id 'nobody': `restkeeper keys list` shows those of all keys"),
+        (("revoke", "nobody"), "no key has the id 'nobody': "),
     ):
         result = run("keys", *arguments)
         assert (result.exit_code, result.stdout) == (1, "")
@@ -387,5 +388,5 @@ def test_migrate_blocks_writers_for_a_short_time(app: Application, run: Run, mon
     store, writes = app.extensions["restkeeper"].store, []
     write = store.write
     monkeypatch.setattr(store, "write", lambda work, **more: writes.append(work) or write(work, **more))
-    assert run("migrate").stdout.splitlines()[0] == "products: 7 of 7 completed"
+    assert run("migrate").stdout.splitlines()[0] == "products: 7 items, 7 of them completed now"
     assert len(writes) == 7

@@ -215,7 +215,7 @@ def test_a_form_is_an_object_of_texts(serve: Serve) -> None:
 
 
 def test_a_form_has_the_bounds_of_a_body(serve: Serve) -> None:
-    """Bytes, values, and text that is UTF-8."""
+    """Bytes, values, and text that is UTF-8; JSON that a client calls a form, as curl -d does, is none."""
     client = serve({"posts": [{"id": 1}]}, Config(max_body=3000, max_nodes=100))
     for data, status in (
         ("a=" + "b" * 2800, 200),
@@ -224,6 +224,9 @@ def test_a_form_has_the_bounds_of_a_body(serve: Serve) -> None:
         ("&".join(f"a{n}=" for n in range(101)), 413),
         ("&" * 101, 413),
         ("a=%FF", 400),
+        (' {"a": 1}', 415),
+        ('[{"a": 1}]', 415),
+        ("%7B=1", 200),
         (b"a=\xff", 400),
         ("a=%00", 200),
     ):
@@ -284,6 +287,19 @@ def test_names_of_references_end_in_a_suffix(serve: Serve) -> None:
     assert client.get("/posts/1?_embed=comments").json["comments"] == [{"id": 1, "post_id": 1}]
 
 
+def test_a_file_without_collections_says_what_to_add(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a routes.py that adds nothing, as its function has another name, is named."""
+    monkeypatch.setenv("DATABASE_URL", "memory://")
+    (file := tmp_path / "db.json").write_text("{}")
+    (tmp_path / "routes.py").write_text("def decalre(resources): ...")
+    application_of(create_app, file, FileOptions())
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "routes.py has neither declare(resources) nor blueprints, and adds nothing"
+    assert others == ['db.json: no collections: add an array, such as "posts": []']
+
+
 def test_a_quiet_start_prints_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +326,8 @@ def test_a_quiet_start_prints_nothing(
             "http://localhost/db.json: save it first: curl -o db.json http://localhost/db.json",
         ),
         ("db.js", "db.js: let it write a file first, with JSON.stringify"),
+        ("none.js", "none.js is no command, and there is no such file"),
+        (".", ". is a folder: write restkeeper serve ."),
         ("db.json --static nowhere", "Directory 'nowhere' does not exist"),
         ("db.json --routes nowhere", "File 'nowhere' does not exist"),
     ],

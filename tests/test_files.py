@@ -68,13 +68,14 @@ def block(name: str) -> str:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a": [1,]}', "db.json:1:10: "),
+        ('{"a": [1,]}', "db.json:1:10: Expecting value: no comma comes after the last one"),
         ("[]", "db.json:1:1: the file must be an object with a member for each collection"),
         ('{"a": [{"id": "\udcff"}]}', "db.json:1:16: the text is not UTF-8"),
         ('{"a\udcff": []}', "db.json:1:4: the text is not UTF-8"),
         ('{"a": [{"b":\n' + "[" * 3000 + "]" * 3000 + "}]}", "db.json: nesting is deeper than 200 levels"),
         ('{"a": [{"b":\n NaN}]}', "db.json:2:2: NaN is not a JSON number"),
-        ("", "db.json:1:1: Expecting value"),
+        (" \n", 'db.json:1:1: the file is empty: begin with {"posts": []}'),
+        ('{"a": [{"b": 1,}]}', "db.json:1:16: "),
     ],
 )
 def test_a_bad_file_is_named_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -1008,7 +1009,11 @@ REFUSED = [  # a file, what it has, and the line
     ("routes.py", "import os\nBlueprint('a')", "routes.py:2: NameError: name 'Blueprint' is not defined"),
     ("routes.py", "def declare(", "routes.py:1: SyntaxError: '(' was never closed"),
     ("routes.py", WRONG, "routes.py:3: posts: action('Like'): must be a new name"),
-    ("routes.py", WRONG.replace("posts", "post"), "routes.py:3: KeyError: 'post'"),
+    (
+        "routes.py",
+        WRONG.replace("posts", "post"),
+        "routes.py:3: there is no collection 'post'; there are: posts, comments, profile",
+    ),
     ("routes.py", "declare = 5", "routes.py: declare=5: must be a function of the resources, by name"),
     ("routes.py", "blueprints = [5]", "routes.py: blueprints=[5]: must be a list of blueprints of Flask"),
 ]

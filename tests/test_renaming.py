@@ -279,7 +279,7 @@ def test_it_is_done_once(programs: Programs) -> None:
     new = programs.migrate(MEMOS)
     before = new.get("/memos")
     done = programs.run((MEMOS,), "migrate")
-    assert (done.exit_code, done.stdout) == (0, "memos: 0 of 1 completed\n")
+    assert (done.exit_code, done.stdout) == (0, "memos: 1 items, 0 of them completed now\n")
     assert new.get("/memos").headers["ETag"] == before.headers["ETag"]
 
 

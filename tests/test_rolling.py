@@ -139,7 +139,7 @@ def test_migrate_completes_older_items(old: FlaskClient, new: FlaskClient) -> No
         assert done.exit_code == 0
         return str(done.stdout.splitlines()[0])
 
-    assert migrate(new) == "notes: 1 of 2 completed"
+    assert migrate(new) == "notes: 2 items, 1 of them completed now"
     assert stored(old, first).fingerprint == stored(old, second).fingerprint == NEW.fingerprint
     assert b'"weight":7' in stored(new, first).body
     migrate(old)

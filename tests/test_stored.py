@@ -219,7 +219,7 @@ def test_migrate_deletes_indexes_that_are_not_declared(tmp_path: Path) -> None:
     lines = [
         run(tmp_path, BEFORE, "migrate", "--tidy", indexes=(Index("title"),)).stdout.splitlines() for _ in range(2)
     ]
-    assert [each[-1] for each in lines] == ["notes: 0 of 1 completed"] * 2
+    assert [each[-1] for each in lines] == ["notes: 1 items, 0 of them completed now"] * 2
     assert lines[0][0].startswith("indexes: 1 deleted, items.notes.count")  # on PostgreSQL it ends in a digest
     assert lines[1][0] == "indexes: 0 deleted"
 

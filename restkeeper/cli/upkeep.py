@@ -125,7 +125,7 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
         renew = partial(_renewed, items, newest, oldest)
         stale = (record.id for record in store.scan(items.name) if renew(record) != record)
         count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
-        click.echo(f"{items.name}: {count} of {store.count(items.name)} completed")
+        click.echo(f"{items.name}: {store.count(items.name)} items, {count} of them completed now")
     for line in service.warnings():
         click.echo(line, err=True)
 

@@ -239,7 +239,9 @@ class Guard:
             return
         if who is NOBODY:
             challenge = f"Bearer {_REALM}"
-            raise Unauthorized("send a key or a token", headers={"WWW-Authenticate": challenge})
+            raise Unauthorized(
+                "send a key or a token, as Authorization: Bearer", headers={"WWW-Authenticate": challenge}
+            )
         raise lacking(needed)
 
     def register(self, app: Application) -> None:

@@ -65,7 +65,10 @@ def loads(data: bytes | str, max_depth: int = 200, max_values: int | None = None
     except UnicodeDecodeError as error:
         raise InvalidJson(f"the text is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise InvalidJson(f"{error.msg} (line {error.lineno}, column {error.colno})") from None
+        comma = ""
+        if error.doc[error.pos : error.pos + 1] in ("}", "]") and error.doc[: error.pos].rstrip().endswith(","):
+            comma = ": no comma comes after the last one"
+        raise InvalidJson(f"{error.msg}{comma} (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
         raise InvalidJson(f"nesting is deeper than {max_depth} levels") from None
     if text.count("[") + text.count("{") > max_depth:
@@ -274,9 +277,9 @@ def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_v
     if isinstance(value, dict):
         return value
     if not isinstance(value, list) or not most:
-        raise ValidationFailed(errors=[fault((), "must be an object")])
+        require_none([fault((), "must be an object")])
     if not 0 < len(value) <= most:
-        raise ValidationFailed(errors=[fault((), f"must have 1 to {most} items")])
+        require_none([fault((), f"must have 1 to {most} items")])
     require_none(listed(fault((n,), "must be an object") for n, each in enumerate(value) if not isinstance(each, dict)))
     return value
 
@@ -351,12 +354,17 @@ def require_none(faults: list[Fault]) -> None:
 
 def summary(faults: Sequence[Fault]) -> str:
     """The first faults in one line, and how many more there are."""
-    shown = [f"{each['pointer'].removeprefix('#/') or 'the body'} {each['detail']}" for each in faults[:3]]
+    shown = [f"{_subject(each['pointer'][2:])} {each['detail']}" for each in faults[:3]]
     if len(faults) > MOST_FAULTS:
         shown.append(f"and more than {MOST_FAULTS - 3} more")
     elif len(faults) > 3:
         shown.append(f"and {len(faults) - 3} more")
     return "; ".join(shown)
+
+
+def _subject(pointer: str) -> str:
+    """What a pointer without its "#/" is of, in words: "the body", "price", or in an array "item 0/price"."""
+    return f"item {pointer}" if pointer[:1].isdecimal() else pointer or "the body"
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -41,6 +41,7 @@ from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
 from restkeeper.web.application import Application
 
+_EMPTY = 'no collections: add an array, such as "posts": []'
 MOST_NAMED = 20  # collections that the start names
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 
@@ -141,7 +142,11 @@ def _application_of(
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
         if len(counts) > MOST_NAMED:
             counts[MOST_NAMED:] = [f"and {len(counts) - MOST_NAMED} more"]
-        found = [f"{path.name}: {', '.join(counts)}", *lines, *(_about_saving(file) if is_saved else ())]
+        found = [
+            f"{path.name}: {', '.join(counts) or _EMPTY}",
+            *lines,
+            *(_about_saving(file) if is_saved else ()),
+        ]
         if not options.quiet:
             say(*found)
     return app
@@ -230,6 +235,13 @@ def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> N
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 
 
+class _Named(dict[str, Resource]):
+    """Resources by name."""
+
+    def __missing__(self, name: str) -> Resource:
+        raise ValueError(f"there is no collection {name!r}; there are: {', '.join(self)}")
+
+
 def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
     """What routes.py adds: actions and functions of the resources, and blueprints. Raises ValueError for others."""
     if not file.is_file():
@@ -238,7 +250,9 @@ def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
     if declare := getattr(module, "declare", None):
         if not callable(declare):
             raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
-        declare({each.public_name: each for each in resources})
+        declare(_Named({each.public_name: each for each in resources}))
+    elif not hasattr(module, "blueprints"):
+        say(f"{file.name} has neither declare(resources) nor blueprints, and adds nothing")
     blueprints = getattr(module, "blueprints", ())
     if not isinstance(blueprints, list | tuple) or not all(isinstance(each, Blueprint) for each in blueprints):
         raise ValueError(f"{file.name}: blueprints={blueprints!r}: must be a list of blueprints of Flask")

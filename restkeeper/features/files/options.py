@@ -13,7 +13,7 @@ from flask import Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper.clock import Clock
-from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable
+from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
 from restkeeper.features.files.file import DATA, SCHEMA
 from restkeeper.features.files.reading import MARKED, unmarked
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite, rule_of
@@ -175,6 +175,8 @@ def _read_forms(service: Service) -> Callable[[Request], None]:
             return
         require_own_site(request)
         body = read_bytes(config.max_body)
+        if body.lstrip()[:1] in (b"{", b"["):  # a browser writes %7B
+            raise UnsupportedMediaType(f"the body looks like JSON: send it with Content-Type: {JSON}")
         if body.count(b"&") >= config.max_nodes:
             raise BodyTooLarge(f"the body has more than {config.max_nodes} values")
         try:

@@ -387,6 +387,8 @@ def _key_of_text(id: bytes) -> str | None:
 def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
     """Why a text is no JSON object: the first fault, with its place as far as that is known."""
     reason = str(error)
+    if not data.strip():
+        return FileError(f'{name}:1:1: the file is empty: begin with {{"posts": []}}')
     try:
         value = exactjson.loads(data)
         if not isinstance(value, dict):

@@ -146,7 +146,7 @@ class KeySchema(ItemSchema):
 
     name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
     scopes = ListOf(
-        Text(validate=(Pattern(f"^({ADMIN}|{SCOPE})$", error="must be a scope"),)),
+        Text(validate=(Pattern(f"^({ADMIN}|{SCOPE})$", error="must be a scope like products:read, or admin"),)),
         low=1,
         required=True,
         metadata={

@@ -38,7 +38,7 @@ class PostgresLocation:
 
     def require(self) -> None:
         if _backend().size_of(self._url) is None:
-            raise StoreUnavailable(f"there is no store in the database {self.name}")
+            raise StoreUnavailable(f"there is no store in the database {self.name}: the first start creates it")
 
     def size(self) -> int:
         return int(_backend().size_of(self._url) or 0)

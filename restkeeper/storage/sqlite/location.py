@@ -110,7 +110,8 @@ class SqliteFile:
 
     def require(self) -> None:
         if not self.size():
-            raise StoreUnavailable(f"there is no store at {self._path!r}; DATABASE_URL={self.name!r} names it")
+            named = f"DATABASE_URL={self.name!r} names it, and the first start creates it"
+            raise StoreUnavailable(f"there is no store at {self._path!r}; {named}")
 
     def size(self) -> int:
         return size_of(self._path) + log_size(self._path)

@@ -341,6 +341,7 @@ def test_what_json_server_has_besides(
         Path(name).write_text("{}")
     done = CliRunner().invoke(main, arguments.split())
     assert done.exit_code == 2 and line in done.output, done.output
+    assert "FILE [OPTIONS]" not in done.output  # FILE is no word that is written
 
 
 def test_the_command_line_of_json_server(tmp_path: Path) -> None:

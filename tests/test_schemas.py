@@ -79,7 +79,7 @@ LIMITS: list[tuple[fields.Field[Any], Sequence[object], Sequence[object], str]] 
     (Email(), [f"{'a' * 64}@b.c"], ["a@b", "a@b.c\n", f"{'a' * 65}@b.c", "@b.c"], "must be an e-mail address"),
     (Url(), ["http://a/" + "x" * 2039], ["http://a/" + "x" * 2040, ""], "must have 1 to 2048 characters"),
     (Url(), URLS, NO_URLS, "must be a URL like"),
-    (Time(), list(TIMES.values()), NO_TIMES, "must be a time like"),
+    (Time(), list(TIMES.values()), [*NO_TIMES, 5, True], "must be a time like"),
     (Money(), list(map(Decimal, AMOUNTS.values())), TOO_FINE, "must have at most 2 decimals"),
     (Money(), [], BEYOND, "must be from 0 to 9999999999999.99"),
     (Money(), [], [True, "5", 0.5], "must be a number"),

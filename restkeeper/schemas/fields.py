@@ -237,7 +237,7 @@ class JsonObject(Guarded, fields.Dict):
 class Time(Guarded, fields.String):
     """A time (RFC 3339), stored in UTC with microseconds so that it sorts as text."""
 
-    default_error_messages = {**TEXT_ERRORS, "time": "must be a time like 2026-01-31T12:00:00Z"}
+    default_error_messages = {**TEXT_ERRORS, "invalid": "must be a time like 2026-01-31T12:00:00Z"}
     _PATTERN = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
     def __init__(self, **options: Unpack[FieldOptions]) -> None:
@@ -248,11 +248,11 @@ class Time(Guarded, fields.String):
     def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs).upper()
         if not self._PATTERN.fullmatch(text):  # Python accepts more of ISO 8601: weeks, no seconds, no offset
-            raise self.make_error("time")
+            raise self.make_error("invalid")
         try:
             return rfc3339(datetime.fromisoformat(text))
         except (ValueError, OverflowError):
-            raise self.make_error("time") from None
+            raise self.make_error("invalid") from None
 
 
 class Refers(fields.Field[Any]):

@@ -106,6 +106,10 @@ class _FileCommand(click.Command):
                 raise click.UsageError(f"{error.message.rstrip('.')}: {instead}; {_ABOUT}", ctx) from None
             raise
 
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Without the name of the command, which nobody writes."""
+        formatter.write_usage((ctx.parent or ctx).command_path, " ".join(self.collect_usage_pieces(ctx)))
+
 
 class _Source(click.Path):
     """A path of a file; no program or address that makes one."""

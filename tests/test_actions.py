@@ -540,7 +540,7 @@ def test_a_500_of_a_function_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     client.application.testing = False
     for error, status, words in (
         (InternalError("not mended"), 500, ["internal-error: not mended"]),
-        (KeyError("no such key"), 500, ["unforeseen KeyError"]),
+        (KeyError("no such key"), 500, ["unexpected KeyError"]),
         *((Unavailable("come again"), 503, list[str]()), (Conflict("too late"), 409, list[str]())),
     ):
         caplog.clear()

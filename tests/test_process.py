@@ -253,12 +253,16 @@ def test_a_long_poll_ends_with_its_client(tmp_path: Path) -> None:
     [
         (["--preload"], "preload_app (--preload) is not supported: "),
         (["-k", "gevent"], "worker_class='gevent' (-k): has no limits for slow clients; leave it out, or name a "),
+        (
+            ["app:app"],
+            "Failed to find attribute 'app' in 'app'. Leave the name out: gunicorn.conf.py has it, app:create_",
+        ),
         (["--certfile", "/dev/null"], "--certfile, --keyfile: TLS is left to a proxy in front, such as nginx; "),
     ],
 )
 def test_a_server_that_would_not_hold_is_refused(tmp_path: Path, options: list[str], message: str) -> None:
     """With `--preload` locks would be of threads, and block a worker's greenlets; other workers have no limits;
-    a connection with TLS would get no response.
+    a connection with TLS would get no response; and a name that app.py does not have is no application.
     """
     server = subprocess.run(
         [sys.executable, "-m", "gunicorn", "-c", str(ROOT / "gunicorn.conf.py"), *options],

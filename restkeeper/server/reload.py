@@ -95,7 +95,7 @@ def keep_serving(
                 else:
                     line = _read(faults) or f"the program has ended ({program.returncode}); its output says why"
                     server.fault = f"the service does not run: {line}"
-                    print("restkeeper: requests get 503 until a file is saved", file=sys.stderr)
+                    print("restkeeper: requests get 503 until a file is saved; Ctrl-C ends it", file=sys.stderr)
         finally:
             _stop(program)
         _read(faults)

@@ -85,6 +85,7 @@ from gevent import monkey  # noqa: E402
 monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too late
 
 from gunicorn.config import make_settings  # noqa: E402
+from gunicorn.errors import AppImportError  # noqa: E402
 
 from restkeeper import __version__  # noqa: E402
 from restkeeper.features.keys import has_keys  # noqa: E402
@@ -215,6 +216,8 @@ def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) ->
         if isinstance(error.code, str):  # else gunicorn has printed a message
             print(error, file=sys.stderr)
             _report(error.code.removeprefix("restkeeper: "))
+    except AppImportError as error:  # it is named on the command line
+        print(f"restkeeper: {error} Leave the name out: gunicorn.conf.py has it, app:create_app()", file=sys.stderr)
     except Exception as error:
         if _config.log_format in SHORT and _config.log_level != "debug" and not mistakes.mistake_in(error):
             print(mistakes.own_traceback(error), file=sys.stderr)

@@ -128,7 +128,7 @@ def _render_unforeseen(error: Exception) -> Response:
         problem = errors.Unavailable("the server has no file descriptor left; try again")
         problem.__cause__ = error
         return render(problem)
-    _log.error("unforeseen %s", type(error).__name__, exc_info=error, extra={"request_id": request_id()})
+    _log.error("unexpected %s", type(error).__name__, exc_info=error, extra={"request_id": request_id()})
     return render(errors.InternalError())
 
 

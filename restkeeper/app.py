@@ -298,6 +298,11 @@ def _require_possible(
     """Raises ConfigError for features that cannot be closed as they are, and ValueError for versions that are none."""
     if not isinstance(versions, Versions):
         raise ValueError(f"versions={versions!r}: must be Versions(…)")
+    declared: Any = resources
+    if not isinstance(declared, Collection) or not all(isinstance(each, Resource) for each in declared):
+        raise ValueError(
+            f"resources={declared!r}: must be Resources: find_resources(PACKAGE) returns those of a package"
+        )
     if "webhooks" in features and "events" not in features:
         raise ConfigError("features: 'webhooks' is built on 'events', which is closed; close both")
     for name, feature in _FEATURES.items():

@@ -353,6 +353,8 @@ def test_what_cannot_work_is_refused(field: Callable[[], Any], expected: str) ->
     ("declare", "message"),
     [
         (lambda: Text("1", 9), "Text('1', 9): each bound must be a whole number"),  # type: ignore[arg-type]
+        (lambda: Text(validate=3), "validate=3: must be a function of a value, or several"),  # type: ignore[arg-type]
+        (lambda: Whole(validate=[3]), "validate=(3,): must be a function of a value, or several"),  # type: ignore[list-item]
         (lambda: Text(9, 1), "Text(9, 1): nothing is in it: the first bound must not be above the second"),
         (lambda: ListOf(Text(), 5, low=6), "ListOf(…, high=5, low=6): nothing is in it: "),
         (lambda: Reference(LineSchema), "must be the name of a collection, such as Reference('users')"),  # type: ignore[arg-type]

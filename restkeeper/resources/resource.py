@@ -113,7 +113,7 @@ _WORDS = {
     str: "a text",
     type: "a class",
     Sequence: "a tuple or a list",
-    Mapping: "a dictionary",
+    Mapping: "a dictionary, such as {2: [Rename('title', 'name')]}",
     Ownership: "one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL",
 }
 
@@ -405,7 +405,8 @@ class Resource:
             raise ValueError(f"{self.name}: indexes has {wrong[0]!r}: write Index({wrong[0]!r})")
         for revision, steps in self.upgrades.items():
             if not isinstance(steps, Sequence) or not all(isinstance(each, Step) for each in steps):
-                raise ValueError(f"{self.name}: upgrades: {revision} has {steps!r}: must be a list of steps")
+                wrong_steps = f"a {type(steps).__name__}" if isinstance(steps, Step) else repr(steps)
+                raise ValueError(f"{self.name}: upgrades: {revision} has {wrong_steps}: must be a list of steps")
         if list(self.upgrades) != list(range(self.oldest + 1, self.revision + 1)) or self.oldest < 1:
             raise ValueError(f"{self.name}: upgrades are of the revisions 2, 3 …, each once and in this order")
         for each in self.revisions.values():

@@ -63,7 +63,9 @@ class ReferenceOptions(FieldOptions, total=False):
 
 def validators_in(options: FieldOptions) -> tuple[types.Validator, ...]:
     """The validators among the options: there can be one, or several."""
-    found = options.get("validate") or ()
+    found: Any = options.get("validate") or ()
+    if not callable(found) and not (isinstance(found, Iterable) and all(map(callable, found := tuple(found)))):
+        raise ValueError(f"validate={found!r}: must be a function of a value, or several")
     return (found,) if callable(found) else tuple(found)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -342,6 +343,24 @@ def test_what_json_server_has_besides(
     done = CliRunner().invoke(main, arguments.split())
     assert done.exit_code == 2 and line in done.output, done.output
     assert "FILE [OPTIONS]" not in done.output  # FILE is no word that is written
+
+
+def test_a_port_in_use_is_named_with_the_option(tmp_path: Path) -> None:
+    """Of another server for development, which has 3000, too; of a service it is the setting."""
+    (tmp_path / "db.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for arguments, name in ((["db.json", "-p", port], "--port"), (["serve", str(ROOT)], "PORT")):
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "restkeeper", *arguments],
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": port, "HOST": "127.0.0.1"},
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
+            line = f"restkeeper: PORT='{port}': another program uses this port; set {name} to a free one\n"
+            assert (done.returncode, done.stderr) == (1, line)
 
 
 def test_the_command_line_of_json_server(tmp_path: Path) -> None:

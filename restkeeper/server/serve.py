@@ -257,7 +257,8 @@ def _serve(
         os.environ.setdefault("WEB_CONCURRENCY", "1")
     is_inherited = "GUNICORN_FD" in os.environ or "RESTKEEPER_FD" in os.environ  # the socket, by USR2 or `reload`
     if not is_inherited and _is_taken(config.host, config.port):
-        sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
+        name = "--port" if "RESTKEEPER_FILE" in os.environ else "PORT"
+        sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set {name} to a free one")
     if watched:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         try:

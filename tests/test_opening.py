@@ -150,7 +150,10 @@ def test_a_failure_can_be_raised_again() -> None:
 def test_a_location_creates_no_file(tmp_path: Path) -> None:
     file = locate(f"sqlite:///{tmp_path}/a.db")
     assert (file.temporary, file.folder, file.size()) == (False, os.path.realpath(tmp_path), 0)
-    with pytest.raises(StoreUnavailable, match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL="):
+    with pytest.raises(
+        StoreUnavailable,
+        match=f"^there is no store at '{tmp_path}/a.db'; DATABASE_URL=.*, and the first start creates it$",
+    ):
         file.require()
     assert list(tmp_path.iterdir()) == []
     store = SqliteStore(f"{tmp_path}/a.db", [Collection("things", {})])
@@ -159,6 +162,13 @@ def test_a_location_creates_no_file(tmp_path: Path) -> None:
     store.close()
     file.require()
     assert file.size() == (tmp_path / "a.db").stat().st_size > 0
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """A store creates its file, and no folder: that can be a disk which is not mounted."""
+    store = SqliteStore(f"{tmp_path}/none/a.db", [Collection("things", {})])
+    with pytest.raises(StoreUnavailable, match="/none/a.db' cannot be opened: its folder does not exist$"):
+        store.open()
 
 
 def test_memory_belongs_to_one_process(tmp_path: Path) -> None:

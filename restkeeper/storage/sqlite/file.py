@@ -59,7 +59,9 @@ class LockFile:
                     file.require_ours()
             self._descriptor = _open_lock(os.path.realpath(path))
         except OSError as error:
-            raise StoreUnavailable(f"the store {path!r} cannot be opened: {error.strerror}") from error
+            is_missing = isinstance(error, FileNotFoundError)  # the file would be created
+            reason = "its folder does not exist" if is_missing else error.strerror
+            raise StoreUnavailable(f"the store {path!r} cannot be opened: {reason}") from error
         self._close = weakref.finalize(self, os.close, self._descriptor)
         self._close.atexit = False  # the end of the process closes the store first
 

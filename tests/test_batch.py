@@ -161,6 +161,17 @@ def test_a_batch_that_fails_changes_nothing(client: FlaskClient) -> None:
         assert count(client) == 0 and client.get("/products").json == []
 
 
+def test_what_is_no_operation_is_told_what_is_one(client: FlaskClient) -> None:
+    """In the words of other bodies."""
+    for operation, detail in (
+        ({"method": "GET", "path": "/products"}, "operations/0/method must be one of: POST, PUT, PATCH, DELETE"),
+        ({"method": 5, "path": "/products"}, "operations/0/method must be a string"),
+        ({**LAMP, "url": "/products"}, "operations/0/url is not a field of this object"),
+        ({"method": "POST"}, "operations/0/path is required"),
+    ):
+        assert send(client, operation).json["detail"] == detail
+
+
 def test_a_taken_value_undoes_the_batch(client: FlaskClient) -> None:
     """Of the operation that takes it, also if the database would report it at the end only."""
     taken = {**LAMP, "body": {"name": "Lamp", "sku": "one"}}

@@ -32,6 +32,7 @@ from restkeeper.resources.writes import (
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import GIVEN
+from restkeeper.schemas.prepared import worded
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError
@@ -137,6 +138,9 @@ class BatchSchema(Schema):
                 raise ValidationError({"operations": {number: {"name": ["is that of an earlier operation"]}}})
 
 
+_BATCH = worded(BatchSchema())
+
+
 class ResultSchema(Schema):
     """The response to an operation."""
 
@@ -187,7 +191,7 @@ class BatchHandlers:
 
     def _run_once(self) -> Reply:
         service, sent = self._service, read_object(JSON, **self._service.config.body_limits)
-        operations = load(BatchSchema(), sent)["operations"]
+        operations = load(_BATCH, sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._writes.get(unquote(path[1])) for path in paths)
         request.environ[SHOWN] = names = {each.name for each in named if each}

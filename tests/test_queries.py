@@ -233,18 +233,26 @@ def test_faults(bills: FlaskClient) -> None:
     assert "has more than 200 values when" in bills.get(f"/bills?or={wide}").json["detail"]
 
 
+def test_a_collection_without_search_refuses_it(bills: FlaskClient) -> None:
+    """An empty page would look as if nothing matched. The document has no such parameter either."""
+    refused = bills.get("/bills?q=nothing")
+    assert (refused.status_code, refused.json["errors"][0]["parameter"]) == (400, "q")
+    assert refused.json["detail"].startswith("q searches nothing: the collection has no fields for it; use a filter")
+    assert bills.get("/bills?q=").json == bills.get("/bills").json  # a form with nothing typed
+
+
 def test_counts(bills: FlaskClient) -> None:
     """The values of a field, and how many items that match the filters have each: the most frequent first."""
     assert bills.get("/bills?count=status").json == [{"value": "new", "count": 4}, {"value": "sent", "count": 1}]
     counted = {
         query: [(each["value"], each["count"]) for each in bills.get(f"/bills?count={query}").json]
-        for query in ("total", "open", "paid_at&paid_at=null", "id&q=nothing")
+        for query in ("total", "open", "paid_at&paid_at=null", "id&total=99")
     }
     assert counted == {
         "total": [(None, 2), (7, 2), (5, 1)],
         "open": [(True, 4), (False, 1)],
         "paid_at&paid_at=null": [(None, 4)],
-        "id&q=nothing": [],
+        "id&total=99": [],
     }
     response = bills.get("/bills?count=status")
     assert response.headers["X-Total-Count"] == "5" and "Link" not in response.headers

@@ -92,7 +92,7 @@ class ReducedRepresentation(Representation):
         before = whole.queryable
         queried = {name: field for name, field in before.fields.items() if root_of(name) not in without}
         refused = {name: why for name, why in before.refused.items() if name not in hidden}
-        self.queryable = Queryable(queried, self.names, {**refused, **self._gone})
+        self.queryable = Queryable(queried, self.names, {**refused, **self._gone}, before.is_searched)
 
     @property
     def changed_at(self) -> str:  # type: ignore[override]

@@ -169,7 +169,7 @@ class StoredRepresentation(Representation):
         self.revision = own = resource.revisions[number]
         self.name, self.schema, self.names, self.texts = resource.name, own.schema, own.names, own.texts
         self.fingerprint = own.fingerprint
-        self.queryable = Queryable(own.fields, own.names)
+        self.queryable = Queryable(own.fields, own.names, is_searched=bool(resource.search) or resource.undeclared)
         self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
         self._schema = own.loading
         self._server_fields = _WITH_INTEGERS.get(resource.ids, _SERVER_FIELDS)

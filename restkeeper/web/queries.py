@@ -78,12 +78,13 @@ class Queryable:
     """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
 
     `refused` has fields that no query can use, each with the reason. If `fields` has ANY, queries can also use names
-    that are none of them, and some parameters are ignored.
+    that are none of them, and some parameters are ignored. Unless it `is_searched`, there are no fields for `q`.
     """
 
     fields: Mapping[str, Field]
     names: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
+    is_searched: bool = True
 
     @property
     def reserved(self) -> list[str]:
@@ -155,7 +156,7 @@ def parse(
     listing = ListRequest(
         Query(
             filters=filters,
-            search=reader.one("q", _text, ""),
+            search=reader.one("q", _text if queryable.is_searched else _no_search, ""),
             sort=sort,
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
             offset=reader.one("offset", _OFFSET, 0),
@@ -437,6 +438,13 @@ def _text(text: str) -> str:
     """A text to compare: no item has NUL, and a store may have no such character."""
     if "\0" in text:
         raise ValueError("must not hold NUL")
+    return text
+
+
+def _no_search(text: str) -> str:
+    """The empty text, which a form with nothing typed sends."""
+    if text:
+        raise ValueError("searches nothing: the collection has no fields for it; use a filter, such as name[like]=lamp")
     return text
 
 

@@ -106,7 +106,8 @@ class OlderRepresentation(Representation):
         known = older.queryable.fields
         same = {name: each for name, each in known.items() if root_of(name) in self._same}
         roots = {root_of(name) for name in known}
-        self.queryable = Queryable(same, self.names, {name: why for name, why in refused.items() if name in roots})
+        unusable = {name: why for name, why in refused.items() if name in roots}
+        self.queryable = Queryable(same, self.names, unusable, older.queryable.is_searched)
 
     def query(self, query: Query) -> Query:
         return query._replace(

@@ -157,6 +157,7 @@ def test_a_full_disk_stops_no_delivery(shop: Shop, monkeypatch: pytest.MonkeyPat
     shop.make("a")
     monkeypatch.setattr(shop.store, "_free_space", lambda: 0)
     monkeypatch.setattr(shop.store, "_min_free_space", 1)
+    monkeypatch.setattr(shop.store, "_roomy_until", 0.0)
     assert shop.client.post("/products", json={"name": "b"}).status_code == 507
     shop.worker.deliver_once()
     assert shop.endpoints.names() == ["a"]

@@ -134,7 +134,7 @@ def test_unreadable_content_returns_400(server: Gunicorn) -> None:
     [
         ((), {"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
         pytest.param(("-w", "2"), {"DATABASE_URL": "memory://"}, "must be 1 (it is 2)", marks=pytest.mark.sqlite),
-        pytest.param((), {"DATABASE_URL": "sqlite:////no/x.db"}, "No such file", marks=pytest.mark.sqlite),
+        pytest.param((), {"DATABASE_URL": "sqlite:////no/x.db"}, "its folder does not exist", marks=pytest.mark.sqlite),
     ],
 )
 def test_a_bad_setting_stops_the_start(

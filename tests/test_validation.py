@@ -2,7 +2,8 @@
 
 import json
 from datetime import datetime, timedelta, timezone
-from io import BytesIO
+from io import BufferedReader, BytesIO
+from typing import Any
 
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
@@ -202,6 +203,25 @@ def test_other_media_types_return_415(client: FlaskClient) -> None:
     response = client.patch(where, data=b"[]", content_type="application/json-patch+json")
     assert response.status_code == 415
     assert response.headers["Accept-Patch"] == "application/merge-patch+json, application/json"
+
+
+def test_a_body_that_ends_early_returns_400(client: FlaskClient) -> None:
+    """The problem says where it ended: before its announced length, or before its last chunk."""
+
+    class Ending(BytesIO):
+        def readinto(self, buffer: Any) -> int:
+            if size := super().readinto(buffer):
+                return size
+            raise ConnectionResetError
+
+    chunked = {"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"}
+    for source, framing, where in [
+        (BytesIO(b"{"), {"CONTENT_LENGTH": "2"}, "announced length"),
+        (BufferedReader(Ending(b"{")), chunked, "last chunk"),
+    ]:
+        sent = {"CONTENT_TYPE": "application/json", "wsgi.input": source, **framing}
+        response = client.post("/products", environ_overrides=sent)
+        assert (response.status_code, response.json["detail"]) == (400, f"the body ended before its {where}")
 
 
 def test_a_too_large_body_returns_413(client: FlaskClient) -> None:

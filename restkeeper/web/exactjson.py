@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 import orjson
 from flask import request
+from werkzeug.exceptions import ClientDisconnected
 
 from restkeeper.errors import (
     MOST_FAULTS,
@@ -303,6 +304,8 @@ def _received(limit: int) -> bytes:
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
         body: bytes = request.environ["wsgi.input"].read(length) if length else request.get_data(cache=False)
+    except ClientDisconnected:  # which werkzeug raises for a body in chunks
+        raise BadRequest("the body ended before its last chunk") from None
     except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late
         raise BadRequest(f"the body cannot be read: {error}") from error
     if len(body) < (length or 0):

@@ -765,6 +765,22 @@ class TestJournal:
         assert [each.number for each in space.requests(method="post", path="/u*")] == [1, 2]
         assert [each.number for each in space.requests(limit=1)] == [4]
 
+    def test_content_that_the_server_refuses(self, space: Space) -> None:
+        """It has its response and its entry: a server closes what is no content, such as a chunk without a size."""
+
+        class Refused(io.RawIOBase):
+            def readable(self) -> bool:
+                return True
+
+            def readinto(self, buffer: Any) -> int:
+                self.close()
+                raise OSError("not valid in chunks")
+
+        chunked = {"wsgi.input_terminated": True, "HTTP_TRANSFER_ENCODING": "chunked"}
+        sent = {"CONTENT_TYPE": "application/json", "wsgi.input": io.BufferedReader(Refused()), **chunked}
+        assert space.client.post("/users", environ_overrides=sent).status_code == 400
+        assert [(each.status, each.body) for each in space.requests()] == [(400, "")]
+
     def test_what_was_expected(self, space: Space) -> None:
         """How often there was such a request; if not, the message has the nearest one, and where it differs."""
         sent = {"name": "Anna", "extra": {"a": [1, 1.1, True]}}

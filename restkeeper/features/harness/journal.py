@@ -37,7 +37,7 @@ class Kept(io.RawIOBase):
     def keep_rest(self, environ: dict[str, Any]) -> None:
         """Keep the beginning also if the service has not read it, unless the client waits to be asked for it."""
         if "HTTP_EXPECT" not in environ:
-            with suppress(OSError):  # the client has left
+            with suppress(OSError, ValueError):  # the client has left, or the server has closed what is no content
                 self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT + 1) - len(self.content)))
 
 

@@ -708,6 +708,37 @@ def test_an_array_of_which_one_item_deletes_another_is_a_conflict(things: Resour
     assert {each["id"] for each in client.get("/things").json} == {made[0].json[1]["id"], made[1].json["id"]}
 
 
+def test_an_item_that_is_created_again_is_answered_as_it_is_stored() -> None:
+    """Also where an earlier function of the same transaction has changed or deleted the one that had its id."""
+    things = Resource("things", "thing", ThingSchema, ids="client")
+
+    @things.before("create")
+    def write_former(thing: Item, before: None, items: Items) -> None:
+        if thing["mode"] == "delete":
+            items.delete("things", "a")
+        if thing["mode"] == "change":
+            items.change("things", "a", lambda other: {**other, "rank": 1})
+
+    client = serve(things)
+    delete, change, again = ({"id": id, "mode": mode} for id, mode in [("b", "delete"), ("c", "change"), ("a", "new")])
+    make(client, "/things", id="a")
+    made = client.post("/things", json=[delete, again])
+    assert made.status_code == 200 and client.get("/things").json == made.json[::-1]
+    operations = [
+        {"method": "POST", "path": "/things", "body": change},
+        {"method": "DELETE", "path": "/things/a"},
+        {"method": "PUT", "path": "/things/a", "body": {"mode": "newer"}},
+        {"method": "POST", "path": "/things", "body": {**delete, "id": "d"}},
+        {"method": "PUT", "path": "/things/a", "body": {"mode": "newest"}},
+    ]
+    for number in (3, 5):
+        done = client.post("/api/v1/batch", json={"operations": operations[:number]})
+        assert done.status_code == 200, done.text
+        last, stored = done.json["results"][-1], client.get("/things/a")
+        assert (last["body"], last["headers"]["ETag"]) == (stored.json, stored.headers["ETag"])
+        client.delete("/things/c")
+
+
 def test_what_a_refused_write_has_changed_is_undone_also_if_that_is_caught(things: Resource) -> None:
     @things.before("create")
     def refuse(thing: Item, before: None, items: Items) -> None:

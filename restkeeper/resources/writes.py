@@ -245,6 +245,8 @@ class CollectionWriter(CollectionReader):
             if change.after is not before:
                 if change.after is not None:
                     write.after[place] = change.after
+                if transaction.items and (key := (self.name, change.record.id)) in transaction.items.written:
+                    transaction.items.written[key] = change  # the last one, for `current_records`
                 (self.apply or self.hooks.apply)(transaction, change)
             return change.record
         except ValidationFailed as error:

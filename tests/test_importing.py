@@ -386,13 +386,18 @@ def test_an_item_that_a_function_refuses_is_a_bad_line(tmp_path: Path) -> None:
     def refuse_x(thing: JsonObject, before: None, items: Any) -> None:
         if thing["code"] == "x":
             raise Conflict("x is not sold any more")
+        if thing["code"] == "y":
+            items.create("things", {"code": "", "of": "none"})
 
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [things])
-    file = lines(tmp_path / "things", *({"code": code} for code in "axb"))
+    file = lines(tmp_path / "things", *({"code": code} for code in "axyb"))
     refused = app.test_cli_runner().invoke(args=["import", "things", str(file)])
     assert refused.exit_code == 1 and "line 2: x is not sold any more" in refused.stderr
     done = app.test_cli_runner().invoke(args=["import", "things", str(file), "--skip-bad"])
-    assert "line 2: x is not sold any more" in done.stderr
+    assert done.stderr.splitlines() == [
+        "line 2: x is not sold any more",
+        "line 3: of: there is no item 'none' in things",
+    ]
     assert sorted(each["code"] for each in app.test_client().get("/things").json) == [*"ab"]
 
 

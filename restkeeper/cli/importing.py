@@ -26,6 +26,7 @@ from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, StoreError
 from restkeeper.storage.interface import POSITION
+from restkeeper.web.errors import problem_of
 
 # Of items that refer to later ones: one transaction stores them, and others wait meanwhile.
 MOST_WAITING = 5_000
@@ -200,9 +201,7 @@ class _Import:
             return refusal_of("id", "the item has changed since the line was read: by a caller, or another line")
         except (DuplicateValue, ReferenceMissing) as problem:
             if problem.of is not item.record:  # it is of an item that a function of the service writes
-                if isinstance(problem, ReferenceMissing):
-                    raise
-                return duplicate_of_function(problem)
+                return duplicate_of_function(problem) if isinstance(problem, DuplicateValue) else problem_of(problem)
             if item.before:
                 return problem
             try:

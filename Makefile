@@ -24,10 +24,11 @@ test: $(VENV)/.dev ## every check: lint, types, tests with branch coverage, docs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint pytest-postgresql
 	@$(MAKE) --no-print-directory pytest-sqlite
 
-lint: $(VENV)/.dev ## ruff and mypy --strict
+lint: $(VENV)/.dev ## ruff, mypy --strict, and the lines of code of each room
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(BIN)/python -m bench.sizes >/dev/null
 
 pytest: pytest-postgresql pytest-sqlite ## the tests alone: on SQLite, the suite of all stores and a part of the service on PostgreSQL
 

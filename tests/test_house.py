@@ -11,7 +11,7 @@ from pathlib import Path
 
 import restkeeper
 from bench.calls import counts_of_requests
-from bench.sizes import count_lines
+from bench.sizes import count_python, exceeded, raised_without_reason
 from tests.live import ROOT
 
 ENGINE = ROOT / "restkeeper"
@@ -215,8 +215,26 @@ def test_every_function_cache_has_a_limit() -> None:
     assert {name: most for name, most in limits.items() if most is None or most > MOST} == {}
 
 
-def test_calls_and_lines_are_counted() -> None:
-    """What bench/ prints: the calls of a request go through the core, and each part has its lines."""
+def test_calls_are_counted() -> None:
+    """What bench/ prints: the calls of a request go through the core."""
     assert all("web/application" in counts.calls for counts in counts_of_requests().values())
-    clock = (ROOT / "restkeeper" / "clock.py").read_text(encoding="utf-8")
-    assert count_lines()[0]["clock"] == clock.count("\n")
+
+
+def test_code_is_counted() -> None:
+    """A line of code is one with something else than a comment or a docstring; a text that is data is code."""
+    parts = (
+        '"""A module."""',
+        "# a comment",
+        'TEXT = """\n\nb"""  # three lines',
+        'def act():\n    """Act.\n\n    Twice."""',
+    )
+    assert count_python("\n\n".join(parts)) == 4
+
+
+def test_a_room_does_not_grow_without_a_word() -> None:
+    """More code than allowed is refused, and so is a commit that raises a number without what it pays."""
+    assert exceeded({"web": 10, "cli": 5}, {"web": 10, "cli": 5}) == []
+    assert [line.partition(":")[0] for line in exceeded({"web": 11, "new": 1}, {"web": 10})] == ["web", "new"]
+    change = 'commit 1\n\n    Subject\n{}\ndiff --git a b\n-"web" = 10\n-"cli" = 5\n+"web" = 11\n+"cli" = 4\n'
+    assert raised_without_reason(change.format("")) == ["web"]
+    assert raised_without_reason(change.format("\n    Pays: the former way\n")) == []

@@ -1,19 +1,19 @@
-"""`python -m bench.calls`: the calls of our functions by one request, by module, and those from one module into
-another one.
+"""`python -m bench.calls`: the calls of our functions by one request: how many, in how many modules, and how many go
+up, from a module to one of a higher floor.
 
 The service itself (app.py, resources/, schemas/) is one module here. Resumed comprehensions and generators are no
-calls. The requests have a key, limits and a log, and run in this process, on a store in memory, after some requests of
-the same kind, so that work that is done only once is not counted.
+calls. The requests run in this process, after some requests of the same kind, so that work that is done only once is
+not counted. Those of the first two have a key, limits and a log.
 """
 
 import sys
 from collections import Counter
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from inspect import CO_GENERATOR
 from io import StringIO
-from itertools import count as count_up
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -21,15 +21,24 @@ from uuid import uuid4
 import orjson
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
+import restkeeper
 from app import create_app
-from restkeeper import Config
+from restkeeper import Application, Config, ItemSchema, Resource, Whole
+from restkeeper.features import files
+from restkeeper.service import service_of
+from tests.postgresql_server import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "restkeeper"
-SERVICE = (ROOT / "app.py", ROOT / "resources", ROOT / "schemas")
+SERVICE = (ROOT / "app.py", ROOT / "resources", ROOT / "schemas", ROOT / "bench")
+FLOORS = (  # from the lowest to the highest: the order of docs/architecture.md
+    *({"clock", "errors", "net", "parsing", "versions", "mistakes"}, {"config"}, {"storage"}, {"web"}, {"schemas"}),
+    *({"resources"}, {"service"}, {"features"}, {"cli"}, {"app"}, {"server"}, {"the service"}),
+)
 IN_PLACE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 ADMIN_KEY = "an-admin-key-of-enough-characters"
 WARM_UP = 3  # requests of each kind
+ROUNDS = 5  # of which the one with the fewest calls counts: some requests also delete what has expired
 
 
 class Counts(NamedTuple):
@@ -37,6 +46,22 @@ class Counts(NamedTuple):
 
     calls: Counter[str]
     changes: Counter[tuple[str, str]]
+
+    @property
+    def up(self) -> Counter[tuple[str, str]]:
+        """The changes from a floor to a higher one."""
+        return Counter({pair: n for pair, n in self.changes.items() if floor_of(pair[0]) < floor_of(pair[1])})
+
+    @property
+    def summary(self) -> tuple[int, int, int]:
+        """Calls, modules, and calls up."""
+        return self.calls.total(), len(self.calls), self.up.total()
+
+
+def floor_of(module: str) -> int:
+    """The number of a module's floor, from 0."""
+    part = module.partition("/")[0]
+    return next(number for number, parts in enumerate(FLOORS) if part in parts)
 
 
 def module_of(file: Path) -> str:
@@ -93,45 +118,87 @@ def count(act: Callable[[], object]) -> Counts:
     return counter.counts
 
 
-def counts_of_requests() -> dict[str, Counts]:
-    """The counts of a create with an idempotency key, of a list that is not cached, and of one item, by request."""
+class CounterSchema(ItemSchema):
+    """What a function counts."""
+
+    count = Whole(0, load_default=0)
+
+
+def counters() -> Resource:
+    """Items with a function before each change."""
+    resource = Resource("counters", "counter", CounterSchema)
+
+    @resource.before("update")
+    def add(counter: dict[str, Any], before: dict[str, Any] | None, items: restkeeper.Items) -> None:
+        """Count a change, if there is the counter."""
+        counter["count"] += 1 if items.read("counters", counter["id"]) else 0
+
+    return resource
+
+
+def call(app: Application, method: str, path: str, body: Any = None, **headers: str) -> Any:
+    """The body of a successful response to a request with this JSON."""
+    data = b"" if body is None else orjson.dumps(body)
+    builder = EnvironBuilder(path, method=method, data=data, content_type="application/json", headers=headers)
+    content, status, _ = run_wsgi_app(app, builder.get_environ(), buffered=True)
+    assert status.startswith("20"), (status, b"".join(content))  # noqa: S101
+    return orjson.loads(b"".join(content))
+
+
+@contextmanager
+def with_key() -> Iterator[dict[str, Callable[[], object]]]:
+    """Requests to a service in memory, with a key."""
     app = create_app(Config(auth="required", admin_key=ADMIN_KEY, log_level="info"))
-
-    def call(method: str, path: str, key: str, body: bytes = b"") -> Any:
-        headers = {"X-API-Key": key} | ({"Idempotency-Key": uuid4().hex} if method == "POST" else {})
-        builder = EnvironBuilder(path, method=method, data=body, content_type="application/json", headers=headers)
-        content, status, _ = run_wsgi_app(app, builder.get_environ(), buffered=True)
-        assert status == "200 OK", status  # noqa: S101
-        return orjson.loads(b"".join(content))
-
-    scopes = ["products:read", "products:write"]
-    key = call("POST", "/api/v1/keys", ADMIN_KEY, orjson.dumps({"name": "bench", "scopes": scopes}))["secret"]
-    limits = count_up(1)
+    sent = {"name": "bench", "scopes": ["products:read", "products:write"]}
+    key = {"X-API-Key": call(app, "POST", "/api/v1/keys", sent, **{"X-API-Key": ADMIN_KEY})["secret"]}
 
     def create() -> Any:
-        return call("POST", "/products", key, orjson.dumps({"name": "Lamp", "price": 49.9, "tags": ["office"]}))
+        lamp = {"name": "Lamp", "price": 49.9, "tags": ["office"]}
+        return call(app, "POST", "/products", lamp, **key, **{"Idempotency-Key": uuid4().hex})
 
-    def list_uncached() -> None:
-        call("GET", f"/products?limit={next(limits)}", key)
+    path = f"/products/{create()['id']}"
+    yield {"GET of one item": lambda: call(app, "GET", path, **key), "POST with a key": create}
 
-    for _ in range(WARM_UP):
-        id = create()["id"]
-        list_uncached()
-        call("GET", f"/products/{id}", key)
-    return {
-        "POST /products": count(create),
-        "GET /products": count(list_uncached),
-        "GET /products/ID": count(lambda: call("GET", f"/products/{id}", key)),
-    }
+
+@contextmanager
+def on_postgresql(url: str) -> Iterator[dict[str, Callable[[], object]]]:
+    """A batch of one PATCH, before which a function reads the item, on an empty database."""
+    app = restkeeper.create_app(Config(database_url=url), [counters()])
+    path = f"/counters/{call(app, 'POST', '/counters', {})['id']}"
+    batch = {"operations": [{"method": "PATCH", "path": path, "body": {"count": 5}}]}
+    yield {"batch with a function on PostgreSQL": lambda: call(app, "POST", "/api/v1/batch", batch)}
+    service_of(app).store.close()
+
+
+@contextmanager
+def of_file(file: Path) -> Iterator[dict[str, Callable[[], object]]]:
+    """A POST to a JSON file."""
+    file.write_text('{"posts": [{"id": 1, "title": "a"}]}', encoding="utf-8")
+    app = files.application_of(restkeeper.create_app, file, files.FileOptions(), config=Config())
+    yield {"POST to a JSON file": lambda: call(app, "POST", "/posts", {"title": "b"})}
+
+
+def counts_of_requests(url: str) -> dict[str, Counts]:
+    """The counts of four requests, by name; `url` is of an empty PostgreSQL database."""
+    with ExitStack() as stack, redirect_stderr(StringIO()):
+        file = Path(stack.enter_context(TemporaryDirectory())) / "db.json"
+        requests = [stack.enter_context(each) for each in (with_key(), on_postgresql(url), of_file(file))]
+        counts = {}
+        for name, act in (pair for part in requests for pair in part.items()):
+            for _ in range(WARM_UP):
+                act()
+            counts[name] = min((count(act) for _ in range(ROUNDS)), key=lambda counted: counted.calls.total())
+        return counts
 
 
 def main() -> None:
-    with redirect_stderr(StringIO()):
-        counted = counts_of_requests()
-    for request, (calls, changes) in counted.items():
-        print(f"{request}: {calls.total()} calls in {len(calls)} modules, {changes.total()} changes of module")
-        print("  calls    ", ", ".join(f"{module} {number}" for module, number in calls.most_common()))
-        print("  changes  ", ", ".join(f"{one} → {other} {n}" for (one, other), n in changes.most_common()))
+    with PostgresServer() as server:
+        counted = counts_of_requests(server.create_database())
+    for request, counts in counted.items():
+        calls, modules, up = counts.summary
+        print(f"{request}: {calls} calls in {modules} modules, {up} up")
+        print("  calls ", ", ".join(f"{module} {number}" for module, number in counts.calls.most_common()))
+        print("  up    ", ", ".join(f"{one} → {other} {n}" for (one, other), n in counts.up.most_common()))
 
 
 if __name__ == "__main__":

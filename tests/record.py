@@ -1,0 +1,732 @@
+"""What the service answers to 20,000 requests on each store, to see that a change of the code changes no response.
+
+`python -m tests.record --against COMMIT` makes the requests with the engine of a commit and with the present one, and
+prints what differs. `--write FOLDER` stores the responses, and `--compare FOLDER` compares with stored ones: status,
+header fields, body, and on PostgreSQL the number of round trips.
+
+A random script makes the requests. It does not depend on responses: in it `@parts7@` is the id, and `@parts7.2@` the
+third id, of the response to request 7, or of a former part if there is none; `@tag7@` is its ETag, and `@next7@` the
+address of its next page. Ids, ETags, cursors and times have the number of the request that showed them first in place
+of their value.
+"""
+
+import argparse
+import gzip
+import json
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+import tarfile
+from base64 import urlsafe_b64decode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from hashlib import blake2b
+from io import BytesIO
+from itertools import count, zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from unittest import mock
+
+from restkeeper import Config, create_app
+from tests.callers import ADMIN, ADMIN_KEY, key
+from tests.clock import SetClock
+from tests.postgresql.wire import Wire, counted
+from tests.postgresql_server import PostgresServer
+from tests.shapes import RESOURCES, VERSIONS
+
+ROOT = Path(__file__).parent.parent
+SEED = 1
+REQUESTS = 20_000
+STORES = ("sqlite", "postgresql")
+FIRST = 1_800_000_000.0  # the time of the first request, in seconds since 1970
+STEP = 1.003  # seconds between two requests
+SHOWN = 25  # differences that are printed
+UNCOMPARED = {"Date", "X-Request-Id", "Server"}  # header fields
+SYMBOL = re.compile(r"@([a-z]+)(\d+)(?:\.(\d+))?@")
+VALUES = re.compile(
+    r"(?P<id>[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
+    r"|(?P<tag>\b[0-9a-f]{24}\b)"
+    r"|(?P<store>(?<=evt_)[0-9a-f]{8}(?=_)|(?<=\")[0-9a-f]{8}(?=-[0-9a-f]+-))"
+    r"|(?P<request>\b[0-9a-f]{32}\b)"
+    r"|(?P<key>\bkey:[0-9a-f]{16}\b)"
+    r"|(?P<time>\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)"
+    r"|(?<=[?&]cursor=)(?P<cursor>[\w-]+)"
+    r"|(?<=[?&]after=)(?P<after>[\w-]+)"
+)
+ALL = ("people", "brands", "products", "parts", "offers", "orders", "jobs", "settings", "posts", "logs")
+READ = tuple(f"{name}:read" for name in ALL)
+WRITE = tuple(f"{name}:write" for name in ALL if name != "logs")
+CALLERS: dict[str, dict[str, Any]] = {
+    "ada": {"scopes": [*READ, *WRITE, "orders:pay"], "owners": ["ada"]},
+    "bob": {"scopes": [*READ, *WRITE], "owners": ["bob", "team"]},
+    "team": {"scopes": [*READ, *WRITE, "orders:secrets"], "owners": ["team"]},
+    "staff": {
+        "scopes": [*READ, *WRITE, "orders:all", "jobs:all", "orders:pay", "orders:secrets", "jobs:grade"],
+        "owners": ["staff"],
+    },
+    "reader": {"scopes": [*READ], "owners": ["ada"]},
+    "clerk": {"scopes": ["products:read", "products:write", "products:archive", "orders:write"], "owners": ["ada"]},
+}
+
+
+class Request(NamedTuple):
+    """A request of the script."""
+
+    caller: str
+    method: str
+    path: str
+    body: Any
+    headers: dict[str, str]
+
+
+class Script:
+    """A random script of requests: the same for the same seed."""
+
+    def __init__(self, seed: int = SEED) -> None:
+        self._random = random.Random(seed)  # noqa: S311
+        self._made: dict[str, list[str]] = {name: [] for name in ALL}  # symbols of the ids of each collection
+        self._posts: list[Request] = []  # with an idempotency key
+        self._read: list[int] = []  # requests that had an ETag, if they succeeded
+        self._lists: list[tuple[int, str]] = []
+        self.requests: list[Request] = []
+
+    def write(self, number: int) -> list[Request]:
+        """So many requests."""
+        kinds: list[tuple[int, Callable[[], Request]]] = [
+            (26, self._create),
+            (12, self._read_item),
+            (24, self._list),
+            (5, self._next_page),
+            (14, self._change),
+            (4, self._delete),
+            (6, self._act),
+            (7, self._batch),
+            (4, self._replay),
+            (3, self._nested),
+            (2, self._follow),
+            (2, self._mistake),
+        ]
+        weights, makers = zip(*kinds, strict=True)
+        while len(self.requests) < number:
+            request = self._create() if len(self.requests) < 60 else self._random.choices(makers, weights)[0]()
+            self.requests.append(request)
+        return self.requests
+
+    # Parts of requests
+
+    def _one(self, *values: Any) -> Any:
+        return self._random.choice(values)
+
+    def _may(self, probability: float) -> bool:
+        return self._random.random() < probability
+
+    def _caller(self) -> str:
+        names, weights = zip(
+            *(("admin", 25), ("ada", 25), ("bob", 12), ("team", 8), ("staff", 15), ("reader", 6), ("clerk", 6)),
+            *(("nobody", 2), ("stranger", 1)),
+            strict=True,
+        )
+        return str(self._random.choices(names, weights)[0])
+
+    def _collection(self) -> str:
+        weights = (8, 6, 24, 8, 8, 22, 10, 5, 8, 3)
+        return self._random.choices(ALL, weights)[0]
+
+    def _base(self, name: str) -> str:
+        return f"{self._one('', '', '', '/api/v1', '/api/v2')}/{name}"
+
+    def _id(self, name: str) -> str:
+        """The symbol of an item of a collection, mostly of a recent one; at times one that there is not."""
+        made = self._made[name]
+        if name == "settings":
+            return "settings"
+        if not made or self._may(0.01):
+            return self._one("7", "none", "01a22389-a821-76db-be20-7ff518a2500d")
+        return made[-min(int(self._random.expovariate(1 / 25)) + 1, len(made))]
+
+    def _path(self, name: str) -> str:
+        base = self._base(name)
+        return base if name == "settings" else f"{base}/{self._id(name)}"
+
+    def _text(self) -> str:
+        return self._one("Lamp", "Desk", "Chair, old", 'the "best"', "Ökonom", "lamp", "Ω", "a", "x" * 61, "", 5, None)
+
+    def _name(self) -> str:
+        return f"{self._one('Lamp', 'Desk', 'Chair', 'Ökonom')} {self._random.randrange(40)}"
+
+    def _field(self, name: str) -> tuple[str, Any]:
+        """A field and a value, which in one of some cases is none of the field."""
+        number = self._random.randrange(1000)
+        fields: dict[str, list[tuple[str, Any]]] = {
+            "people": [
+                ("name", self._name()),
+                ("email", f"{self._one('a', 'A', 'b')}{number % 300}@example.org"),
+                ("age", self._one(number % 99, number % 98, None, 5.0)),
+                ("manager", self._one(self._id("people"), None)),
+            ],
+            "brands": [
+                ("name", f"Brand {number}"),
+                ("founded", self._one("1990-01-31", "20010203", None)),
+            ],
+            "products": [
+                ("name", self._name()),
+                ("sku", self._one(None, f"S-{number}", f"S-{number}")),
+                ("price", self._one(9.5, 12.25, number, number / 100, None)),
+                ("weight", self._one("1.50", 2, 1e2, None)),
+                ("score", self._one(0.1, 3, "2.5")),
+                ("stock", self._one(5, 50, 100, 900)),
+                ("tags", self._one([], ["office"], ["office", "new"], ["a", "b", "c"])),
+                ("attributes", self._one({}, {"colour": "red"}, {"colour": "blue", "size": 5}, {"a": {"b": [1.10]}})),
+                ("size", self._one(None, {}, {"width": 5}, {"width": 5, "unit": "m"}, {"width": -1}, {"depth": 1})),
+                ("released", self._one("2026-01-31", "2026-02-01", None)),
+                (
+                    "seen_at",
+                    self._one("2026-01-31T10:00:00Z", "2026-01-31T10:00:00+01:00", None, "2026-02-28T10:00:00.5Z"),
+                ),
+                ("code", self._one(None, "12345678-1234-4234-8234-1234567890AB")),
+                ("is_new", self._one(True, False, "yes", "off")),
+                ("brand", self._one(self._id("brands"), self._id("brands"), None)),
+                ("status", self._one("draft", "active", "active", "archived", "lost")),
+                *([("grams", self._one(5, None))] if self._may(0.2) else []),
+            ],
+            "parts": [("name", self._name()), ("product", self._id("products"))],
+            "offers": [("percent", self._one(5, 50, 99)), ("product", self._one(self._id("products"), None))],
+            "orders": [
+                ("lines", [self._line() for _ in range(self._random.randrange(3))]),
+                ("after", self._one(None, None, self._id("orders"))),
+                (self._one("remark", "remark", "remark", "note"), self._name()),
+                ("gift", self._one(True, False)),
+                *([("channel", "shop")] if self._may(0.2) else []),
+                ("amount", number),
+                ("secret", self._name()),
+                ("status", self._one("open", "ended", "paid", "lost")),
+            ],
+            "jobs": [
+                ("title", self._name()),
+                ("owner", self._one("ada", "bob", "team", None)),
+                ("grade", number % 11),
+            ],
+            "settings": [("theme", self._one("light", "dark", "")), ("writes", 5)],
+            "posts": [
+                ("title", self._name()),
+                ("views", self._one(number, str(number), 1.50, None, True)),
+                ("author", self._one({"name": "Ann"}, {"name": "Bob", "age": 5}, "Ann")),
+                ("opt_in", self._one(True, False)),
+            ],
+            "logs": [("text", "x")],
+        }
+        field, value = self._one(*fields[name])
+        if self._may(0.06):
+            value = self._text()
+        return field, value
+
+    def _line(self) -> dict[str, Any]:
+        return {"product": self._id("products"), **({"count": self._one(1, 1, 2, 3)} if self._may(0.6) else {})}
+
+    def _body(self, name: str, *, whole: bool = True) -> dict[str, Any]:
+        """An item, with some optional fields; or a part of one."""
+        required: dict[str, Callable[[], dict[str, Any]]] = {
+            "people": lambda: {"name": self._name()},
+            "brands": lambda: {"name": f"Brand {self._random.randrange(2000)}"},
+            "products": lambda: {"name": self._name()},
+            "parts": lambda: {"name": self._name(), "product": self._id("products")},
+            "offers": lambda: {"percent": 10, "product": self._one(self._id("products"), None)},
+            "orders": lambda: {"lines": [self._line()]} if self._may(0.8) else {},
+            "jobs": lambda: {"title": self._name()},
+        }
+        body = required[name]() if whole and name in required and self._may(0.97) else {}
+        for _ in range(self._one(0, 1, 1, 2, 3)):
+            field, value = self._field(name)
+            body[field] = value
+        if name in ("jobs", "posts") and whole and self._may(0.6):
+            body["id"] = f"job-{self._random.randrange(3000)}" if name == "jobs" else self._random.randrange(1, 5000)
+        if self._may(0.01):
+            body["unknown"] = 1
+        return body
+
+    def _key(self, probability: float) -> dict[str, str]:
+        return {"Idempotency-Key": f"key-{len(self.requests)}"} if self._may(probability) else {}
+
+    def _condition(self) -> dict[str, str]:
+        """At times a condition: on the present state of some item, a former one, any, or none."""
+        if not self._may(0.3) or not self._read:
+            return {}
+        recent = self._read[-min(int(self._random.expovariate(1 / 15)) + 1, len(self._read))]
+        tag = self._one(f"@tag{recent}@", f"@tag{recent}@", "*", '"other"', f'"x", @tag{recent}@')
+        moment = self._one("Mon, 01 Jan 2024 00:00:00 GMT", "Thu, 01 Jan 2099 00:00:00 GMT")
+        return {
+            **self._one({"If-Match": tag}, {"If-Match": tag}, {"If-None-Match": tag}, {"If-Unmodified-Since": moment}),
+            **({"If-Modified-Since": moment} if self._may(0.1) else {}),
+        }
+
+    def _made_here(self, name: str, *, index: int | None = None) -> None:
+        number = len(self.requests)
+        self._made[name].append(f"@{name}{number}@" if index is None else f"@{name}{number}.{index}@")
+
+    # Kinds of requests
+
+    def _create(self) -> Request:
+        name = self._collection() if self._may(0.8) else self._one("products", "orders")
+        path = self._base(name)
+        query = f"?owner={self._one('ada', 'bob', 'team')}" if name == "orders" and self._may(0.15) else ""
+        headers = self._key(0.4) | (self._condition() if self._may(0.1) else {})
+        body: Any = self._body(name)
+        if self._may(0.1):
+            body = [self._body(name) for _ in range(self._random.randrange(1, 5))]
+            for index in range(len(body)):
+                self._made_here(name, index=index)
+        else:
+            self._made_here(name)
+        self._read.append(len(self.requests))
+        request = Request(self._caller(), "POST", path + query, body, headers)
+        if "Idempotency-Key" in headers:
+            self._posts.append(request)
+        return request
+
+    def _read_item(self) -> Request:
+        name = self._collection()
+        embeds = {
+            "products": ["brand", "parts", "offers", "brand,parts"],
+            "orders": ["lines.product", "after", "orders", "lines.product,after"],
+            "parts": ["product"],
+            "people": ["manager", "people", "jobs"],
+            "brands": ["products"],
+            "jobs": ["owner", "people"],
+        }
+        query = ""
+        if self._may(0.3) and name in embeds:
+            query = f"?embed={self._one(*embeds[name])}"
+        elif self._may(0.2):
+            query = f"?fields={self._one('id', 'name,version', 'id,secret', 'status,remark', 'grams', 'label')}"
+        self._read.append(len(self.requests))
+        return Request(
+            self._caller(), self._one("GET", "GET", "GET", "HEAD"), self._path(name) + query, None, self._condition()
+        )
+
+    def _filter(self, name: str) -> str:
+        """A parameter that filters a list, as it is in a query."""
+        field, value = self._field(name)
+        if self._may(0.15):
+            field = self._one("id", "created_at", "version", "updated_at")
+            value = {"id": self._id(name), "version": self._one(1, 2)}.get(field, "2027-01-15T08:30:00.000000Z")
+        if isinstance(value, dict):
+            inner = self._one(*value) if value else "width"
+            field, value = f"{field}.{inner}", value.get(inner, 5)
+        if isinstance(value, list):
+            value = value[0] if value else "office"
+            if isinstance(value, dict):
+                field, value = f"{field}.product", value["product"]
+        text = (
+            {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(value, bool | None) else value
+        )
+        operator = self._one(
+            "", "", "", "[gte]", "[lt]", "[gt]", "[lte]", "[ne]", "[in]", "[nin]", "[like]", "[starts]", "[ends]"
+        )
+        return f"{field}{operator}={str(text).replace('&', '').replace('+', '%2B')}"
+
+    def _list(self) -> Request:
+        name = self._collection()
+        name = "people" if name == "settings" else name
+        parts = [self._filter(name) for _ in range(self._one(0, 0, 1, 1, 1, 2))]
+        if self._may(0.12):
+            inside = ",".join(self._filter(name) for _ in range(2))
+            parts.append(f"{self._one('or', 'not')}=({inside})")
+        if self._may(0.4):
+            fields = (
+                "name",
+                "-created_at",
+                "price,-name",
+                "-age",
+                "status",
+                "title",
+                "-id",
+                "views",
+                "amount",
+                "remark",
+            )
+            parts.append(f"sort={self._one(*fields)}")
+        if self._may(0.4):
+            parts.append(f"limit={self._one(1, 2, 3, 5, 50, 0)}")
+        if self._may(0.1):
+            parts.append(f"offset={self._one(0, 1, 5)}")
+        if self._may(0.1):
+            parts.append(f"fields={self._one('id', 'name', 'id,status', 'title', 'secret')}")
+        if self._may(0.1):
+            parts.append(f"embed={self._one('brand', 'parts', 'lines.product', 'product', 'owner', 'offers', 'after')}")
+        if self._may(0.06):
+            parts.append(f"q={self._one('lamp', 'Öko', '3')}")
+        if self._may(0.08):
+            parts.append(f"count={self._one('status', 'name', 'brand', 'is_new', 'views', 'grade')}")
+        if self._may(0.08):
+            parts = [
+                self._one("_page=1&_limit=2", "_sort=name&_order=desc", "price_gte=5", "_start=1&_end=3", "range=[0,1]")
+            ]
+        path = self._base(name) + ("?" + "&".join(parts) if parts else "")
+        self._lists.append((len(self.requests), path))
+        self._read.append(len(self.requests))
+        return Request(self._caller(), "GET", path, None, self._condition() if self._may(0.3) else {})
+
+    def _next_page(self) -> Request:
+        if not self._lists:
+            return self._list()
+        number, _ = self._lists[-min(int(self._random.expovariate(1 / 6)) + 1, len(self._lists))]
+        former = self.requests[number]
+        self._lists.append((len(self.requests), former.path))
+        return Request(former.caller, "GET", f"@next{number}@", None, {})
+
+    def _change(self) -> Request:
+        name = self._collection()
+        method = self._one("PATCH", "PATCH", "PUT")
+        body = self._body(name, whole=method == "PUT")
+        body.pop("id", None)
+        if self._may(0.05):
+            body["version"] = self._one(1, 2, 3)
+        path = self._path(name)
+        if name in ("jobs", "posts") and method == "PUT" and self._may(0.5):
+            path = f"{self._base(name)}/{'new-' if name == 'jobs' else ''}{self._random.randrange(6000, 7000)}"
+            self._made_here(name)
+        self._read.append(len(self.requests))
+        return Request(self._caller(), method, path, body, self._condition())
+
+    def _delete(self) -> Request:
+        name = self._collection()
+        query = self._one("", "", "", "?_dependent=parts") if name == "products" else ""
+        return Request(self._caller(), "DELETE", self._path(name) + query, None, self._condition())
+
+    def _action(self) -> tuple[str, Any]:
+        return self._one(
+            (f"/orders/{self._id('orders')}/pay", {"method": self._one("card", "cash", "cash", "")}),
+            (f"/orders/{self._id('orders')}/pay", {"method": "card"}),
+            (
+                "/products/move",
+                {"source": self._id("products"), "target": self._id("products"), "count": self._one(1, 2, 50)},
+            ),
+            (f"/products/{self._id('products')}/touch", None),
+            ("/settings/darken", None if self._may(0.9) else {"a": 1}),
+        )
+
+    def _act(self) -> Request:
+        path, body = self._action()
+        request = Request(self._caller(), "POST", path, body, self._key(0.4) | self._condition())
+        if "Idempotency-Key" in request.headers:
+            self._posts.append(request)
+        return request
+
+    def _operation(self, names: list[tuple[str, str]]) -> dict[str, Any]:
+        """An operation of a batch; `names` has those of its creates, each with its collection."""
+        kind = self._one("create", "create", "change", "change", "delete", "act", "nested")
+        condition = (
+            {"if_match": self._one("*", '"other"', f"@tag{self._random.choice(self._read)}@")} if self._may(0.1) else {}
+        )
+        if kind == "act":
+            path, body = self._action()
+            return {"method": "POST", "path": path, **({} if body is None else {"body": body}), **condition}
+        name = self._collection()
+        earlier = [each for each, collection in names if collection == name]
+        address = f"/{name}/${self._one(*earlier)}" if earlier and self._may(0.7) else f"/{name}/{self._id(name)}"
+        address = "/settings" if name == "settings" else address
+        if kind == "create" or (kind == "nested" and not any(collection == "products" for _, collection in names)):
+            called = f"n{len(names)}"
+            names.append((called, name))
+            return {"method": "POST", "path": f"/{name}", "body": self._body(name), "name": called, **condition}
+        if kind == "nested":
+            product = self._one(*(each for each, collection in names if collection == "products"))
+            return {"method": "POST", "path": f"/products/${product}/parts", "body": {"name": self._name()}}
+        if kind == "delete":
+            return {"method": "DELETE", "path": address, **condition}
+        return {
+            "method": self._one("PATCH", "PUT"),
+            "path": address,
+            "body": self._body(name, whole=False),
+            **condition,
+        }
+
+    def _batch(self) -> Request:
+        names: list[tuple[str, str]] = []
+        operations = [self._operation(names) for _ in range(self._one(1, 2, 2, 3, 5))]
+        base = self._one("/api/v1", "/api/v2")
+        request = Request(self._caller(), "POST", f"{base}/batch", {"operations": operations}, self._key(0.5))
+        if "Idempotency-Key" in request.headers:
+            self._posts.append(request)
+        return request
+
+    def _replay(self) -> Request:
+        if not self._posts:
+            return self._create()
+        request = self._posts[-min(int(self._random.expovariate(1 / 10)) + 1, len(self._posts))]
+        if self._may(0.2):
+            request = request._replace(body={"name": "another"})
+        return request._replace(caller=self._caller()) if self._may(0.2) else request
+
+    def _nested(self) -> Request:
+        parent, child, body = self._one(
+            ("products", "parts", {"name": self._name()}),
+            ("products", "offers", {"percent": 5}),
+            ("people", "people", {"name": self._name()}),
+            ("brands", "products", {"name": self._name()}),
+            ("orders", "orders", {"lines": []}),
+        )
+        path = f"{self._base(parent)}/{self._id(parent)}/{child}"
+        if self._may(0.5):
+            self._made_here(child)
+            return Request(self._caller(), "POST", path, body, self._key(0.3) | self._condition())
+        return Request(self._caller(), "GET", f"{path}?limit=2", None, self._condition())
+
+    def _follow(self) -> Request:
+        collection = f"&collection={self._one('orders', 'products,jobs')}" if self._may(0.5) else ""
+        after = self._one("latest", "", "@next" + str(max(0, len(self.requests) - 1)) + "@")
+        if after.startswith("@"):
+            return self._next_page()
+        base = self._one("/api/v1", "/api/v2")
+        return Request(
+            self._caller(), "GET", f"{base}/events?limit=5{f'&after={after}' if after else ''}{collection}", None, {}
+        )
+
+    def _mistake(self) -> Request:
+        method, path, body = self._one(
+            ("POST", "/nothing", {}),
+            ("PATCH", "/products", {}),
+            ("OPTIONS", "/products", None),
+            ("OPTIONS", f"/orders/{self._id('orders')}", None),
+            ("POST", "/products", "no object"),
+            ("POST", "/products", []),
+            ("GET", "/products?limit=x&sort=lost&lost=1", None),
+            ("GET", "/products?cursor=AAAA", None),
+            ("POST", "/api/v1/batch", {"operations": [{"method": "GET", "path": "/products"}]}),
+            ("GET", "/api/v3/products", None),
+            ("GET", "/problems/edit-conflict", None),
+        )
+        return Request(self._caller(), method, path, body, {})
+
+
+class Recorder:
+    """Makes the requests of a script, with a service on a store, and notes the responses."""
+
+    def __init__(self, clock: SetClock, url: str, wire: Wire | None = None) -> None:
+        self._clock, self._wire = clock, wire
+        config = Config(
+            database_url=url, auth="required", admin_key=ADMIN_KEY, rate_limit="off", rate_limit_write="off"
+        )
+        self._app = create_app(config, RESOURCES, versions=VERSIONS, clock=self._clock)
+        self._client = self._app.test_client()
+        self._callers = {"admin": ADMIN, "nobody": {}, "stranger": {"X-API-Key": "rk_0000000000000000_x"}}
+        for name, caller in CALLERS.items():
+            self._callers[name] = key(self._client, *caller["scopes"], name=name, owners=caller["owners"])
+        self._ids: dict[int, list[str]] = {}
+        self._last: dict[str, str] = {}  # the last id of each collection that a request had
+        self._tags: dict[int, str] = {}
+        self._next: dict[int, str] = {}
+        self._named: dict[str, str] = {}
+        self._names: Counter[tuple[str, int]] = Counter()
+
+    def respond(self, number: int, request: Request) -> dict[str, Any]:
+        """The response to a request, as it is compared."""
+        self._clock.now = FIRST + number * STEP
+        random.seed(number)  # the engine does some work at random times
+        resolve = partial(SYMBOL.sub, partial(self._resolved, request))
+        body = None
+        if request.body is not None:
+            text = SYMBOL.sub(partial(self._resolved, request), json.dumps(request.body))
+            body = re.sub(r'("brand": )"(\d+)"', r"\1\2", text)  # the id of a brand is an integer
+        headers = {name: resolve(value) for name, value in request.headers.items()} | self._callers[request.caller]
+        if self._wire:
+            self._wire.trips()
+        response = self._client.open(
+            resolve(request.path), method=request.method, data=body, content_type="application/json", headers=headers
+        )
+        trips = self._wire.trips() if self._wire else 0
+        content = response.get_data(as_text=True)
+        self._note(number, response, content)
+        shown = {
+            name: self._normal(number, value) for name, value in sorted(response.headers) if name not in UNCOMPARED
+        }
+        if "Content-Length" in shown and response.status_code == 200 and content[:1] in ("", "{", "["):
+            shown["Content-Length"] = str(len(content.encode()) - int(shown["Content-Length"])) if content else "-"
+        return {"status": response.status_code, "headers": shown, "body": self._normal(number, content), "trips": trips}
+
+    def _note(self, number: int, response: Any, content: str) -> None:
+        """Store the ids, the ETag and the next page of a response."""
+        if response.status_code == 200 and content[:1] in ("{", "["):
+            items = response.json if isinstance(response.json, list) else [response.json]
+            self._ids[number] = [str(item.get("id", "")) for item in items if isinstance(item, dict)]
+        if tag := response.headers.get("ETag"):
+            self._tags[number] = tag
+            self._named.setdefault(tag.strip('"'), f"<tag {number}>")
+        if found := re.search(r'<([^>]+)>; rel="next"', response.headers.get("Link", "")):
+            self._next[number] = found[1]
+
+    def _resolved(self, request: Request, symbol: re.Match[str]) -> str:
+        kind, number, index = symbol[1], int(symbol[2]), int(symbol[3] or 0)
+        if kind == "tag":
+            return (
+                self._tags.get(number, '"none"').replace('"', r"\"")
+                if request.path.endswith("/batch")
+                else self._tags.get(number, '"none"')
+            )
+        if kind == "next":
+            return self._next.get(number, "/products?limit=1")
+        ids = self._ids.get(number, [])
+        if index < len(ids) and ids[index]:
+            self._last[kind] = ids[index]
+        return self._last.get(kind, "none")
+
+    def _normal(self, number: int, text: str) -> str:
+        """A text in which each value that differs from run to run has a name."""
+        bare = text.strip('"')
+        if bare in self._named:
+            return self._named[bare]
+        return VALUES.sub(partial(self._name, number), text)
+
+    def _name(self, number: int, value: re.Match[str]) -> str:
+        kind, text = str(value.lastgroup), value[0]
+        if kind == "cursor":
+            token = urlsafe_b64decode(text + "=" * (-len(text) % 4))[8:]
+            return VALUES.sub(partial(self._name, number), token.decode("utf-8", "backslashreplace"))
+        if text not in self._named:
+            self._names[kind, number] += 1
+            self._named[text] = f"<{kind} {number}.{self._names[kind, number]}>"
+        return self._named[text]
+
+    def close(self) -> None:
+        self._app.extensions["restkeeper"].store.close()
+
+
+@contextmanager
+def recorder(store: str, folder: Path, clock: SetClock) -> Iterator[Recorder]:
+    """A recorder on an empty store."""
+    with ExitStack() as stack:
+        if store == "sqlite":
+            made = Recorder(clock, f"sqlite:///{folder}/record.db")
+        else:
+            server = stack.enter_context(PostgresServer())
+            wire = stack.enter_context(counted(server.create_database()))
+            made = Recorder(clock, wire.url, wire)
+        stack.callback(made.close)
+        yield made
+
+
+def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
+    """The responses to the requests, in order."""
+    logging.disable()  # a function of the service that sets what cannot be stored is a 500 with a traceback
+    numbers, clock = count(4, 4), SetClock(FIRST)  # an id leaves out the last two bits
+
+    def draw(size: int) -> bytes:
+        """In place of random bytes: so ids are the same in each run, and those of one millisecond have an order."""
+        return next(numbers).to_bytes(size, "big")
+
+    with (
+        mock.patch("os.urandom", draw),
+        mock.patch("time.time_ns", lambda: int(clock.now * 1e9)),
+        mock.patch("secrets.token_hex", lambda size=16: draw(size).hex()),
+        TemporaryDirectory() as folder,
+        recorder(store, Path(folder), clock) as made,
+    ):
+        return [made.respond(number, request) for number, request in enumerate(requests)]
+
+
+def digest(requests: list[Request]) -> str:
+    return blake2b(json.dumps(requests).encode(), digest_size=8).hexdigest()
+
+
+def write(folder: Path, stores: list[str], requests: list[Request]) -> None:
+    """Store the responses in a folder, a file for each store."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for store in stores:
+        with gzip.open(folder / f"{store}.json.gz", "wt", encoding="utf-8", compresslevel=3) as file:
+            json.dump({"script": digest(requests), "responses": record(requests, store)}, file)
+
+
+def read(folder: Path, store: str, requests: list[Request]) -> list[dict[str, Any]]:
+    """The stored responses. Exits with a line if they are of another script."""
+    with gzip.open(folder / f"{store}.json.gz", "rt", encoding="utf-8") as file:
+        stored = json.load(file)
+    if stored["script"] != digest(requests):
+        sys.exit(f"{folder}: has the responses of another script: record them again, with this one")
+    return list(stored["responses"])
+
+
+def differences(former: list[dict[str, Any]], present: list[dict[str, Any]]) -> Iterator[tuple[int, list[str]]]:
+    """The numbers of the requests whose responses differ, and lines that say how."""
+    for number, (one, other) in enumerate(zip_longest(former, present, fillvalue={})):
+        lines = [
+            f"    {part}: {str(one.get(part))[:600]}\n    {' ' * len(part)}→ {str(other.get(part))[:600]}"
+            for part in ("status", "body", "trips")
+            if one.get(part) != other.get(part)
+        ]
+        fields = {**one.get("headers", {}), **other.get("headers", {})}
+        lines += [
+            f"    {name}: {one.get('headers', {}).get(name)} → {other.get('headers', {}).get(name)}"
+            for name in fields
+            if one.get("headers", {}).get(name) != other.get("headers", {}).get(name)
+        ]
+        if lines:
+            yield number, lines
+
+
+def compare(folder: Path, stores: list[str], requests: list[Request], shown: int = SHOWN) -> int:
+    """Print what differs from the responses in a folder. Returns how many do."""
+    total = 0
+    for store in stores:
+        present = record(requests, store)
+        different = [*differences(read(folder, store, requests), present)]
+        statuses = Counter(response["status"] for response in present)
+        print(f"{store}: {len(different)} of {len(present)} responses differ; statuses {dict(statuses.most_common())}")
+        for number, lines in different[:shown]:
+            request = requests[number]
+            print(
+                f"  {number} {request.caller} {request.method} {request.path}",
+                json.dumps(request.body),
+                request.headers,
+            )
+            print(*lines, sep="\n")
+        total += len(different)
+    return total
+
+
+def record_commit(commit: str, folder: Path, arguments: list[str]) -> None:
+    """Store the responses of the engine of a commit, with the present script."""
+    packed = subprocess.run(("git", "archive", commit, "restkeeper"), cwd=ROOT, check=True, capture_output=True).stdout
+    with TemporaryDirectory() as former:
+        with tarfile.open(fileobj=BytesIO(packed)) as archive:
+            archive.extractall(former, filter="data")
+        command = [sys.executable, "-m", "tests.record", "--write", str(folder), *arguments]
+        subprocess.run(command, cwd=former, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--against", metavar="COMMIT")
+    todo.add_argument("--write", metavar="FOLDER", type=Path)
+    todo.add_argument("--compare", metavar="FOLDER", type=Path)
+    parser.add_argument("--store", choices=STORES, action="append")
+    parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument("--seed", type=int, default=SEED)
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the faults of a body have the order of a set
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+    stores = options.store or list(STORES)
+    requests = Script(options.seed).write(options.requests)
+    if options.write:
+        write(options.write, stores, requests)
+    elif options.compare:
+        sys.exit(compare(options.compare, stores, requests) > 0)
+    else:
+        with TemporaryDirectory() as folder:
+            chosen = [part for store in stores for part in ("--store", store)]
+            record_commit(
+                options.against,
+                Path(folder),
+                [*chosen, "--requests", str(options.requests), "--seed", str(options.seed)],
+            )
+            sys.exit(compare(Path(folder), stores, requests) > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -124,14 +124,29 @@ def test_a_patch_names_and_removes_members_of_what_is_inside() -> None:
             continue
         for name, value in found.json.items():
             if name in ("main", "part") and value:
-                fits(document, schemas["Part"], value)
-    for name in ("PartPatch", "PartReturned", "Whole"):
+                fits(document, schemas["WholePart"], value)
+    for name in ("WholePartPatch", "WholePartReturned", "Whole"):
         assert not [each for each in everything(schemas[name]) if "default" in each], name
-    inner = schemas["PartPatch"]["properties"]["parts"]["additionalProperties"]["anyOf"][0]
-    assert inner == {"$ref": "#/components/schemas/PartPatch"}
-    inner = schemas["PartReturned"]["properties"]["parts"]["additionalProperties"]
-    assert inner == {"$ref": "#/components/schemas/PartReturned"}
-    assert schemas["Part"]["properties"]["size"]["default"] == 1
+    inner = schemas["WholePartPatch"]["properties"]["parts"]["additionalProperties"]["anyOf"][0]
+    assert inner == {"$ref": "#/components/schemas/WholePartPatch"}
+    inner = schemas["WholePartReturned"]["properties"]["parts"]["additionalProperties"]
+    assert inner == {"$ref": "#/components/schemas/WholePartReturned"}
+    assert schemas["WholePart"]["properties"]["size"]["default"] == 1
+
+
+def test_a_new_collection_changes_no_names_of_others() -> None:
+    """Of nested schemas and bodies of actions, where one of its schemas is called so: clients name types by these."""
+
+    class ReplySchema(restkeeper.ItemSchema):
+        parts = fields.List(fields.Nested(PartSchema), load_default=list)
+
+    first = restkeeper.Resource("wholes", "whole", WholeSchema)
+    first.action("cut", body=PartSchema)(lambda whole, body, items: None)
+    new = [restkeeper.Resource("parts", "part", ReplySchema), restkeeper.Resource("replies", "reply", ReplySchema)]
+    both = ([first], [*new, first])
+    before, after = (create_app(Config(), each).test_client().get("/openapi.json").json for each in both)
+    assert not [each for each in compare("v1", before, after, today=date.today(), window=180) if each.severity == 0]
+    assert {"WholePart", "Part", "PartPart", "ReplyPart"} <= after["components"]["schemas"].keys()
 
 
 @pytest.mark.needs("versions")
@@ -535,7 +550,7 @@ def test_a_tuple_has_the_schemas_of_its_fields() -> None:
     text = {"type": "string", "minLength": 1, "maxLength": 5}
     assert shown["pair"] == {"type": "array", "prefixItems": [{"type": "number"}, text], **sizes}
     assert shown["maybe"]["type"] == ["array", "null"]
-    assert shown["pairs"]["items"]["prefixItems"][1] == {"$ref": "#/components/schemas/FloorReturned"}
+    assert shown["pairs"]["items"]["prefixItems"][1] == {"$ref": "#/components/schemas/ResultFloorReturned"}
     for pair, ok in (([1.5, "a"], True), ([1.5, ""], False), ([1.5], False), ([1.5, "a", "b"], False), (None, False)):
         assert is_valid(shown["pair"], pair) is ok
         assert app.test_client().post("/results", json={"pair": pair}).status_code == (200 if ok else 422)

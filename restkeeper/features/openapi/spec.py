@@ -78,6 +78,7 @@ class Spec(APISpec):
         self.taken = set[str]()
         self.names: dict[str, str] = {}
         self._variants: dict[tuple[str, str], str] = {}  # other forms of a component, by its name and their suffix
+        self._references: dict[str, dict[Any, str]] = {"": {}}  # names of components by schema, for each collection
         plugin = MarshmallowPlugin(self._name_of)
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         described = {"description": f"This service, {kind}", "x-internal": kind == "local"}
@@ -132,17 +133,26 @@ class Spec(APISpec):
         return [{name: []} for name in dict.fromkeys(self.added("security", to))]
 
     def schema(self, schema: SchemaOf, kind: str = "") -> JsonSchema:
-        """The JSON Schema of a declared schema. A marshmallow schema is a component with its name without "Schema"."""
+        """The JSON Schema of a declared schema. A marshmallow schema is a component with its name without "Schema".
+
+        Where it is of a collection, the kind of that comes first: no schema elsewhere changes the name.
+        """
         match schema:
             case str():
                 return dict(self.components.get_ref("schema", schema.format(kind)))
             case dict():
                 return schema
+        self._enter(kind)
         return dict(self._converter.resolve_nested_schema(schema))
 
+    def _enter(self, kind: str) -> None:
+        """From now on the components are those of a collection, or of none."""
+        self._kind, self._converter.refs = kind, self._references.setdefault(kind, {})
+
     def _name_of(self, schema: Any) -> str:
-        """The name of a schema's component: its own, with a number if there is another component with that name."""
-        return self._free(resolver(schema))
+        """The name of a schema's component: its own after the collection's, with a number if another one has that."""
+        name = resolver(schema)
+        return self._free(f"{self._kind}{name.removeprefix(self._kind) or name}")
 
     def _free(self, name: str) -> str:
         """The name, with a number if a component has it."""
@@ -224,7 +234,9 @@ class Spec(APISpec):
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
         """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""
         instance = prepared(schema)
-        self._converter.refs[make_schema_key(instance)] = name
+        key = make_schema_key(instance)
+        self._enter(name)
+        self._converter.refs[key] = self._references[""][key] = name
         for field in instance.fields.values() if nullable else ():
             field.allow_none = field.allow_none or not field.required
         return dict(self._converter.schema2jsonschema(instance))

@@ -542,6 +542,28 @@ def is_valid(schema: Any, value: Any) -> bool:
     return Draft202012Validator(schema).is_valid(value)
 
 
+def test_addresses_have_their_lengths() -> None:
+    """Of the fields of marshmallow, as the service takes them; a shorter one of the field itself stays."""
+
+    class LinkSchema(restkeeper.ItemSchema):
+        mail = fields.Email(load_default=None, allow_none=True)
+        url = fields.Url(load_default=None, allow_none=True)
+        short = fields.Url(load_default=None, validate=validate.Length(max=30))
+
+    client = create_app(Config(), [restkeeper.Resource("links", "link", LinkSchema)]).test_client()
+    known = client.get("/openapi.json").json["components"]["schemas"]["LinkInput"]["properties"]
+    lengths = {name: part["maxLength"] for name, part in known.items()}
+    assert lengths == {"mail": 254, "url": 8192, "short": 30}
+    for name, head, tail in (
+        ("mail", "a@b", ".org"),
+        ("url", "https://example.org/", ""),
+        ("short", "https://b.org/", ""),
+    ):
+        for length, status in ((lengths[name], 200), (lengths[name] + 1, 422)):
+            middle = (".b" * length)[-(length - len(head) - len(tail)) :]
+            assert client.post("/links", json={name: head + middle + tail}).status_code == status, (name, length)
+
+
 def test_a_tuple_has_the_schemas_of_its_fields() -> None:
     app = clients.create_app(Config())
     document = app.test_client().get("/openapi.json").json

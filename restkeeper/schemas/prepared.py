@@ -108,6 +108,11 @@ def fields_of(schema: Schema) -> dict[str, Field]:
     return {field.data_key or name: field for name, field in schema.fields.items()}
 
 
+def most_characters(field: Field) -> int:
+    """The characters of a text that is sent for a field, at most; 0 if only the body has a bound."""
+    return next((most for of, most in LONGEST.items() if isinstance(field, of)), 0)
+
+
 def is_computed(field: Field) -> bool:
     """Whether the value of a field follows from others: it is computed when the item is written."""
     return field.dump_only and (isinstance(field, (*COMPUTED, fields.Constant)) or field.attribute is not None)
@@ -266,7 +271,7 @@ def _make_exact(field: Field) -> bool:
         field.SERIALIZATION_FUNCS = {**field.SERIALIZATION_FUNCS, "iso": _format, "iso8601": _format}
         field.post_load = [_in_utc, *field.post_load]
         return True
-    if most := next((most for of, most in LONGEST.items() if isinstance(field, of)), None):
+    if most := most_characters(field):
         field.pre_load = [partial(_bounded, most), *field.pre_load]  # before an expression searches it
     if isinstance(field, fields.Time):
         field.post_load = [_without_offset, *field.post_load]

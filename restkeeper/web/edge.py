@@ -12,6 +12,7 @@ from flask import Request, Response
 from restkeeper.errors import MOST_FAULTS, BadRequest, CrossOrigin, InvalidQuery, UriTooLong, shortened
 from restkeeper.net import is_loopback
 from restkeeper.web.application import Application, host_of
+from restkeeper.web.operations import operation_of
 
 LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
 
@@ -55,6 +56,15 @@ def install(
         response.headers.add("X-Content-Type-Options", "nosniff")
         if request.method == "OPTIONS":  # not cacheable (RFC 9110, section 9.3.7), but some caches store it
             response.headers["Cache-Control"] = "no-store"
+            describe_methods(request, response)
+
+    def describe_methods(request: Request, response: Response) -> None:
+        """In the order of every `Allow`; with the types that PATCH takes (RFC 5789, section 3.1)."""
+        if allowed := sorted(response.allow):
+            response.headers["Allow"] = ", ".join(allowed)
+        if "PATCH" in allowed and (adapter := app.create_url_adapter(request)):
+            if body := operation_of(app.view_functions[adapter.match(method="PATCH")[0]]).body:
+                response.headers["Accept-Patch"] = ", ".join(body.media_types)
 
     app.before.append(require_sane_address)
     app.after.append(forbid_guessing)

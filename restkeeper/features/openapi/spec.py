@@ -13,7 +13,7 @@ from marshmallow import Schema, fields
 from restkeeper import __version__
 from restkeeper.config import Config
 from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Owner, Refers, Time
-from restkeeper.schemas.prepared import prepared
+from restkeeper.schemas.prepared import most_characters, prepared
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
 from restkeeper.web.queries import MAX_OFFSET
 
@@ -40,6 +40,8 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
     for name in [name for name in ("format", "pattern", "min") if name in ret]:
         if ret[name] is None or name == "min" or isinstance(field, fields.NaiveDateTime):
             del ret[name]  # a time without an offset is no date-time (RFC 3339)
+    if "string" in ret.get("type", ()) and (most := most_characters(field)):
+        ret["maxLength"] = min(most, ret.get("maxLength", most))
     said = {READABLE_BY: "read and change it: it is not there for others", WRITABLE_BY: "change it"}
     about = [
         f"Only callers with the scope `{field.metadata[key]}` can {what}."

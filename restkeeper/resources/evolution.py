@@ -79,7 +79,10 @@ class Add(Step):
     def __init__(self, name: str, default: Any = missing) -> None:
         self.after = _names("Add", [name])
         self._default = default
-        self.texts = {} if default is missing else {name: exactjson.dumps(default)}
+        try:
+            self.texts = {} if default is missing else {name: exactjson.dumps(default)}
+        except exactjson.EncodeError as error:
+            raise ValueError(f"Add({name!r}): the default {default!r} is no JSON: {error}") from None
 
     def definitions(self, newer: Fields) -> Fields:
         name = self.after[0]
@@ -150,10 +153,10 @@ class Convert(Step):
         current: bool = False,
         version: int = 1,
     ) -> None:
+        self._definitions = _require_fields("Convert", before)
         self.before, self.after = _names("Convert", before), _names("Convert", after)
         if not (callable(up) and callable(down)):
             raise ValueError(f"Convert({', '.join(self.before)}): up and down are functions")
-        self._definitions = _require_fields("Convert", before)
         self._up, self._down, self._takes_current = up, down, current
         self._version, self._has_failed = version, False
 
@@ -197,9 +200,9 @@ class Convert(Step):
             return _texts(self.before, map(default_of, self._definitions.values()))
 
 
-def _names(step: str, names: Iterable[str]) -> tuple[str, ...]:
+def _names(step: str, names: Any) -> tuple[str, ...]:
     """The names of a step. Raises ValueError for what cannot be names of fields."""
-    listed = () if isinstance(names, str) else tuple(names)
+    listed = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else ()
     if not listed or not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ValueError(f"{step}: {names!r} must be names of fields, each once")
     if wrong := [name for name in listed if name in READ_ONLY]:

@@ -18,11 +18,12 @@ class RecordNotFound(StoreError):
 class DuplicateValue(StoreError):
     """Other records of the `collection` have these values of unique `fields` of the record `of`, if it is known.
 
-    A field can be the id; a store names one.
+    A field can be the id; a store names one. Before a name can be the place of the item in what was sent: "3/sku".
     """
 
     def __init__(self, *fields: str, collection: str = "", of: object = None) -> None:
-        super().__init__(f"another item has this {' and this '.join(fields)}")
+        names = dict.fromkeys(field.rpartition("/")[2] for field in fields)
+        super().__init__(f"another item has this {' and this '.join(names)}")
         self.fields = fields
         self.collection = collection
         self.of = of

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -15,12 +16,17 @@ from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from marshmallow import fields
 
+import restkeeper
 from app import create_app
+from restkeeper import ItemSchema, errors
 from restkeeper.__main__ import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.errors import Problem
+from restkeeper.web import application, auth, exactjson, operations
 from restkeeper.web.queries import RESERVED
+from schemas.product import ProductSchema
 from tests import stores
 from tests.live import ROOT, Gunicorn
 from tests.pictures import PICTURES
@@ -33,6 +39,7 @@ EXAMPLE = ROOT / "examples" / "shop"
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / README, *sorted((ROOT / "docs").glob("*.md")))}
 ALL = "\n".join(PAGES.values())
 BASE = "http://127.0.0.1:8000"  # of the requests in the pages
+EXAMPLE_OF = "example = "  # before a call in a sentence
 
 # The first words of lines in `text` blocks, which are not run here, and the tests that run them.
 RUN_ELSEWHERE = {
@@ -68,6 +75,18 @@ def blocks(page: str, language: str = "", note: str | None = None) -> list[Block
     """The fenced blocks of a page; only those of a language and with a note, if given."""
     found = [Block(*parts) for parts in re.findall(r"^```(\S*) ?(.*?)\n(.*?)^```$", PAGES[page], re.M | re.S)]
     return [each for each in found if language in ("", each.language) and note in (None, each.note)]
+
+
+def examples(page: str) -> list[str]:
+    """The short examples in Python of a page: blocks without a file's name, and declarations in sentences.
+
+    Those with "…" are none.
+    """
+    prose = re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.M | re.S)
+    calls = [
+        call for call in re.findall(r"`([A-Z]\w+\([^`…\n]*\))`", prose) if call.partition("(")[0] in restkeeper.__all__
+    ]
+    return [each.text for each in blocks(page, "python", "")] + [f"{EXAMPLE_OF}{call}" for call in calls]
 
 
 def service_of(page: str, folder: Path) -> Path:
@@ -197,6 +216,36 @@ def test_the_harness_runs_beside_any_language(tmp_path: Path) -> None:
         finally:
             stop.cancel()
             running.terminate()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)])
+def test_the_short_examples_of_a_page_work(page: str, tmp_path: Path) -> None:
+    """Also where a service has them: its fields in a schema, schemas and steps in a collection.
+
+    A name that is not known, in a sentence, stands for something else.
+    """
+    modules = (errors, application, auth, exactjson, operations)
+    known = {name: value for module in modules for name, value in vars(module).items() if name[0] != "_"}
+    known |= {name: getattr(restkeeper, name) for name in restkeeper.__all__}
+    known["RESOURCE"] = restkeeper.Resource("products", "product", ProductSchema)
+    for text in examples(page):
+        (tmp_path / "example.py").write_text(text.replace(".serve_forever()", ".server_close()").replace("9000", "0"))
+        try:
+            names = runpy.run_path(str(tmp_path / "example.py"), known)
+        except NameError:
+            assert text.startswith(EXAMPLE_OF), text
+            continue
+        declared = {name: value for name, value in names.items() if known.get(name) is not value}
+        step = declared.pop(EXAMPLE_OF.split()[0], None)
+        schemas = [value for value in declared.values() if isinstance(value, type) and issubclass(value, ItemSchema)]
+        schemas.append(
+            ItemSchema.from_dict({n: each for n, each in declared.items() if isinstance(each, fields.Field)})
+        )
+        for schema in schemas:
+            restkeeper.Resource("a", "a", schema, ownership=restkeeper.Ownership.ALL)
+        if isinstance(step, restkeeper.Step):
+            after = {name: fields.Raw(load_default=None, allow_none=True) for name in step.after}
+            restkeeper.Resource("a", "a", ItemSchema.from_dict(after), upgrades={2: [step]})
 
 
 def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:

@@ -252,10 +252,10 @@ NO_STEPS: list[tuple[Callable[[], object], str]] = [
     (lambda: Rename("version", "a"), "Rename: 'version' is set by the service and never changes"),
     (lambda: Rename(1, "a"), "Rename: [1] must be names of fields, each once"),  # type: ignore[arg-type]
     (lambda: Add("a", {1}), "Add('a'): the default {1} is no JSON: "),
-    (lambda: Convert(3, ["b"], str, str), "Convert: 3: say what the former fields were, such as "),  # type: ignore[arg-type]
+    (lambda: Convert(3, ["b"], str, str), "Convert: 3: say what the former fields were, as {'stock': Te"),  # type: ignore[arg-type]
     (lambda: Convert({"a": Text()}, str, str, str), "Convert: <class 'str'> must be names of fields, each once"),  # type: ignore[arg-type]
     (lambda: Convert({}, ["a"], str, str), "Convert: {} must be names of fields, each once"),
-    (lambda: Convert(["a"], ["b"], str, str), "Convert: ['a']: say what the former fields were, such as {'stock': T"),  # type: ignore[arg-type]
+    (lambda: Convert(["a"], ["b"], str, str), "Convert: ['a']: say what the former fields were, as {'stock': Te"),  # type: ignore[arg-type]
     (lambda: Convert({"a": Text()}, "bc", halves, halves), "Convert: 'bc' must be names of fields"),
     (lambda: Convert({"a": Text()}, ["b", "b"], halves, halves), "Convert: ['b', 'b'] must be names"),
     (lambda: Convert({"a": Text()}, ["a"], "x", str), "Convert(a): up and down are functions"),  # type: ignore[arg-type]

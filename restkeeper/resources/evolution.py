@@ -214,7 +214,7 @@ def _require_fields(step: str, definitions: Fields) -> Fields:
     """Raises ValueError for what is no definition of a field."""
     given: Any = definitions
     if not isinstance(given, Mapping):
-        raise ValueError(f"{step}: {given!r}: say what the former fields were, such as {{'stock': Text()}}")
+        raise ValueError(f"{step}: {given!r}: say what the former fields were, as {{'stock': Text(required=True)}}")
     for name, field in definitions.items():
         if not isinstance(field, fields.Field):
             raise ValueError(f"{step}: {name!r} needs a definition such as Text(), not {field!r}")

@@ -1,7 +1,9 @@
-"""Clients that five generators make of /openapi.json: what a program does with them compiles, strictly, and works.
+"""Clients that generators make of /openapi.json, as docs/clients.md says: what a program does with them compiles,
+strictly, and works.
 
-Each program in tests/clients does the same: it lists, reads, creates, filters and sorts, is refused, and follows the
-feed. A field that does not exist is an error there, so that no type is "any".
+Each program in tests/clients does the same: it lists, reads, creates, changes, filters and sorts, is refused, reads
+some fields and a related item, and follows the feed. A field that does not exist is an error there, so that no type is
+"any".
 """
 
 import json
@@ -9,7 +11,7 @@ import os
 import shutil
 import subprocess
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ SOURCES = Path(__file__).parent / "clients"
 DOCUMENT = "openapi.json"
 TSC = ("--strict", "--target", "es2022", "--module", "node16", "--lib", "es2022,dom,dom.iterable", "--outDir", "built")
 RUN = "require(process.argv[1]).run(process.argv[2]).then((found) => console.log(JSON.stringify(found)))"
+WITHOUT_WEBHOOKS = ("--global-property", "apis,models,supportingFiles")  # of what it makes of them, nothing compiles
 GENERATORS = {  # the names of the programs, and how what they use is made
     "openapi_fetch": (
         *("openapi-typescript", DOCUMENT, "-o", "generated/openapi_fetch.ts"),
@@ -35,7 +38,23 @@ GENERATORS = {  # the names of the programs, and how what they use is made
         *("swagger-typescript-api", "generate", "-p", DOCUMENT),
         *("-o", "generated/swagger_typescript_api"),
     ),
+    "typescript_fetch": (
+        *("openapi-generator-cli", "generate", "-i", DOCUMENT, "-g", "typescript-fetch"),
+        *("-o", "generated/typescript_fetch", *WITHOUT_WEBHOOKS),
+    ),
 }
+PYTHON_GENERATORS = {  # likewise, and how their client is checked with the program
+    "python_client": (
+        ("openapi-python-client", "generate", "--path", DOCUMENT, "--output-path", "generated", "--fail-on-warning"),
+        ("generated",),
+    ),
+    "openapi_generator_client": (
+        ("openapi-generator-cli", "generate", "-i", DOCUMENT, "-g", "python", "-o", "generated", *WITHOUT_WEBHOOKS),
+        ("--follow-imports", "silent"),
+    ),
+}
+MODELS = ("datamodel-codegen", "--input", DOCUMENT, "--input-file-type", "openapi", "--output", "models.py")
+NAMED = ("--naming-strategy", "parent-prefixed", "--reuse-model")
 
 KEY = "rk_clients_0123456789abcdef0123456789abcdef"
 ITEMS = ({"name": "Desk", "price": 30}, {"name": "Chair", "price": 30}, {"name": "Lamp", "price": 10})
@@ -45,13 +64,16 @@ FOUND = {
     "created": ["Shelf", "active"],
     "found": ["Chair", "Desk"],
     "problem": [422, "The body does not fit the schema", "#/name"],
+    "stock": 3,
+    "names": {"name": "Desk"},
+    "keeper": [2, "ada@example.org"],
     "event": "Desk",
 }
 
 
-def run(folder: Path, *command: str | Path, path: Path, **settings: str) -> str:
-    """What a command prints, with the programs of `path`."""
-    environ = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}", **settings}
+def run(folder: Path, *command: str | Path, path: Sequence[Path], **settings: str) -> str:
+    """What a command prints, with the programs of the folders `path`."""
+    environ = {**os.environ, "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]), **settings}
     done = subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=5 * SECONDS
     )
@@ -64,6 +86,8 @@ def service(tmp_path: Path) -> Iterator[Gunicorn]:
     with Gunicorn(tmp_path, workers=1, app="tests.shop.clients:create_app()", ADMIN_KEY=KEY) as running:
         for item in ITEMS:
             assert running.post("/products", item).status == 200
+        user = running.post("/users", {"email": "ada@example.org"}).json()["id"]
+        assert running.post("/results", {"pair": [1.5, "a"], "level": 2, "keeper": user}).status == 200
         yield running
 
 
@@ -73,11 +97,21 @@ def described(service: Gunicorn, folder: Path) -> str:
     return service.base + json.loads((folder / DOCUMENT).read_bytes())["servers"][0]["url"]
 
 
-def test_clients_in_typescript_work(tmp_path: Path, service: Gunicorn) -> None:
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of tests/clients/requirements.txt."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    install = ("install", "-q", "--disable-pip-version-check", "--require-hashes", "-r")
+    run(folder, folder / "bin/pip", *install, SOURCES / "requirements.txt", path=[])
+    return folder / "bin"
+
+
+def test_clients_in_typescript_work(tmp_path: Path, service: Gunicorn, programs: Path) -> None:
     npm = Path(require("npm"))
     folder = shutil.copytree(SOURCES, tmp_path / "clients")
-    run(folder, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", path=npm.parent)
-    url, path = described(service, folder), folder / "node_modules/.bin"
+    run(folder, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", path=[npm.parent])
+    url, path = described(service, folder), [folder / "node_modules/.bin", programs]
     for command in GENERATORS.values():
         run(folder, *command, path=path, BASE_URL=url)
     run(folder, "tsc", *TSC, *(f"{name}.ts" for name in GENERATORS), path=path)
@@ -87,14 +121,23 @@ def test_clients_in_typescript_work(tmp_path: Path, service: Gunicorn) -> None:
     assert found == dict.fromkeys(GENERATORS, FOUND)
 
 
-def test_a_client_in_python_works(tmp_path: Path, service: Gunicorn) -> None:
-    folder, program = shutil.copytree(SOURCES, tmp_path / "clients"), "python_client.py"
-    venv.create(tmp_path / "environment", with_pip=True)
-    path = tmp_path / "environment/bin"
-    pip = ("pip", "install", "-q", "--disable-pip-version-check", "--require-hashes")
-    run(folder, path / pip[0], *pip[1:], "-r", "requirements.txt", path=path)
-    url = described(service, folder)
-    generate = ("generate", "--path", DOCUMENT, "--output-path", "generated", "--fail-on-warning")
-    run(folder, path / "openapi-python-client", *generate, path=path)
-    run(folder, path / "mypy", "--strict", "generated", program, path=path, MYPYPATH="generated")
-    assert json.loads(run(folder, path / "python", program, url, KEY, path=path, PYTHONPATH="generated")) == FOUND
+@pytest.mark.parametrize("name", PYTHON_GENERATORS)
+def test_a_client_in_python_works(tmp_path: Path, service: Gunicorn, programs: Path, name: str) -> None:
+    folder, path = shutil.copytree(SOURCES, tmp_path / "clients"), [programs]
+    url, (generate, checked) = described(service, folder), PYTHON_GENERATORS[name]
+    run(folder, *generate, path=path)
+    run(folder, "mypy", "--strict", *checked, f"{name}.py", path=path, MYPYPATH="generated")
+    found = run(folder, "python", f"{name}.py", url, KEY, path=path, PYTHONPATH="generated")
+    assert json.loads(found) == FOUND
+
+
+def test_models_in_python_have_names_that_say_something(tmp_path: Path, service: Gunicorn, programs: Path) -> None:
+    """Of the values of a field: the collection and the field, and not `Status7`."""
+    described(service, tmp_path)
+    run(tmp_path, *MODELS, *NAMED, path=[programs])
+    list_enums = (
+        "import models; print(*(name for name, part in vars(models).items() if type(part) is type(models.Enum)))"
+    )
+    names = run(tmp_path, "python", "-c", list_enums, path=[programs]).split()
+    assert {"ProductStatus", "UserStatus", "OrderStatus"} <= {*names}
+    assert not [name for name in names if name[-1].isdigit()]

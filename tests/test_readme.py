@@ -55,7 +55,10 @@ RUN_ELSEWHERE = {
     "FLASK_SECRET=whsec_…": "the tests of examples/shop",
     "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
-    "openapi-python-client": "whoever has it: docs/clients.md",
+    **dict.fromkeys(
+        ("openapi-python-client", "openapi-generator-cli", "datamodel-codegen"),
+        "tests/test_clients.py: docs/clients.md",
+    ),
 }
 
 

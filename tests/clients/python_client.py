@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from restkeeper_client import AuthenticatedClient
 from restkeeper_client.api.events import list_events
-from restkeeper_client.api.products import create_product, list_products, read_product
-from restkeeper_client.models import Problem, Product, ProductEvent, ProductInput, ProductSortKey
+from restkeeper_client.api.products import create_product, list_products, merge_product, read_product
+from restkeeper_client.models import Problem, Product, ProductEvent, ProductInput, ProductPatch, ProductSortKey
 
 
 def run(base_url: str, key: str) -> dict[str, object]:
@@ -21,6 +21,8 @@ def run(base_url: str, key: str) -> dict[str, object]:
     assert isinstance(one, Product)
     created = create_product.sync(client=client, body=ProductInput(name="Shelf", price=5))
     assert isinstance(created, Product)
+    changed = merge_product.sync(created.id, client=client, body=ProductPatch(stock=3))
+    assert isinstance(changed, Product)
     sort = [ProductSortKey.PRICE_DESCENDING, ProductSortKey.NAME]
     found = list_products.sync(client=client, pricegte=20, sort=sort)
     assert isinstance(found, list)
@@ -29,12 +31,18 @@ def run(base_url: str, key: str) -> dict[str, object]:
     events = list_events.sync(client=client)
     assert isinstance(events, list)
     event = events[0]
+    api = client.get_httpx_client()  # for responses that are no whole items
+    names = api.get("/products", params={"fields": "name"}).json()
+    (result,) = api.get("/results", params={"embed": "keeper"}).json()
     return {
         "first": first,
         "price": one.price,
         "created": [created.name, created.status],
         "found": [each.name for each in found],
         "problem": [error.status, error.title, error.errors[0].pointer],
+        "stock": changed.stock,
+        "names": names[0],
+        "keeper": [result["level"], result["keeper"]["email"]],
         "event": isinstance(event, ProductEvent) and event.type_ == "product.created" and event.data.name,
     }
 

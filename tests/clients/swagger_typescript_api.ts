@@ -1,4 +1,13 @@
-import { Api, HttpResponse, Problem, ProductSortKey } from "./generated/swagger_typescript_api/Api";
+import {
+  Api,
+  HttpResponse,
+  Problem,
+  Product,
+  ProductField,
+  ProductSortKey,
+  Result,
+  ResultEmbedded,
+} from "./generated/swagger_typescript_api/Api";
 
 export async function run(baseUrl: string) {
   const api = new Api({ baseUrl });
@@ -8,18 +17,27 @@ export async function run(baseUrl: string) {
   listed[0]?.nmae;
   const { data: one } = await api.products.readProduct(listed[0]?.id ?? "");
   const { data: created } = await api.products.createProduct({ name: "Shelf", price: 5 });
+  const { data: changed } = await api.products.mergeProduct(created.id, { stock: 3 });
   const sort = [ProductSortKey.PriceDescending, ProductSortKey.Name];
   const { data: found } = await api.products.listProducts({ "price[gte]": 20, sort });
   const refused = await api.products.createProduct({ name: "" }).catch((error: HttpResponse<null, Problem>) => error);
   const { error } = refused;
   const { data: events } = await api.events.listEvents();
   const event = events[0];
+  const some = await api.products.listProducts({ fields: [ProductField.Name] });
+  const names = some.data as Pick<Product, "name">[];
+  const embedded = await api.results.listResults({ embed: ["keeper"] });
+  const [result] = embedded.data as unknown as (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[];
+  const { keeper, level } = result;
   return {
     first,
     price: one.price,
     created: [created.name, created.status],
     found: found.map((each) => each.name),
     problem: [error.status, error.title, error.errors?.[0]?.pointer],
+    stock: changed.stock,
+    names: names[0],
+    keeper: [level, typeof keeper === "object" && keeper?.email],
     event: event?.type === "product.created" && event.data.name,
   };
 }

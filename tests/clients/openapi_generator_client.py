@@ -1,0 +1,58 @@
+"""What a program does with the client that openapi-generator generates in Python."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from openapi_client import (
+    ApiClient,
+    ApiException,
+    Configuration,
+    EventsApi,
+    Problem,
+    ProductEvent,
+    ProductField,
+    ProductInput,
+    ProductPatch,
+    ProductsApi,
+    ProductSortKey,
+    ResultsApi,
+)
+
+
+def run(base_url: str, key: str) -> dict[str, object]:
+    # Without the option, paths with servers of their own, such as /events, are no URLs: "No host specified".
+    client = ApiClient(Configuration(base_url, access_token=key, ignore_operation_servers=True))
+    products = ProductsApi(client)
+    listed = products.list_products()
+    first: str = listed[0].name
+    if TYPE_CHECKING:
+        listed[0].nmae  # type: ignore[attr-defined]  # noqa: B018 - a product has no such field, and mypy knows it
+    one = products.read_product(listed[0].id)
+    created = products.create_product(ProductInput(name="Shelf", price=5))
+    changed = products.merge_product(created.id, ProductPatch(stock=3))
+    sort = [ProductSortKey.price_descending, ProductSortKey.name]
+    found = products.list_products(price_gte=20, sort=sort)
+    try:
+        products.create_product(ProductInput.model_construct(name=""))  # unchecked: else the client refuses it
+        raise AssertionError("it is created")
+    except ApiException as refused:
+        error = refused.data
+    assert isinstance(error, Problem) and error.errors
+    event = EventsApi(client).list_events()[0].actual_instance
+    names = products.list_products_without_preload_content(fields=[ProductField.NAME]).json()
+    (result,) = ResultsApi(client).list_results_without_preload_content(embed=["keeper"]).json()
+    return {
+        "first": first,
+        "price": one.price,
+        "created": [created.name, created.status],
+        "found": [each.name for each in found],
+        "problem": [error.status, error.title, error.errors[0].pointer],
+        "stock": changed.stock,
+        "names": names[0],
+        "keeper": [result["level"], result["keeper"]["email"]],
+        "event": isinstance(event, ProductEvent) and event.type == "product.created" and event.data.name,
+    }
+
+
+print(json.dumps(run(*sys.argv[1:])))

@@ -1,0 +1,45 @@
+import type { Product, Result, ResultEmbedded } from "./generated/typescript_fetch";
+import {
+  Configuration,
+  EventsApi,
+  ProblemFromJSON,
+  ProductField,
+  ProductSortKey,
+  ProductsApi,
+  ResponseError,
+  ResultsApi,
+} from "./generated/typescript_fetch";
+
+export async function run(basePath: string) {
+  const configuration = new Configuration({ basePath });
+  const products = new ProductsApi(configuration);
+  const listed = await products.listProducts();
+  const first: string | undefined = listed[0]?.name;
+  // @ts-expect-error: a product has no such field
+  listed[0]?.nmae;
+  const one = await products.readProduct({ id: listed[0]?.id ?? "" });
+  const created = await products.createProduct({ productInput: { name: "Shelf", price: 5 } });
+  const changed = await products.mergeProduct({ id: created.id, productPatch: { stock: 3 } });
+  const sort = new Set([ProductSortKey.price_descending, ProductSortKey.name]);
+  const found = await products.listProducts({ priceGte: 20, sort });
+  const refused = await products.createProduct({ productInput: { name: "" } }).catch((error: ResponseError) => error);
+  const error = refused instanceof ResponseError ? ProblemFromJSON(await refused.response.json()) : undefined;
+  const events = await new EventsApi(configuration).listEvents();
+  const event = events[0];
+  const some = await products.listProductsRaw({ fields: [ProductField.Name] });
+  const names: Pick<Product, "name">[] = await some.raw.json();
+  const embedded = await new ResultsApi(configuration).listResultsRaw({ embed: ["keeper"] });
+  const [result]: (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[] = await embedded.raw.json();
+  const { keeper, level } = result;
+  return {
+    first,
+    price: one.price,
+    created: [created.name, created.status],
+    found: found.map((each) => each.name),
+    problem: [error?.status, error?.title, error?.errors?.[0]?.pointer],
+    stock: changed.stock,
+    names: names[0],
+    keeper: [level, typeof keeper === "object" && keeper?.email],
+    event: event?.type === "product.created" && event.data.name,
+  };
+}

@@ -95,9 +95,6 @@ class Spec(APISpec):
         }
         super().__init__(title, __version__, "3.1.0", [plugin], **options)
         self._converter = cast(Any, plugin.converter)  # set by APISpec
-        self._converter.add_attribute_function(_called_default)
-        self._converter.add_attribute_function(_in_items)
-        self._converter.add_attribute_function(_in_tuples)
 
         def in_references(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
             if isinstance(field, Owner):
@@ -106,7 +103,8 @@ class Spec(APISpec):
                 return {}
             return {"x-references": name, "description": options["ret"]["description"].replace(field.to, name)}
 
-        self._converter.add_attribute_function(in_references)
+        for describe in (_called_default, _in_items, _in_tuples, in_references):
+            self._converter.add_attribute_function(describe)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}
         self.operations = {name: text for each in contributions for name, text in each.operations.items()}

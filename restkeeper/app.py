@@ -236,7 +236,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     app.before.append(require_owner_used)  # a write that would ignore a part of its query
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     references = References(service.representations, service.hooks)
-    service.hooks.check = references.check
+    service.hooks.check, service.hooks.check_body = references.check, references.check_body
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for version in service.served:
         service.writes[version.name] = found = {

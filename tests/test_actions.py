@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flask.testing import FlaskClient
@@ -12,9 +12,13 @@ from marshmallow import Schema, fields, validate
 
 from restkeeper import (
     Config,
+    IntegerReference,
     Items,
     ItemSchema,
     JsonObject,
+    ListOf,
+    Ownership,
+    Reference,
     Rename,
     Resource,
     Text,
@@ -25,7 +29,7 @@ from restkeeper import (
     returns,
 )
 from restkeeper.errors import Conflict, InternalError, Unavailable
-from tests.callers import ADMIN, ADMIN_KEY, events, key
+from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
 from tests.shop import create_app as create_shop
@@ -327,7 +331,7 @@ def test_several_items_are_created_or_none(client: FlaskClient) -> None:
     """Each fault points to its item."""
     client.post("/products", json={"name": "a", "sku": "taken"})
     good = {"name": "a", "sku": "s"}
-    for body, status, pointers in (
+    for body, status, places in (
         ([], 422, ["#"]),
         ([good] * 101, 422, ["#"]),
         ([good, 1, None], 422, ["#/1", "#/2"]),
@@ -336,7 +340,7 @@ def test_several_items_are_created_or_none(client: FlaskClient) -> None:
     ):
         response = client.post("/products", json=body)
         assert response.status_code == status
-        assert sorted(each["pointer"] for each in response.json["errors"]) == pointers
+        assert sorted(pointers(response)) == places
     assert len(client.get("/products").json) == 1
     refused = client.post("/orders", json=[{"product": "x"}, {"product": "x", "note": "unlogged"}])
     assert refused.status_code == 409 and client.get("/orders").json == client.get("/logs").json == []
@@ -614,3 +618,136 @@ def test_a_stored_value_that_fits_no_more_is_no_fault_of_a_function(
     assert "resize: sets what things cannot store: size must have at most 3 characters (it is 'bigger')" in caplog.text
     assert client.patch(path, json={"name": "name"}).status_code == 200
     assert client.post(f"{path}/resize", json={"mode": "big"}).json["size"] == "big"
+
+
+class AddressSchema(Schema):
+    city = Text(1, 50, required=True)
+    code = Text(0, 10, load_default="0")
+
+
+class PatientSchema(ItemSchema):
+    name = Text(1, 50, required=True)
+    phone = Text(0, 50, load_default="")
+    notes = Text(0, 50, load_default="", readable_by="patients:notes")
+    address = fields.Nested(AddressSchema, allow_none=True, load_default=None)
+    doctor = Reference("doctors", data_key="seenBy", allow_none=True, load_default=None)
+
+
+class ReferralSchema(Schema):
+    doctors = ListOf(Reference("doctors"), load_default=list)
+    visits = fields.Nested(PatientSchema, only=("doctor",), many=True, load_default=list)
+    bed = IntegerReference("beds", load_default=None, allow_none=True)
+
+
+class DoctorSchema(ItemSchema):
+    name = Text(0, 50, load_default="")
+
+
+def surgery_client() -> FlaskClient:
+    patients = Resource("patients", "patient", PatientSchema)
+    doctors = Resource("doctors", "doctor", DoctorSchema, ownership=Ownership.ALL)
+
+    @patients.action("update", body=PatientSchema, partial=True)
+    def update(patient: Item, sent: Item, items: Items) -> Item:
+        return {**patient, **sent}
+
+    @patients.action("show", body=PatientSchema, partial=True, of="collection", scope="public")
+    def show(sent: Item, items: Items) -> Item:
+        return sent
+
+    @patients.action("fill", body=PatientSchema, of="collection")
+    def fill(sent: Item, items: Items) -> Item:
+        return sent
+
+    @patients.action("refer", body=ReferralSchema)
+    def refer(patient: Item, referral: Item, items: Items) -> None:
+        patient["notes"] = "referred"
+
+    beds = Resource("beds", "bed", DoctorSchema, ids="integer")
+    return create_shop(
+        Config(auth="required", admin_key=ADMIN_KEY), [*RESOURCES, patients, doctors, beds]
+    ).test_client()
+
+
+def test_a_partial_body_is_what_was_sent_alone() -> None:
+    """Without the defaults of the schema, also inside of its objects; values are checked as ever."""
+    client = surgery_client()
+    sent = {"name": "Ann", "phone": "1", "notes": "private", "address": {"city": "Oslo", "code": "7"}}
+    patient = client.post("/patients", json=sent, headers=ADMIN).json
+    updated = client.post(f"/patients/{patient['id']}/update", json={"name": "Bea"}, headers=ADMIN).json
+    assert {name: updated[name] for name in sent} == {**sent, "name": "Bea"}
+    for part in ({}, {"phone": "2"}, {"address": {"code": "8"}}):
+        assert client.post("/patients/show", json=part).json == part
+    wrong = client.post("/patients/show", json={"phone": 2, "fax": "3", "id": "x"})
+    assert (wrong.status_code, sorted(pointers(wrong))) == (422, ["#/fax", "#/id", "#/phone"])
+    whole = client.post("/patients/fill", json={"name": "Ann"}, headers=ADMIN).json
+    assert whole == {"name": "Ann", "phone": "", "notes": "", "address": None, "doctor": None}
+    assert pointers(client.post("/patients/fill", json={}, headers=ADMIN)) == ["#/name"]
+
+
+@pytest.mark.needs("batch", "ownership")
+def test_what_the_body_of_an_action_refers_to_exists() -> None:
+    """It is a 422 with the pointer, as for an item, also inside of lists and objects; the function is not called."""
+    client = surgery_client()
+    ann, bob = (key(client, "patients:read", "patients:write", "doctors:read", "doctors:write") for _ in range(2))
+    patient, doctor, other = (
+        client.post(path, json={"name": "A"}, headers=of).json["id"]
+        for path, of in (("/patients", ann), ("/doctors", ann), ("/doctors", bob))
+    )
+    path, bed = f"/patients/{patient}/refer", client.post("/beds", json={}, headers=ADMIN).json["id"]
+    for body, pointer in (
+        ({"doctors": [doctor, "none"]}, "#/doctors/1"),
+        ({"doctors": [doctor, other]}, "#/doctors/1"),  # which she may not see
+        ({"visits": [{"seenBy": doctor}, {"seenBy": "none"}]}, "#/visits/1/seenBy"),
+        ({"bed": bed + 1.0}, "#/bed"),
+    ):
+        response = client.post(path, json=body, headers=ann)
+        assert (response.status_code, pointers(response)) == (422, [pointer]), response.json
+        operations = [{"method": "POST", "path": path, "body": each} for each in ({"doctors": [doctor]}, body)]
+        batch = client.post("/api/v1/batch", json={"operations": operations}, headers=ann)
+        assert (batch.status_code, pointers(batch)) == (422, [pointer.replace("#", "#/operations/1/body")])
+    shown = client.post("/patients/show", json={"seenBy": "none"})
+    assert (shown.status_code, shown.json["errors"]) == (
+        422,
+        [{"pointer": "#/seenBy", "detail": "there is no item 'none' in doctors"}],
+    )
+    assert client.post("/patients/none/refer", json={"doctors": ["none"]}, headers=ann).status_code == 404
+    assert client.get(f"/patients/{patient}", headers=ann).json["version"] == 1
+    sent = {"doctors": [doctor], "visits": [{"seenBy": doctor}, {"seenBy": None}], "bed": bed}
+    assert client.post(path, json=sent, headers=ann).status_code == 200
+    many = client.post(
+        path, json={"doctors": [doctor] * 100, "visits": [{"seenBy": str(n)} for n in range(501)]}, headers=ann
+    )
+    assert many.status_code == 409 and "more than 500 references" in many.json["detail"]
+
+
+def test_the_document_says_what_the_body_of_an_action_needs() -> None:
+    """Of a partial one nothing, and there are no defaults; of the schema of items, what a new item needs."""
+    document = surgery_client().get("/openapi.json", headers=ADMIN).json
+    schemas = document["components"]["schemas"]
+
+    def sent(path: str) -> Any:
+        content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        return schemas[content["$ref"].rpartition("/")[2]]
+
+    assert sent("/patients/fill") == schemas["PatientInput"] and schemas["PatientInput"]["required"] == ["name"]
+    partial = sent("/patients/show")
+    assert partial == sent("/patients/{id}/update") and [*partial["properties"]] == [
+        *schemas["PatientInput"]["properties"]
+    ]
+    assert "required" not in partial and not any("default" in each for each in partial["properties"].values())
+    (inside, _) = partial["properties"]["address"]["anyOf"]
+    assert "required" not in schemas[inside["$ref"].rpartition("/")[2]]
+
+
+def test_a_wrong_reference_of_a_body_is_refused_at_the_start() -> None:
+    for field, words in (
+        (Reference("nurses"), "things: action('do'): x: Reference('nurses'): must be one of"),
+        (IntegerReference("products"), "things: action('do'): x: write Reference('products')"),
+        (fields.Dict(values=Reference("products")), "things: action('do'): x: Reference: can be inside Nested and"),
+    ):
+        things = Resource("things", "thing", ThingSchema)
+        things.action("do", body=cast(type[Schema], Schema.from_dict({"x": field})))(lambda thing, sent, items: None)
+        with pytest.raises(ValueError) as error:
+            create_shop(Config(), [*RESOURCES, things])
+        assert words in str(error.value)

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from marshmallow import Schema
+
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import Representation, StoredRepresentation
@@ -90,8 +92,9 @@ class Hooks:
     """The hooks of a service.
 
     `check` is called before every write, in its transaction, or after several, whose items may refer to each other;
-    `on_change` are called after it. `idempotency` returns the record of the current request, given the JSON value of
-    its body and whether the response holds a `secret`. `access` returns what callers may do with a collection's items.
+    `check_body` before each action, with the schema of its body and what that has loaded; `on_change` after a write.
+    `idempotency` returns the record of the current request, given the JSON value of its body and whether the response
+    holds a `secret`. `access` returns what callers may do with a collection's items.
     `before_read` are called before items are read, with how callers know these. `represent` returns how the callers of
     a version of the API know the items of a collection. `items` returns the `Items` of a transaction. `dependents` are
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
@@ -104,6 +107,7 @@ class Hooks:
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
+    check_body: Callable[[Transaction, Schema, Any], None] = lambda transaction, schema, loaded: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
     access: Callable[[Resource], Access] = lambda resource: Access()

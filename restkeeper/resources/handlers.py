@@ -146,7 +146,7 @@ class CollectionHandlers:
         taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
         returned = (KEPT, *CHANGE) if action.of_item else (RESULT, *WRITE_PROBLEMS)
         own = operation_of(action.function).problems
-        view = takes(*taken, body=action.body and Body(action.body))(returns(*returned, Conflict, *own)(act))
+        view = takes(*taken, body=action.schema and Body(action.schema))(returns(*returned, Conflict, *own)(act))
         return MethodType(needs(action.scope)(view), self)
 
     @needs("read")

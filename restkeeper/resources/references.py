@@ -1,17 +1,25 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, NamedTuple
 
 from flask import has_request_context
+from marshmallow import Schema, fields
 
 from restkeeper.errors import Conflict, NotFound, Unavailable, ValidationFailed, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.evolution import REFERENCES, references_of, with_references
-from restkeeper.resources.functions import MOST_CHANGES, Items, as_conflict, item_of, without_server_fields
-from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.functions import (
+    MOST_CHANGES,
+    Items,
+    as_conflict,
+    item_of,
+    require_few_references,
+    without_server_fields,
+)
+from restkeeper.resources.representation import NO_LIMITS, JsonObject, StoredRepresentation
+from restkeeper.resources.resource import Ownership, Resource, references_in, require_references_found
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -46,23 +54,30 @@ class References:
         for name, stored in representations.items():
             definitions = stored.revision.definitions.values()
             for path, field in stored.revision.followed.items():
-                to, where = representations.get(field.to), f"{name}.{path}"
-                if to is None or to.resource.singleton:
-                    known = ", ".join(name for name, items in representations.items() if not items.resource.singleton)
-                    called = "Owner(to=" if isinstance(field, Owner) else "Reference("
-                    raise ValueError(f"{where}: {called}{field.to!r}): must be one of {known}")
+                self._require_target(where := f"{name}.{path}", field)
                 if isinstance(field, Owner):
-                    if to.resource.has_integer_ids:
-                        raise ValueError(f"{where}: Owner(to={field.to!r}): its ids are integers, and owners texts")
                     continue
                 self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
-                if isinstance(field, WeakReference):
-                    continue
-                kind = IntegerReference if to.resource.has_integer_ids else Reference
-                if not isinstance(field, kind):
-                    raise ValueError(f"{where}: write {kind.__name__}({field.to!r})")
-                if field.on_delete == "null" and not (field.allow_none and field in definitions):
+                is_weak, can_be_null = isinstance(field, WeakReference), field.allow_none and field in definitions
+                if field.on_delete == "null" and not (is_weak or can_be_null):
                     raise ValueError(f"{where}: on_delete='null' needs allow_none=True, and no field around it")
+            for action in stored.resource.actions.values():
+                if action.schema:
+                    require_references_found(where := f"{name}: action({action.name!r}): ", action.schema)
+                    for path, field in references_in(action.schema):
+                        self._require_target(f"{where}{path}", field)
+
+    def _require_target(self, where: str, field: Refers | Owner) -> None:
+        """Raises ValueError for a reference to a collection that does not exist, or has other ids."""
+        if (to := self._resources.get(field.to)) is None or to.singleton:
+            known = ", ".join(name for name, resource in self._resources.items() if not resource.singleton)
+            called = "Owner(to=" if isinstance(field, Owner) else "Reference("
+            raise ValueError(f"{where}: {called}{field.to!r}): must be one of {known}")
+        kind = IntegerReference if to.has_integer_ids else Reference
+        if isinstance(field, Owner) and to.has_integer_ids:
+            raise ValueError(f"{where}: Owner(to={field.to!r}): its ids are integers, and owners texts")
+        if not isinstance(field, (kind, Owner, WeakReference)):
+            raise ValueError(f"{where}: write {kind.__name__}({field.to!r})")
 
     def check(self, transaction: Transaction, change: Change, *, bounded: bool = True) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.
@@ -88,7 +103,22 @@ class References:
                 self._hooks.items(transaction).add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
-            self._require(transaction, to, dict(sorted(ids.items())), after, change.representation)
+            self._require(transaction, to, dict(sorted(ids.items())), after, change.representation.known_fault)
+
+    def check_body(self, transaction: Transaction, schema: Schema, loaded: Any) -> None:
+        """Require what the body of an action refers to, as its schema has `loaded` it. Raises ValidationFailed."""
+        wanted: dict[str, dict[str, tuple[str | int, str]]] = {}
+        for field, id, pointer in _references_of(schema, loaded):
+            wanted.setdefault(field.to, {}).setdefault(self._resources[field.to].key(id), (id, pointer))
+        require_few_references(sum(map(len, wanted.values())))
+        try:
+            for to, ids in sorted(wanted.items()):
+                self._require(transaction, to, dict(sorted(ids.items())), wanted)
+            transaction.flush()  # the function sees no wrong reference
+        except ReferenceMissing as error:
+            if error.of is not wanted:  # but an item of an earlier operation of a batch
+                raise
+            exactjson.require_none([{"pointer": error.pointer, "detail": error.detail}])
 
     def _require_known(self, transaction: Transaction, to: str) -> None:
         """Raises Unavailable if another program has items that may refer to one by a field that this one does not know.
@@ -107,15 +137,15 @@ class References:
         transaction: Transaction,
         to: str,
         new: Mapping[str, tuple[str | int, str]],
-        record: Record,
-        stored: StoredRepresentation,
+        of: object,
+        known_fault: Callable[[JsonObject], JsonObject] = dict,
     ) -> None:
-        """Require what a record newly refers to in a collection: by id in the store, each as it is sent, and where."""
+        """Require what `of` newly refers to in a collection: by id in the store, each as it is sent, and where."""
 
         def refusal(id: str) -> ReferenceMissing:
-            error = missing_reference(self._resources[to], *new[id], record)
-            fault = stored.known_fault({"pointer": error.pointer, "detail": error.detail})
-            return ReferenceMissing(fault["pointer"], fault["detail"], record)
+            error = missing_reference(self._resources[to], *new[id], of)
+            fault = known_fault({"pointer": error.pointer, "detail": error.detail})
+            return ReferenceMissing(fault["pointer"], fault["detail"], of)
 
         if (access := self._private[to]) is None or not has_request_context():
             return transaction.require_present(to, [*new], refusal)
@@ -312,9 +342,25 @@ def may_read(resource: Resource) -> bool:
     return not has_request_context() or caller().may(resource.scope("read"))
 
 
-def missing_reference(to: Resource, id: str | int, pointer: str, record: Record) -> ReferenceMissing:
-    """The error of an item that refers to nothing."""
-    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {to.public_name}", record)
+def missing_reference(to: Resource, id: str | int, pointer: str, of: object) -> ReferenceMissing:
+    """The error of an item, or a body, that refers to nothing."""
+    return ReferenceMissing(pointer, f"there is no item {shortened(str(id))!r} in {to.public_name}", of)
+
+
+def _references_of(
+    of: Schema | fields.Field[Any], loaded: Any, *steps: str | int
+) -> Iterator[tuple[Refers, str | int, str]]:
+    """What a schema, or a field, has loaded refers to: the field, the id, and its JSON Pointer as it was sent."""
+    if isinstance(loaded, list):
+        for number, element in enumerate(loaded):
+            yield from _references_of(of.inner if isinstance(of, fields.List) else of, element, *steps, number)
+    elif isinstance(of, Reference | IntegerReference):
+        if loaded is not None:
+            yield of, loaded, exactjson.pointer(steps)
+    elif schema := of if isinstance(of, Schema) else not isinstance(of, fields.Pluck) and getattr(of, "schema", None):
+        for name, field in schema.load_fields.items() if loaded is not None else ():
+            value = schema.get_attribute(loaded, field.attribute or name, None)
+            yield from _references_of(field, value, *steps, field.data_key or name)
 
 
 def _ids_at(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:

@@ -127,11 +127,12 @@ class Action:
     body: type[Schema] | None
     scope: str
     of_item: bool
+    partial: bool = False
 
     @cached_property
     def schema(self) -> Schema | None:
         """What loads its body, in the words of the engine."""
-        return worded(self.body()) if self.body else None
+        return worded(self.body(partial=self.partial or None)) if self.body else None
 
 
 class Revision(NamedTuple):
@@ -309,16 +310,24 @@ class Resource:
     functions: Mapping[str, Functions] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
 
     def action(
-        self, name: str, *, body: type[Schema] | None = None, scope: str = "write", of: str = "item"
+        self,
+        name: str,
+        *,
+        body: type[Schema] | None = None,
+        partial: bool = False,
+        scope: str = "write",
+        of: str = "item",
     ) -> Callable[[Function], Function]:
         """Declare an action: `POST /orders/ID/pay`, or of="collection": `POST /orders/close-day`.
 
         The function gets the item as a dictionary, then what the `body` has, loaded by that schema, if there is one,
-        and last `items`, to find and change other items. It returns the changed item, or None, and then what
-        it has changed in its dictionary counts. What the schema refuses of it is a 500, and the log says which
-        function, field and value. One of a collection gets no item, and returns the response's JSON value. Everything
-        is one transaction, in which the item is locked. What it raises undoes all. It is called again if the store had
-        to end a transaction because of others: it must have no other effects. Its docstring is in the API document.
+        and last `items`, to find and change other items. A `partial` body is what was sent alone: no field of it is
+        required, and none has a default. What it refers to exists, as in an item. The function returns the changed
+        item, or None, and then what it has changed in its dictionary counts. What the schema refuses of it is a 500,
+        and the log says which function, field and value. One of a collection gets no item, and returns the response's
+        JSON value. Everything is one transaction, in which the item is locked. What it raises undoes all. It is called
+        again if the store had to end a transaction because of others: it must have no other effects. Its docstring is
+        in the API document.
 
         Raises ValueError for a name that cannot be part of a path, or is taken, and for a function that takes others.
         """
@@ -333,7 +342,8 @@ class Resource:
         if of not in (known := ("item",) if self.singleton else ("item", "collection")):
             raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be {' or '.join(map(repr, known))}")
 
-        if body is not None and not (isinstance(body, type) and issubclass(body, Schema)):
+        is_schema = isinstance(body, type) and issubclass(body, Schema)
+        if not is_schema and (body is not None or partial):
             raise ValueError(f"{self.name}: action({name!r}, body={body!r}): must be a schema class of marshmallow")
 
         def declare(function: Function) -> Function:
@@ -343,7 +353,7 @@ class Resource:
                 raise ValueError(
                     f"{self.name}: action({name!r}): @returns has problems only: its result is JSON as it is"
                 )
-            action = Action(name, function, body, scope, of == "item")
+            action = Action(name, function, body, scope, of == "item", partial)
             vars(self)["actions"] = MappingProxyType({**self.actions, name: action})
             return function
 
@@ -478,14 +488,11 @@ class Resource:
                 )
         if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
             raise ValueError(f"{self.name}.{reason}")
-        found = [field for _, field in references_in(made)]
         for path, reference in revision.followed.items():
             if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
                 why = "must be a name that no field has, of a reference that is in no other field"
                 raise ValueError(f"{self.name}.{path}: embed_as={name!r}: {why}")
-        for path, each, _ in all_fields_in(made):
-            if isinstance(each, Refers) and each not in found:
-                raise ValueError(f"{self.name}.{path}: Reference: can be inside Nested and List(…) of these only")
+        require_references_found(f"{self.name}.", made)
         owners = [name for name, field in revision.definitions.items() if isinstance(field, Owner)]
         if owners and self.ownership is Ownership.NONE:
             why = "items have no owners: set ownership=Ownership.ALL or Ownership.CHANGES"
@@ -680,6 +687,14 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
             and around.count(".") < MOST_NAMES - 1
         ):  # a schema can be inside itself
             yield from references_in(inner.schema, f"{around}{name}.")
+
+
+def require_references_found(where: str, schema: Schema) -> None:
+    """Raises ValueError for a reference in a place where it would not be checked."""
+    found = [field for _, field in references_in(schema)]
+    for path, field, _ in all_fields_in(schema):
+        if isinstance(field, Refers) and field not in found:
+            raise ValueError(f"{where}{path}: Reference: can be inside Nested and List(…) of these only")
 
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:

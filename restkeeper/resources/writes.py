@@ -218,6 +218,8 @@ class CollectionWriter(CollectionReader):
         def work(transaction: Transaction, write: Write) -> Reply:
             before = write.before = None if id is None else self._read_to_change(id, transaction)
             items: Items = self.hooks.items(transaction)
+            if action.schema:
+                self.hooks.check_body(transaction, action.schema, loaded)
             more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
             if before is None:
                 result = call(items, action.function, *more)

@@ -131,7 +131,7 @@ def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSc
     # What is read, also in webhooks, has no default.
     example = example_of(representation)
     unsaid = ("readOnly", *(["examples"] if example else ()))
-    shown = {name: spec.as_returned(_without(part, *unsaid)) for name, part in properties.items()}
+    shown = {name: spec.in_form("Returned", _without(part, *unsaid)) for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
     item["required"] = [name for name, part in shown.items() if name not in optional and READABLE_BY not in part]
     item |= {"examples": [example]} if example else {}

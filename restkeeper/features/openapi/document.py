@@ -191,7 +191,7 @@ class _Operations:
     def _body(self, route: _Route) -> JsonSchema:
         if not (body := route.declared.body):
             return {}
-        part = self._media(body.schema, route)
+        part = {"schema": self._spec.sent(body.schema, route.kind)}
         return {"requestBody": {"required": True, "content": {media_type: part for media_type in body.media_types}}}
 
     def _scope(self, route: _Route) -> str:

@@ -1,6 +1,7 @@
 """The OpenAPI document as an apispec object, with the common parts of all services."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request
 
 _COMMON = Path(__file__).with_name("common.toml")
 _VALUES = ("const", "default", "enum", "example", "examples")  # values that are never schemas
+_LEFT_OUT = {"Returned": ("default",), "Partial": ("default", "required")}  # in these forms of a component
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _BOUNDS = {"format", "pattern", "multipleOf"} | {
     f"{which}{what}" for which in ("min", "max", "exclusiveMin", "exclusiveMax") for what in ("imum", "Length")
@@ -189,33 +191,49 @@ class Spec(APISpec):
             inner["additionalProperties"] = others if others is True else _or_null(self.patch(others))
         return inner
 
-    def as_returned(self, part: Any) -> Any:
-        """The schema of what is returned, at any depth without the defaults of what is sent."""
+    def sent(self, schema: SchemaOf, kind: str) -> JsonSchema:
+        """The JSON Schema of a body: one of the schema of items is as for a new item, if it is not partial."""
+        if isinstance(schema, Schema) and schema.partial:
+            if known := self._converter.refs.get(key := make_schema_key(schema)):
+                return self.schema(known)
+            whole = self._converter.schema2jsonschema(schema)
+            members = {name: each for name, each in whole["properties"].items() if not each.get("readOnly")}
+            self._converter.refs[key] = name = self._free(f"{resolver(type(schema))}Partial")
+            self.components.schema(name, self.in_form("Partial", whole | {"properties": members}))
+            return self.schema(name)
+        part = self.schema(schema, kind)
+        new = f"{part.get('$ref', '').rpartition('/')[2]}Input"
+        return self.schema(new) if new in self.taken else part
+
+    def in_form(self, form: str, part: Any) -> Any:
+        """A schema without what is left out at any depth: what is "Returned", without the defaults of what is sent."""
         if isinstance(part, list):
-            return [self.as_returned(each) for each in part]
+            return [self.in_form(form, each) for each in part]
         if not isinstance(part, dict):
             return part
         if isinstance(part.get("$ref"), str):
-            return self._variant(part, "Returned", self.as_returned) if self._has_default(part, set()) else part
-        inner = {
-            key: each if key in _VALUES else self.as_returned(each) for key, each in _without_default(part).items()
-        }
+            has_other_form = self._has(_LEFT_OUT[form], part, set())
+            return self._variant(part, form, partial(self.in_form, form)) if has_other_form else part
+        kept = {key: each for key, each in part.items() if key not in _LEFT_OUT[form]}
+        inner = {key: each if key in _VALUES else self.in_form(form, each) for key, each in kept.items()}
         if isinstance(members := part.get("properties"), dict):  # one of them can be the "default"
-            inner["properties"] = {name: self.as_returned(each) for name, each in members.items()}
+            inner["properties"] = {name: self.in_form(form, each) for name, each in members.items()}
         return inner
 
-    def _has_default(self, part: Any, known: set[str]) -> bool:
-        """Whether a schema or one inside it, except those of `known` components, has a default."""
+    def _has(self, keys: Collection[str], part: Any, known: set[str]) -> bool:
+        """Whether a schema or one inside it, except those of `known` components, has one of these keys."""
         if isinstance(part, list):
-            return any(self._has_default(each, known) for each in part)
+            return any(self._has(keys, each, known) for each in part)
         if not isinstance(part, dict):
             return False
         if isinstance(reference := part.get("$ref"), str):
             if reference in known:
                 return False
             known.add(reference)
-            return "default" in part or self._has_default(self._component(part), known)
-        return "default" in part or any(self._has_default(part[key], known) for key in part if key not in _VALUES)
+            return "default" in part or self._has(keys, self._component(part), known)
+        return not part.keys().isdisjoint(keys) or any(
+            self._has(keys, part[key], known) for key in part if key not in _VALUES
+        )
 
     def _component(self, part: JsonSchema) -> JsonSchema:
         """The schema that a reference names."""

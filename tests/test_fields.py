@@ -318,6 +318,64 @@ def test_a_filter_by_what_is_no_value_of_the_field(client: FlaskClient, name: st
     assert without not in client.get(f"{path}?x[ne]=null&sort=-id").json
 
 
+BOOLEANS = [
+    "true",
+    "false",
+    "1",
+    "0",
+    "1.0",
+    "-0.0",
+    *map(exactjson.dumps, ("True", "yes", "ON", "1", "t", "n", "off", "0")),
+]
+NUMBERS_SPELT = [
+    "150",
+    "1.5e2",
+    "-1.50",
+    *map(exactjson.dumps, ("+1.5", " 1.5 ", ".5", "1.", "1E2", "1_000", "-0", "٣")),
+]
+SPELLINGS = {"Boolean": BOOLEANS} | dict.fromkeys(("Decimal", "Float", "TimeDelta", "Integer"), NUMBERS_SPELT)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_filter_takes_each_spelling_of_a_body(client: FlaskClient, name: str) -> None:
+    """Each that the field takes, by each operator, finds the item as the value that is stored."""
+    path, taken = f"/{path_of(f'marshmallow.{name}')}", 0
+    for sent in SPELLINGS[name]:
+        sent = sent if isinstance(sent, str) else sent.decode()
+        made = client.post(path, data=f'{{"x":{sent}}}', content_type="application/json")
+        if made.status_code == 422:
+            continue
+        taken += 1
+        text = value if isinstance(value := exactjson.loads(sent), str) else sent
+        more = {"[in]": 1, "[nin]": 0, "[gte]": 1, "[lte]": 1, "[gt]": 0, "[lt]": 0} if name != "Boolean" else {}
+        for op, number in ({"": 1, "[ne]": 0} | more).items():
+            found = client.get(path, query_string={f"x{op}": text, "id": made.json["id"]})
+            assert (found.status_code, len(found.json)) == (200, number), (sent, op, found.json)
+        group = client.get(path, query_string={"or": f'(x="{text}",id=none)', "id": made.json["id"]})
+        assert group.json == [made.json], sent
+    assert taken == (2 if name == "Integer" else len(SPELLINGS[name]))
+
+
+def test_a_filter_reads_a_number_within_64_bits() -> None:
+    """Also where the field would take others, or texts: what is no such number is a 400."""
+
+    class Pieces(fields.Integer):
+        def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
+            try:
+                return int(str(value).removesuffix(" pieces"))
+            except ValueError:
+                raise self.make_error("invalid") from None
+
+    class BoxSchema(ItemSchema):
+        x = Pieces(load_default=0)
+
+    client = create_app(Config(), [Resource("boxes", "box", BoxSchema)]).test_client()
+    box = client.post("/boxes", json={"x": "12 pieces"}).json
+    assert [client.get(f"/boxes?x={text}").json for text in ("12 pieces", "12", "12.0")] == [[box]] * 3
+    for text in ("many", "9223372036854775808", "9223372036854775808 pieces", "1e400"):
+        assert client.get("/boxes", query_string={"x": text}).status_code == 400, text
+
+
 def test_a_whole_number_has_64_bits() -> None:
     """A field with other bounds is a mistake: it would store numbers that nobody can send back."""
     for bounds, message in (

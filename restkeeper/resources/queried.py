@@ -1,7 +1,8 @@
 """The fields of a schema as queries know them: which values a filter takes, and how these are stored and ordered."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -14,7 +15,7 @@ from restkeeper.schemas.fields import IntegerReference, Owner, Time, WeakReferen
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, fields_of
 from restkeeper.storage.interface import Field, Kind
-from restkeeper.web.queries import MOST_NAMES
+from restkeeper.web.queries import MOST_NAMES, value_of
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a collection or a field
 LONGEST_KEY = 300  # characters of a value that can be sorted by
@@ -53,7 +54,12 @@ _MEMBERS = {
     str: _Compared(fields.Enum, Kind.TEXT, "one of its members", is_ordered=False),
     int: _Compared(fields.Enum, Kind.INTEGER),
 }
-_TEXTS, _NUMBERS = (Kind.TEXT, Kind.TIME), (Kind.INTEGER, Kind.NUMBER)
+_TEXTS = (Kind.TEXT, Kind.TIME)
+_SCALARS = {  # what a text stands for in a filter of these kinds
+    Kind.INTEGER: (Kind.INTEGER,),
+    Kind.NUMBER: (Kind.NUMBER,),
+    Kind.BOOLEAN: (Kind.NUMBER, Kind.BOOLEAN),
+}
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _LOST_PLUS = re.compile(r" (\d\d:?\d\d)$")  # an unescaped "+" is read as a space
@@ -83,7 +89,7 @@ def queryable_fields(name: str, field: fields.Field[Any], around: tuple[type, ..
             listed=is_list and found.kind is not Kind.LIST,
             is_ordered=found.is_ordered,
             is_owner=isinstance(field, Owner),
-            **_reading(inner, *(_TEXTS if found.kind is Kind.LIST else (*_TEXTS, *_NUMBERS))),
+            **_reading(inner, *(_TEXTS if found.kind is Kind.LIST else (*_TEXTS, *_SCALARS))),
         )
 
 
@@ -105,31 +111,43 @@ def _compared(field: fields.Field[Any]) -> _Compared | None:
     return next((each for each in _COMPARED if isinstance(field, each.type)), None)
 
 
-def _stored(field: fields.Field[Any], compared: _Compared, value: Any) -> Any:
-    """What a field stores of a value in a filter, as of the same value in a body, which its validators may refuse.
+def _stored(field: fields.Field[Any], compared: _Compared, text: str) -> Any:
+    """What a field stores of a text in a filter, as of that or the number that is written so in a body.
 
-    Those of a format do so here, too, but that a time can be a date only, which is before the times of that day.
-    A number that is no value of the field is compared as it is, and so is the name of no member. Raises ValueError.
+    Its validators may refuse that; those of a format do so here, too, but that a time can be a date only, which is
+    before the times of that day. A number that is no value of the field is compared as it is, and so is the name of no
+    member. Raises ValueError.
     """
     forms = forms_of(field) if compared.kind is Kind.TEXT else []
-    written = _LOST_PLUS.sub(r"+\1", value) if compared.expected or forms else value
+    written = _LOST_PLUS.sub(r"+\1", text) if compared.expected or forms else text
     try:
-        value = written
-        for load in field.pre_load:
-            value = load(value)
-        value = field._deserialize(value, None, None)
-        is_day = forms and field.metadata.get("format") == "date-time" and _DAY.fullmatch(value)
-        for require in forms:
-            require(f"{value}T00:00:00Z" if is_day else value)
-        for load in field.post_load:
-            value = load(value)
-        return _plain(field._serialize(value, None, None))
+        value = _loaded(field, forms, written)
+        return value_of(str(value), Field("", compared.kind)) if compared.kind is Kind.INTEGER else value
     except ValidationError as error:
-        if compared.kind in _NUMBERS or isinstance(field, fields.Enum):
-            return written
-        if compared.kind is Kind.TIME:
-            return _time(written, compared.expected)
-        raise ValueError(f"must be {compared.expected}" if compared.expected else error.messages[0]) from None
+        refusal = error
+    if compared.kind in _SCALARS:
+        for kind in _SCALARS[compared.kind]:
+            with suppress(ValidationError, ValueError):
+                return _loaded(field, forms, value_of(text, Field("", kind)))
+        return value_of(text, Field("", compared.kind))
+    if isinstance(field, fields.Enum):
+        return written
+    if compared.kind is Kind.TIME:
+        return _time(written, compared.expected)
+    raise ValueError(f"must be {compared.expected}" if compared.expected else refusal.messages[0])
+
+
+def _loaded(field: fields.Field[Any], forms: Iterable[Callable[[Any], Any]], value: Any) -> Any:
+    """What a field stores of a value of a body. Raises ValidationError."""
+    for load in field.pre_load:
+        value = load(value)
+    value = field._deserialize(value, None, None)
+    for require in forms:
+        is_day = field.metadata.get("format") == "date-time" and _DAY.fullmatch(value)
+        require(f"{value}T00:00:00Z" if is_day else value)
+    for load in field.post_load:
+        value = load(value)
+    return _plain(field._serialize(value, None, None))
 
 
 def _time(text: str, expected: str) -> str:

@@ -396,7 +396,7 @@ def _condition(text: str, op: Op, field: Field) -> Filter:
     is_null = text == "null" and field.nullable and op in (Op.EQ, Op.NE)
     if is_null and (field.expected or field.kind not in TEXTS):
         return Filter(field.name, Op.IS, op is Op.EQ)
-    value = _text(text) if op in PARTS else value_of(text, field)
+    value = _text(text) if op in PARTS or field.read else value_of(text, field)
     if field.read and op not in PARTS:
         try:
             value = field.read(value)

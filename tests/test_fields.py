@@ -376,6 +376,51 @@ def test_a_filter_reads_a_number_within_64_bits() -> None:
         assert client.get("/boxes", query_string={"x": text}).status_code == 400, text
 
 
+class ContactSchema(ItemSchema):
+    mail = restkeeper.Email(**OPTIONAL)
+    other = fields.Email(**OPTIONAL)
+    exact = restkeeper.Email(**OPTIONAL)
+    mails = restkeeper.ListOf(restkeeper.Email(), load_default=list)
+    name = restkeeper.Text(0, 2, load_default="", normal="NFC")
+    label = restkeeper.Text(0, 300, load_default="")
+
+
+INDEXES = (Index("mail", unique=True), Index("other"), Index("exact", fold=False), Index("mails"), Index("label"))
+
+
+def test_an_index_on_an_email_folds_case() -> None:
+    """Unless it says fold=False: addresses that differ in case alone are one mailbox."""
+    contacts = Resource("contacts", "contact", ContactSchema, INDEXES)
+    client = create_app(Config(), [contacts]).test_client()
+    made = client.post(
+        "/contacts", json=dict.fromkeys(("mail", "other", "exact"), "Ada@x.org") | {"mails": ["Ada@x.org"]}
+    )
+    found = {name: len(client.get(f"/contacts?{name}=ADA@x.org").json) for name in ("mail", "other", "exact", "mails")}
+    assert found == {"mail": 1, "other": 1, "exact": 0, "mails": 0} and made.json["mail"] == "Ada@x.org"
+    taken = client.post("/contacts", json={"mail": "ada@X.ORG"})
+    assert (taken.status_code, taken.json["errors"][0]["pointer"]) == (409, "#/mail")
+
+
+def test_a_text_is_compared_as_it_is_stored() -> None:
+    """With normal="NFC" it is stored, bounded and read in filters in that form; without, each form is another text."""
+    client = create_app(Config(), [Resource("contacts", "contact", ContactSchema, INDEXES)]).test_client()
+    composed, decomposed = "\u00e9a", "e\u0301a"
+    made = client.post("/contacts", json={"name": decomposed, "label": decomposed}).json
+    assert (made["name"], made["label"]) == (composed, decomposed)
+    for query, number in (
+        ({"name": decomposed}, 1),
+        ({"name[in]": f"x,{decomposed}"}, 1),
+        ({"name": composed}, 1),
+        ({"label": composed}, 0),
+        ({"label": decomposed}, 1),
+        ({"name[like]": decomposed}, 0),
+        ({"name[like]": composed}, 1),
+    ):
+        assert len(client.get("/contacts", query_string=query).json) == number, query
+    with pytest.raises(ValueError, match=re.escape("Text(normal='nfc'): must be 'NFC' or 'NFD' or 'NFKC' or 'NFKD'")):
+        restkeeper.Text(normal="nfc")
+
+
 def test_a_whole_number_has_64_bits() -> None:
     """A field with other bounds is a mistake: it would store numbers that nobody can send back."""
     for bounds, message in (

@@ -30,7 +30,7 @@ from restkeeper.resources.evolution import (
     was_open,
 )
 from restkeeper.resources.queried import NAME, queryable_fields
-from restkeeper.schemas.fields import READABLE_BY, Owner, Refers, Status, default_of, is_guarded, scopes_of
+from restkeeper.schemas.fields import READABLE_BY, Email, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import (
     COMPUTED,
@@ -426,6 +426,13 @@ class Resource:
             is_known = name in known if name in self.search else field_in(known, name)
             if not is_known or "*" in name or ("." in name and name in self.search):
                 raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
+        definitions = all_fields_in(self.newest.loading)
+        emails = {path for path, each, _ in definitions if isinstance(each, Email | fields.Email)}
+        emails = {path for path in emails if (found := field_in(known, path)) and not found.is_many}
+        vars(self)["indexes"] = tuple(
+            each if each.fold is not None else dataclasses.replace(each, fold=each.field in emails)
+            for each in self.indexes
+        )
         for index in self.indexes:
             found = field_in(known, index.field)
             if (index.unique or index.fold) and found and found.is_many:
@@ -464,7 +471,7 @@ class Resource:
             raise ValueError(f"{self.name}: undeclared=True: items have no other fields: needs Meta.unknown = INCLUDE")
         if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
-        vars(self).update({name: tuple(getattr(self, name)) for name in ("indexes", "search", "methods")})
+        vars(self).update({name: tuple(getattr(self, name)) for name in ("search", "methods")})
         vars(self)["upgrades"] = MappingProxyType({number: tuple(each) for number, each in self.upgrades.items()})
 
     def _require_sound(self, revision: Revision) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Context, Decimal
 from typing import Any, TypedDict, Unpack, cast
+from unicodedata import normalize
 from urllib.parse import urlsplit
 
 from marshmallow import ValidationError, fields, missing, types, validate
@@ -112,15 +113,22 @@ def _require_bounds(called: str, low: object, high: object) -> None:
 
 
 class Text(Guarded, fields.String):
-    """A string of `low` to `high` characters."""
+    """A string of `low` to `high` characters; with `normal="NFC"` stored in that normal form of Unicode."""
 
     default_error_messages = TEXT_ERRORS
 
-    def __init__(self, low: int = 0, high: int = 10_000, **options: Unpack[FieldOptions]) -> None:
+    def __init__(self, low: int = 0, high: int = 10_000, *, normal: str = "", **options: Unpack[FieldOptions]) -> None:
+        if normal not in (forms := ("", "NFC", "NFD", "NFKC", "NFKD")):
+            raise ValueError(f"{type(self).__name__}(normal={normal!r}): must be {' or '.join(map(repr, forms[1:]))}")
+        self.normal = normal
         _require_bounds(f"{type(self).__name__}({low!r}, {high!r})", low, high)
         length = validate.Length(low or None, high, error=f"must have {bounds(low, high)} characters")
         options["validate"] = (length, *validators_in(options))
         super().__init__(**options)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        return normalize(cast(Any, self.normal), text) if self.normal else text
 
 
 class Email(Text):

@@ -103,13 +103,13 @@ class Field:
 class Index:
     """An index: queries on its field do not read the whole collection.
 
-    In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case. A field that can
-    have several values has neither, and its index serves EQ and IN.
+    In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case, and is None where
+    the kind of the field decides. A field that can have several values has neither, and its index serves EQ and IN.
     """
 
     field: str
     unique: bool = False
-    fold: bool = False
+    fold: bool | None = None
 
 
 class StoredSchema(NamedTuple):

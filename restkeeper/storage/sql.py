@@ -291,7 +291,7 @@ class Column:
         return cls(
             collection.field(name),
             collection.name,
-            folds=any(index.fold for index in of_field),
+            folds=any(bool(index.fold) for index in of_field),
             is_indexed=any(not index.unique for index in of_field),
             is_unique=any(index.unique for index in of_field),
         )

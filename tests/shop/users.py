@@ -21,8 +21,8 @@ RESOURCE = Resource(
     singular="user",
     schema=UserSchema,
     indexes=(
-        Index("email", unique=True, fold=True),
-        Index("email", fold=True),
+        Index("email", unique=True),
+        Index("email"),
         Index("status"),
         Index("created_at"),
         Index("updated_at"),

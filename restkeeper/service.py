@@ -14,7 +14,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks
-from restkeeper.resources.functions import Items, current_items, query_of
+from restkeeper.resources.functions import Items, current_items, query_of, stored_in
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -255,7 +255,7 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
 
 def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """What the present caller may see of an item that `read_item` or `find_items` has returned: no private fields."""
-    private = service_of(current_app).representations[collection].unreadable()
+    private = stored_in(service_of(current_app).representations, collection).unreadable()
     return {name: value for name, value in item.items() if name not in private}
 
 
@@ -266,7 +266,7 @@ def read_item(collection: str, id: str | int) -> dict[str, Any]:
     after a write, it is read as by `items`.
     """
     service = service_of(current_app)
-    stored, items = service.representations[collection], current_items.get()
+    stored, items = stored_in(service.representations, collection), current_items.get()
     record = items.record(collection, id) if items else stored.read(service.store, id)
     return cast(dict[str, Any], exactjson.stored(stored.body(record)))
 
@@ -281,7 +281,7 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
         yield from items.find(collection, parameters)
         return
     service = service_of(current_app)
-    stored, config = service.representations[collection], service.config
+    stored, config = stored_in(service.representations, collection), service.config
     query = query_of(stored, parameters, config.page_limit_max)
     page, left = None, query.limit if "limit" in (parameters or {}) else None
     while page is None or (page.more and left != 0):

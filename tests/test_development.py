@@ -1,12 +1,14 @@
-"""What makes a day of development pleasant: a log of short lines, tracebacks of one's own code, a shell."""
+"""What makes a day of development pleasant: a log of short lines, tracebacks of one's own code, a shell and scripts."""
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from restkeeper import Conflict, Items, JsonObject, find_items, read_item, shown
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.mistakes import line_of, own_traceback
@@ -137,8 +139,78 @@ def test_a_shell_has_items_each_call_a_transaction() -> None:
     with pytest.raises(ValueError, match=r"\.Items\.create: sets what products cannot store: name is required"):
         items.create("products", {"price": 1})
     assert service_of(app).store.last_event().endswith("_3")
-    assert dir(items) == sorted(["read", "find", "count", "create", "change", "delete"])
+    assert dir(items) == sorted(["read", "find", "count", "create", "change", "delete", "transaction"])
     with pytest.raises(AttributeError, match="items has no write; it has read, find, "):
         items.write()
     result = app.test_cli_runner().invoke(args=["--help"])
     assert "shell" in result.output
+
+
+def test_a_block_is_one_transaction() -> None:
+    """All of its changes are stored at its end, or none; what has failed inside of it ends it, also if it is caught."""
+    products = Resource("products", "product", ProductSchema)
+
+    @products.after("create")
+    def refuse(item: JsonObject, before: JsonObject | None, items: Items) -> None:
+        if item["name"] == "Rock":
+            raise Conflict("no rocks")
+
+    items = create_shop(Config(), [products]).make_shell_context()["items"]
+    with items.transaction() as same:
+        lamp = items.create("products", {"name": "Lamp"})
+        assert same is items and items.change("products", lamp["id"], lambda item: item | {"name": "Desk lamp"})
+        assert items.count("products") == 1
+        with pytest.raises(RuntimeError, match="this is in one already"), items.transaction():
+            pass
+    with pytest.raises(KeyError), items.transaction():
+        items.delete("products", lamp["id"])
+        raise KeyError(lamp["id"])
+    with pytest.raises(Conflict, match="no rocks"), items.transaction():
+        items.delete("products", lamp["id"])
+        with suppress(Conflict):
+            items.create("products", {"name": "Rock"})
+    assert [(each["name"], each["version"]) for each in items.find("products", {"sort": "id"})] == [("Desk lamp", 2)]
+
+
+SCRIPT = """
+import sys
+assert __name__ == "__main__" and client.get("/products").json == []
+with items.transaction():
+    items.create("products", {"name": "Lamp"})
+    items.create("products", {"name": "Chair"})
+print(items.count("products"), *sys.argv[1:])
+def fail():
+    items.create("products", {"name": ""})
+with items.transaction():
+    items.create("products", {"name": "Desk"})
+    fail()
+"""
+
+
+def test_a_script_runs_to_its_end_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `items`, as in the shell; an error is a traceback of its own lines, and the exit code 1."""
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/shop.db"), [PRODUCTS])
+    (script := tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.setattr(sys, "argv", ["restkeeper"])
+    done = app.test_cli_runner().invoke(args=["run", str(script), "--all", "x"])
+    assert (done.exit_code, done.stdout) == (1, "2 --all x\n")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("  File")]
+    assert [line.partition(", line ")[2] for line in lines] == ["12, in <module>", "9, in fail"]
+    assert "Items.create: sets what products cannot store: name must have" in done.stderr
+    assert len(app.test_client().get("/products").json) == 2
+    script.write_text("import sys\nsys.exit(3)\n")
+    assert app.test_cli_runner().invoke(args=["run", str(script)]).exit_code == 3
+
+
+def test_a_shell_is_for_a_terminal() -> None:
+    """Of another input, which it would run half and end with 0, it says what does."""
+    done = create_shop(Config(), [PRODUCTS]).test_cli_runner().invoke(args=["shell"], input="1 / 0\nprint(1)\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "restkeeper run SCRIPT" in done.stderr
+
+
+def test_a_collection_that_is_gone_is_named() -> None:
+    with create_shop(Config(), [PRODUCTS]).app_context():
+        for call in (lambda: read_item("gone", "1"), lambda: [*find_items("gone")], lambda: shown("gone", {})):
+            with pytest.raises(ValueError, match="there is no collection 'gone'; there are: products"):
+                call()

@@ -19,6 +19,7 @@ COMMANDS = {
     "deliver": "restkeeper.cli.running:deliver",
     "contract": "restkeeper.cli.contract:contract",
     "shell": "restkeeper.cli.shell:shell",
+    "run": "restkeeper.cli.shell:run",
 }
 
 

@@ -254,9 +254,14 @@ class Items:
     def _stored(self, collection: str) -> StoredRepresentation:
         if not self.functions:  # the transaction can be there still, as an exception refers to it
             raise RuntimeError(_ENDED)
-        if (stored := self._representations.get(collection)) is None:
-            raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(self._representations)}")
-        return stored
+        return stored_in(self._representations, collection)
+
+
+def stored_in(representations: Mapping[str, StoredRepresentation], collection: str) -> StoredRepresentation:
+    """A collection by its name. Raises ValueError if there is none."""
+    if (stored := representations.get(collection)) is None:
+        raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(representations)}")
+    return stored
 
 
 def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None, limit: int) -> Query:

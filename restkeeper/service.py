@@ -5,16 +5,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, cast
 
-from flask import Blueprint, Flask, Request, Response, current_app
+from flask import Blueprint, Flask, Request, Response, current_app, has_request_context
 from marshmallow import Schema
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.changes import Hooks
+from restkeeper.resources.embedding import relations_of, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
+from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
@@ -27,10 +30,11 @@ from restkeeper.storage.interface import GONE, Collection, StoredState, source_o
 from restkeeper.storage.shares import FairLock
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
+from restkeeper.web.queries import ListRequest
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
@@ -86,6 +90,15 @@ class Service:
     ) -> CollectionWriter:
         """The items of a collection, as requests read and write them."""
         return CollectionWriter(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
+
+    @cached_property
+    def related(self) -> Mapping[str, CollectionReader]:
+        """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
+        options = self.store, self.config, Hooks(), self.clock
+        found = {name: CollectionReader(stored, stored, *options) for name, stored in self.representations.items()}
+        for each in found.values():
+            each.relations = relations_of(each, found.values())
+        return found
 
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
@@ -254,9 +267,29 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
 
 
 def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
-    """What the present caller may see of an item that `read_item` or `find_items` has returned: no private fields."""
-    private = stored_in(service_of(current_app).representations, collection).unreadable()
-    return {name: value for name, value in item.items() if name not in private}
+    """What the present caller may see of an item that `read_item` or `find_items` has returned: no private fields.
+
+    Nor those of what is embedded in it.
+    """
+    service = service_of(current_app)
+    private = stored_in(service.representations, collection).unreadable()
+    found: Any = {name: value for name, value in item.items() if name not in private}
+    for name, each in service.related[collection].relations.items():
+        steps = [name] if each.is_back or each.beside else name.split(".")
+        found = _changed_at(steps, found, partial(shown, each.to.name))
+    return cast(dict[str, Any], found)
+
+
+def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A value with each object at a path changed; a list stands for each of its elements."""
+    if isinstance(value, list):
+        return [_changed_at(steps, each, change) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if not steps:
+        return change(value)
+    name, *more = steps
+    return value | {name: _changed_at(more, value[name], change)} if name in value else value
 
 
 def read_item(collection: str, id: str | int) -> dict[str, Any]:
@@ -275,17 +308,34 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     """The items of a list, as `read_item`, also with private fields. Raises InvalidQuery.
 
     The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
-    all of the items, read page by page: one that stays is there once, whatever is written meanwhile.
+    all of the items, read page by page: one that stays is there once, whatever is written meanwhile. With `embed`, what
+    is embedded is as it is stored, too. Raises ValueError for what selects no items and shows nothing of them.
     """
     if items := current_items.get():
-        yield from items.find(collection, parameters)
-        return
+        return iter(items.find(collection, parameters))
     service = service_of(current_app)
-    stored, config = stored_in(service.representations, collection), service.config
-    query = query_of(stored, parameters, config.page_limit_max)
-    page, left = None, query.limit if "limit" in (parameters or {}) else None
+    stored, most = stored_in(service.representations, collection), service.config.page_limit_max
+    related = service.related[collection]
+    requested = query_of(stored, parameters, most, related.relations)
+    left = requested.query.limit if "limit" in (parameters or {}) else None
+    return _found(service, related, requested, left, min(most, related.page_limit) if requested.embed else most)
+
+
+def _found(
+    service: Service, items: CollectionReader, requested: ListRequest, left: int | None, size: int
+) -> Iterator[dict[str, Any]]:
+    """The items of a list, of which so many are `left`, or all; `size` is that of a page."""
+    query, page = requested.query, None
+    parts = {name: items.relations[name] for name in requested.embed}
+    prefix = address_of("") if has_request_context() else ""
     while page is None or (page.more and left != 0):
-        page = service.store.page(collection, query, config.page_bytes)
-        yield from map(exactjson.stored, stored.bodies(page))
+        query = query._replace(limit=size if left is None else min(left, size))
+        page = service.store.page(items.name, query, service.config.page_bytes)
+        bodies = items.stored.bodies(page)
+        if parts:
+            bodies = with_related(items, bodies, parts, requested.fields, prefix)
+        elif requested.fields:
+            bodies = [items.stored.show(body, requested.fields) for body in bodies]
+        yield from map(exactjson.stored, bodies)
         left = left and left - len(page.bodies)
-        query = query._replace(after=page.last, offset=0, limit=left or query.limit)
+        query = query._replace(after=page.last, offset=0)

@@ -11,7 +11,20 @@ from flask.testing import FlaskClient
 from marshmallow import Schema, fields, validate
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from restkeeper import Config, Conflict, find_items, needs, returns, takes
+from restkeeper import (
+    Config,
+    Conflict,
+    ItemSchema,
+    Reference,
+    Resource,
+    Text,
+    Whole,
+    find_items,
+    needs,
+    returns,
+    shown,
+    takes,
+)
 from restkeeper.errors import InvalidQuery
 from restkeeper.web.operations import read_query
 from tests import shop
@@ -188,6 +201,59 @@ def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
         app.test_client().post("/products", json={"name": name})
     with app.test_request_context():
         assert [each["name"] for each in find_items("products")] == ["c", "b", "a"]
+
+
+class LineSchema(Schema):
+    by = Reference("people", required=True)
+
+
+class OrderSchema(ItemSchema):
+    customer = Reference("people", required=True)
+    lines = fields.List(fields.Nested(LineSchema), load_default=list)
+    margin = Whole(load_default=0, readable_by="orders:margin")
+
+
+class PersonSchema(ItemSchema):
+    name = Text(1, 20, required=True)
+    note = Text(0, 20, load_default="", readable_by="people:note")
+
+
+def test_a_view_finds_items_with_what_is_embedded() -> None:
+    """As lists do, for all items and whoever calls; `shown` leaves out private fields, also of what is embedded."""
+    resources = [Resource("orders", "order", OrderSchema, embed_limit=2), Resource("people", "person", PersonSchema)]
+    app = shop.create_app(Config(auth="open", page_limit=2), resources)
+    client = app.test_client()
+    ann = client.post("/people", json={"name": "Ann", "note": "private"}).json
+    sent = {"customer": ann["id"], "lines": [{"by": ann["id"]}], "margin": 7}
+    orders = [client.post("/orders", json=sent).json for _ in range(5)]
+    with app.test_request_context():
+        for limit in ({}, {"limit": 3}):
+            found = [*find_items("orders", {"embed": "customer,lines.by", "sort": "-id", **limit})]
+            expected = [{**each, "customer": ann, "lines": [{"by": ann}]} for each in orders[::-1]]
+            assert found == expected[: limit.get("limit")]
+        assert [*find_items("orders", {"fields": ["id", "margin"], "embed": ["customer"], "limit": 1})] == [
+            {"id": orders[0]["id"], "customer": ann, "margin": 7}
+        ]
+        assert [*find_items("people", {"fields": "name"})] == [{"name": "Ann"}]
+        (person,) = find_items("people", {"embed": "orders.customer", "fields": "name"})
+        assert person["orders.customer"] == [orders[4], orders[3]]
+        assert person["orders.customer_next"] == f"/orders?customer={ann['id']}&sort=-id&offset=2"
+        public = {name: value for name, value in ann.items() if name != "note"}
+        assert (
+            shown("orders", found[0])["lines"] == [{"by": public}] and shown("orders", found[0])["customer"] == public
+        )
+
+
+def test_a_view_learns_of_a_wrong_parameter_at_the_call() -> None:
+    """And not where a template takes the first item."""
+    app = shop.create_app(Config(), [PRODUCTS])
+    with app.test_request_context():
+        for parameters in ({"cursor": "x"}, {"count": "name"}, {"name": []}):
+            with pytest.raises(ValueError, match="is for responses|is an empty list"):
+                find_items("products", parameters)
+        for parameters in ({"fields": "none"}, {"embed": "none"}, {"none": 1}):
+            with pytest.raises(InvalidQuery, match="none"):
+                find_items("products", parameters)
 
 
 MISTAKES: list[tuple[str, str, str]] = [  # a path, what it needs, and the message

@@ -109,7 +109,12 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
         name = each.to.resource.public_name
         is_free = counts[each.to.name] == 1 and taken.isdisjoint({name, next_of(name)})
         found[name if is_free else f"{name}.{each.field}"] = each
-    found |= {each.beside or each.field: each for each in to}
+    return found | {each.beside or each.field: each for each in to}
+
+
+def readable_relations(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
+    """As `relations_of`, without those by a field that the caller may not see."""
+    found = relations_of(items, others)
     readable = _Readable(items, found)
     return readable if readable.has_private else found
 
@@ -163,12 +168,27 @@ def embed(
 ) -> list[bytes]:
     """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
 
-    What the caller may not read is left out, and a reference to it stays an id. One query of the store finds the rest.
-    Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page, and RevisionDiffers.
+    What the caller may not read is left out, and a reference to it stays an id. Raises as `with_related`.
     """
     parts = {name: items.relations[name] for name in names}
     parts = {name: each for name, each in parts.items() if caller().may(each.to.resource.scope("read"))}
     request.environ[SHOWN] = {items.name, *(each.to.name for each in parts.values())}
+    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
+    return with_related(items, bodies, parts, fields, address_of(version[0] if version else ""))
+
+
+def with_related(
+    items: Embeddable,
+    bodies: Iterable[bytes],
+    parts: Mapping[str, Relation],
+    fields: Sequence[str] | None,
+    prefix: str,
+) -> list[bytes]:
+    """Representations of items with what these relations embed; collections are at the paths after the `prefix`.
+
+    One query of the store finds it. Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page, and
+    RevisionDiffers.
+    """
     tree: dict[str, Any] = {}  # the names on the paths of references, and at the end of each the number of a part
     for number, (name, each) in enumerate(parts.items()):
         *around, last = name.split(".")
@@ -184,8 +204,6 @@ def embed(
         shown.append(opened.open(chosen, tree) | opened_besides)
     relations = list(parts.values())
     found = _find(items, relations, ids, opened.counts)
-    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
-    prefix = address_of(version[0] if version else "")
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, items.resource.key(id)), [])

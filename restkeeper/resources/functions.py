@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection as Names
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -28,7 +29,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Collection, Op, Query, Record
 from restkeeper.web import exactjson
-from restkeeper.web.queries import parse
+from restkeeper.web.queries import ListRequest, parse
 
 T = TypeVar("T")
 
@@ -42,7 +43,8 @@ MOST_FOUND = 1000  # items that a function finds
 FIND_SECONDS = 0.1  # that it takes: other writes wait
 _ENDED = "the transaction has ended: items are for the function that they were given to"
 _BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IS}
-_OF_RESPONSES = {"cursor", "fields", "embed", "count"}  # parameters of lists that select no items
+_OF_RESPONSES = {"cursor", "count"}  # parameters of lists that select no items
+_OF_VIEWS = {"fields", "embed"}  # likewise, but a view may show what they say
 
 # In which a function of the service is called.
 current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)
@@ -226,7 +228,7 @@ class Items:
         """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
         stored = self._stored(collection)
         try:
-            return stored, query_of(stored, parameters, MOST_FOUND)
+            return stored, query_of(stored, parameters, MOST_FOUND).query
         except InvalidQuery as error:
             raise ValueError(f"{collection}: items.find and items.count: {error.detail}") from None
 
@@ -264,13 +266,19 @@ def stored_in(representations: Mapping[str, StoredRepresentation], collection: s
     return stored
 
 
-def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None, limit: int) -> Query:
-    """The query of a list by its parameters, of at most `limit` items in a page. Raises InvalidQuery.
+def query_of(
+    stored: StoredRepresentation,
+    parameters: Mapping[str, Any] | None,
+    limit: int,
+    related: Names[str] | None = None,
+) -> ListRequest:
+    """The list by its parameters, of at most `limit` items in a page. Raises InvalidQuery.
 
     A value can be a list, of which any is meant, and None, True or False. Raises ValueError for an empty list, and for
-    what is of responses alone.
+    what is of responses alone: without `related`, which is what a view can embed, `fields` and `embed`, too.
     """
-    if wrong := _OF_RESPONSES.intersection(parameters or {}, stored.queryable.reserved):
+    of_responses = _OF_RESPONSES | (_OF_VIEWS if related is None else set())
+    if wrong := of_responses.intersection(parameters or {}, stored.queryable.reserved):
         raise ValueError(f"{stored.name}: {min(wrong)}: is for responses; here it would do nothing")
     texts = MultiDict[str, str]()
     for name, value in (parameters or {}).items():
@@ -282,8 +290,8 @@ def query_of(stored: StoredRepresentation, parameters: Mapping[str, Any] | None,
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
         for element in value if isinstance(value, list | tuple) else [value]:
             texts.add(name, exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element))
-    query = parse(texts, stored.queryable, limit, limit).query
-    return query._replace(sort=query.sort or stored.resource.order)
+    found = parse(texts, stored.queryable, limit, limit, related or ())
+    return found._replace(query=found.query._replace(sort=found.query.sort or stored.resource.order))
 
 
 def _is_indexed(collection: Collection, query: Query) -> bool:

@@ -123,12 +123,19 @@ class Service:
         return {name: each for name, each in sorted(found.items()) if name not in own and name[0] != "_"}
 
     def warnings(self) -> Iterator[str]:
-        """What can be done with the items of such collections, a line each."""
-        for name, (revision, items, _) in self.unserved().items():
+        """What can be done with the items of such collections, a line each.
+
+        A program whose own items are GONE is a former one: what a newer one serves is not to be deleted.
+        """
+        unserved = {name: each for name, each in self.unserved().items() if each.items}
+        stored = self.store.stored() if unserved else {}
+        is_former = any(stored[name].revision == GONE for name in self.representations if name in stored)
+        for name, (revision, items, _) in unserved.items():
             rename = "" if revision == GONE else f'`Resource(…, formerly="{name}")`, or '
-            if items:
-                has = f"the store has {items:,} {'items' if items > 1 else 'item'} of {name}, which no resource serves"
-                yield f"{has}: {rename}`restkeeper forget {name}`"
+            remedy = f"if no newer program does, {rename}`restkeeper forget {name}`"
+            remedy = "update this program, as a newer one has moved items" if is_former else remedy
+            has = f"the store has {items:,} {'items' if items > 1 else 'item'} of {name}, which no resource serves"
+            yield f"{has}: {remedy}"
 
     def open_store(self, wait_seconds: float = 0.0) -> bool:
         """Open the store now, so that a start without it fails. Raises StoreError.

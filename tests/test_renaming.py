@@ -27,7 +27,10 @@ from tests.shop import create_app
 NAME = Text(1, 50, required=True)
 TAGS = ListOf(Text(), load_default=list)
 INDEXES = (Index("name", unique=True), Index("tags"))
-NO_RESOURCE = 'of notes, which no resource serves: `Resource(…, formerly="notes")`, or `restkeeper forget notes`'
+NO_RESOURCE = (
+    'of notes, which no resource serves: if no newer program does, `Resource(…, formerly="notes")`, '
+    "or `restkeeper forget notes`"
+)
 
 
 def declared(name: str = "notes", singular: str = "note", fields: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -323,8 +326,12 @@ def test_a_release_later_the_name_can_be_used_again(programs: Programs) -> None:
     programs.migrate(MEMOS)
     records = declared("records", "record", formerly="memos")
     assert len(programs.migrate(records).get("/records").json) == 1
-    with pytest.raises(StoreUnavailable, match="of another collection now: .* `restkeeper forget notes`"):
+    with pytest.raises(
+        StoreUnavailable, match="of another collection now: .* `restkeeper forget notes`, which deletes no"
+    ):
         programs.serve(NOTES, records)
+    refused = programs.run((NOTES, records), "forget", "notes", "--yes")
+    assert refused.exit_code == 1 and "let the program that serves those items run" in refused.stderr, refused.stderr
     done = programs.run((records,), "forget", "notes", "--yes")
     assert done.exit_code == 0, (done.output, done.exception)
     again = programs.serve(NOTES, records)
@@ -373,7 +380,10 @@ class TestFormerProgram:
             assert "of another collection now" in refused.json["detail"] or "another revision" in refused.json["detail"]
         assert old.get("/tasks").json == [task] and post(old, "/tasks", {})
         assert old.get("/api/v1/events?collection=tasks&limit=1").status_code == 200
-        assert "notes are of another collection now" in old.get("/readyz").json["differing"][0]
+        ready = old.get("/readyz").json
+        assert "notes are of another collection now" in ready["differing"][0]
+        assert "memos, which no resource serves: update this program" in ready["unserved"][0]
+        assert "forget" not in str(ready)
 
     @pytest.mark.needs("webhooks")
     def test_its_worker_skips_no_event(self, programs: Programs, old: FlaskClient) -> None:
@@ -541,7 +551,7 @@ class TestUnserved:
         assert store_of(old).stored()["notes"][:2] == (GONE, 1)
         ready = programs.serve(declared("tasks", "task")).get("/readyz")
         assert ready.json["unserved"][0].endswith(
-            "has 1 item of notes, which no resource serves: `restkeeper forget notes`"
+            "has 1 item of notes, which no resource serves: if no newer program does, `restkeeper forget notes`"
         )
         monkeypatch.undo()
         done = programs.run((declared("tasks", "task"),), "forget", "notes", "--yes")

@@ -140,7 +140,10 @@ def register(database: Database, collection: Collection) -> None:
     if collection.schema is None or is_registered(database, collection):
         return
     if elsewhere(database).get(collection.name):
-        remedy = f"update this program, or run `restkeeper forget {collection.name}` before a new one has this name"
+        remedy = (
+            "update this program. For a new collection with this name, first let the program that serves those items "
+        )
+        remedy += f"run `restkeeper forget {collection.name}`, which deletes none of them"
         raise StoreUnavailable(f"the items of {collection.name} are of another collection now: {remedy}")
     for schema, has_items in unfit(database, collection, collection.name):
         if schema.revision == collection.revision and not has_items:

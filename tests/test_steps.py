@@ -278,6 +278,21 @@ NO_UPGRADES: list[tuple[dict[int, list[Step]], str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("field", "default"),
+    [
+        (Whole(0, dump_only=True, dump_default=3), 3),
+        (Whole(0, dump_only=True, allow_none=True), None),
+        (Text(dump_only=True, dump_default=lambda: "x", load_default="y"), "x"),
+    ],
+)
+def test_a_removed_field_that_nobody_could_set_has_its_default(field: fields.Field[Any], default: Any) -> None:
+    """It is written in the step as it was in the schema."""
+    newest, older, _ = books([[Remove("colour", field)]])
+    made = newest.create({"title": "x"}, id="a", now=NOW)
+    assert shown(older, made)["colour"] == default and "colour" not in shown(newest, made)
+
+
 def message_of(declare: Callable[[], object]) -> str:
     with pytest.raises(ValueError) as caught:
         declare()

@@ -9,6 +9,7 @@ send, down for what those callers receive. Items are converted as the JSON texts
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from copy import copy
 from hashlib import blake2b
 from types import CodeType
 from typing import Any, NamedTuple, cast
@@ -108,17 +109,21 @@ class Remove(Step):
     """The field `name`, which was defined as `field`, is gone.
 
     Callers of older versions read and write it as before: its value is stored beside the item. An item that was created
-    without one has `default`, or else the `load_default` of the field.
+    without one has `default`, or else that of the field, as a new item had it.
     """
 
     def __init__(self, name: str, field: fields.Field[Any], default: Any = missing) -> None:
         self.before = _names("Remove", [name])
         _require_fields("Remove", {name: field})
-        if default is missing and field.load_default is missing:
-            raise ValueError(f"Remove({name!r}): newer items do not have the field, so it needs a default")
+        self._field = field = copy(field)
+        if field.dump_only and field.dump_default is not missing:
+            field.load_default = field.dump_default  # as items have it
+        has_default = field.load_default is not missing or (field.dump_only and field.allow_none)
+        if default is missing and not has_default:
+            how = f"write Remove({name!r}, …, default) with a value that the field had"
+            raise ValueError(f"Remove({name!r}): newer items do not have the field, so it needs a default: {how}")
         value = default_of(field) if default is missing else default
         _require_valid(f"Remove({name!r})", field, value)
-        self._field = field
         self.texts = {name: exactjson.dumps(value)}
 
     def definitions(self, newer: Fields) -> Fields:

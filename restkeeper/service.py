@@ -95,10 +95,10 @@ class Service:
     def related(self) -> Mapping[str, CollectionReader]:
         """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
         options = self.store, self.config, Hooks(), self.clock
-        found = {name: CollectionReader(stored, stored, *options) for name, stored in self.representations.items()}
-        for each in found.values():
-            each.relations = relations_of(each, found.values())
-        return found
+        readers = {name: CollectionReader(stored, stored, *options) for name, stored in self.representations.items()}
+        for items in readers.values():
+            items.relations = relations_of(items, readers.values())
+        return readers
 
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
@@ -127,7 +127,7 @@ class Service:
 
         A program whose own items are GONE is a former one: what a newer one serves is not to be deleted.
         """
-        unserved = {name: each for name, each in self.unserved().items() if each.items}
+        unserved = {name: state for name, state in self.unserved().items() if state.items}
         stored = self.store.stored() if unserved else {}
         is_former = any(stored[name].revision == GONE for name in self.representations if name in stored)
         for name, (revision, items, _) in unserved.items():
@@ -280,17 +280,17 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """
     service = service_of(current_app)
     private = stored_in(service.representations, collection).unreadable()
-    found: Any = {name: value for name, value in item.items() if name not in private}
-    for name, each in service.related[collection].relations.items():
-        steps = [name] if each.is_back or each.beside else name.split(".")
-        found = _changed_at(steps, found, partial(shown, each.to.name))
-    return cast(dict[str, Any], found)
+    public: Any = {name: value for name, value in item.items() if name not in private}
+    for name, relation in service.related[collection].relations.items():
+        steps = [name] if relation.is_back or relation.beside else name.split(".")
+        public = _changed_at(steps, public, partial(shown, relation.to.name))
+    return cast(dict[str, Any], public)
 
 
 def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     """A value with each object at a path changed; a list stands for each of its elements."""
     if isinstance(value, list):
-        return [_changed_at(steps, each, change) for each in value]
+        return [_changed_at(steps, element, change) for element in value]
     if not isinstance(value, dict):
         return value
     if not steps:
@@ -325,10 +325,10 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     related = service.related[collection]
     requested = query_of(stored, parameters, most, related.relations)
     left = requested.query.limit if "limit" in (parameters or {}) else None
-    return _found(service, related, requested, left, min(most, related.page_limit) if requested.embed else most)
+    return _pages(service, related, requested, left, min(most, related.page_limit) if requested.embed else most)
 
 
-def _found(
+def _pages(
     service: Service, items: CollectionReader, requested: ListRequest, left: int | None, size: int
 ) -> Iterator[dict[str, Any]]:
     """The items of a list, of which so many are `left`, or all; `size` is that of a page."""

@@ -114,9 +114,8 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
 
 def readable_relations(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
     """As `relations_of`, without those by a field that the caller may not see."""
-    found = relations_of(items, others)
-    readable = _Readable(items, found)
-    return readable if readable.has_private else found
+    readable = _Readable(items, relations := relations_of(items, others))
+    return readable if readable.has_private else relations
 
 
 def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:

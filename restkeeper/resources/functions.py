@@ -290,8 +290,8 @@ def query_of(
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
         for element in value if isinstance(value, list | tuple) else [value]:
             texts.add(name, exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element))
-    found = parse(texts, stored.queryable, limit, limit, related or ())
-    return found._replace(query=found.query._replace(sort=found.query.sort or stored.resource.order))
+    requested = parse(texts, stored.queryable, limit, limit, related or ())
+    return requested._replace(query=requested.query._replace(sort=requested.query.sort or stored.resource.order))
 
 
 def _is_indexed(collection: Collection, query: Query) -> bool:

@@ -426,12 +426,10 @@ class Resource:
             is_known = name in known if name in self.search else field_in(known, name)
             if not is_known or "*" in name or ("." in name and name in self.search):
                 raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
-        definitions = all_fields_in(self.newest.loading)
-        emails = {path for path, each, _ in definitions if isinstance(each, Email | fields.Email)}
-        emails = {path for path in emails if (found := field_in(known, path)) and not found.is_many}
+        emails = [name for name, field in self.newest.definitions.items() if isinstance(field, Email | fields.Email)]
         vars(self)["indexes"] = tuple(
-            each if each.fold is not None else dataclasses.replace(each, fold=each.field in emails)
-            for each in self.indexes
+            index if index.fold is not None else dataclasses.replace(index, fold=index.field in emails)
+            for index in self.indexes
         )
         for index in self.indexes:
             found = field_in(known, index.field)
@@ -698,9 +696,9 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
 
 def require_references_found(where: str, schema: Schema) -> None:
     """Raises ValueError for a reference in a place where it would not be checked."""
-    found = [field for _, field in references_in(schema)]
+    checked = [field for _, field in references_in(schema)]
     for path, field, _ in all_fields_in(schema):
-        if isinstance(field, Refers) and field not in found:
+        if isinstance(field, Refers) and field not in checked:
             raise ValueError(f"{where}{path}: Reference: can be inside Nested and List(…) of these only")
 
 

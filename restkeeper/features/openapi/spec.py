@@ -194,10 +194,10 @@ class Spec(APISpec):
     def sent(self, schema: SchemaOf, kind: str) -> JsonSchema:
         """The JSON Schema of a body: one of the schema of items is as for a new item, if it is not partial."""
         if isinstance(schema, Schema) and schema.partial:
-            if known := self._converter.refs.get(key := make_schema_key(schema)):
-                return self.schema(known)
+            if name := self._converter.refs.get(key := make_schema_key(schema)):
+                return self.schema(name)
             whole = self._converter.schema2jsonschema(schema)
-            members = {name: each for name, each in whole["properties"].items() if not each.get("readOnly")}
+            members = {name: part for name, part in whole["properties"].items() if not part.get("readOnly")}
             self._converter.refs[key] = name = self._free(f"{resolver(type(schema))}Partial")
             self.components.schema(name, self.in_form("Partial", whole | {"properties": members}))
             return self.schema(name)
@@ -208,22 +208,22 @@ class Spec(APISpec):
     def in_form(self, form: str, part: Any) -> Any:
         """A schema without what is left out at any depth: what is "Returned", without the defaults of what is sent."""
         if isinstance(part, list):
-            return [self.in_form(form, each) for each in part]
+            return [self.in_form(form, element) for element in part]
         if not isinstance(part, dict):
             return part
         if isinstance(part.get("$ref"), str):
             has_other_form = self._has(_LEFT_OUT[form], part, set())
             return self._variant(part, form, partial(self.in_form, form)) if has_other_form else part
-        kept = {key: each for key, each in part.items() if key not in _LEFT_OUT[form]}
-        inner = {key: each if key in _VALUES else self.in_form(form, each) for key, each in kept.items()}
+        kept = {key: value for key, value in part.items() if key not in _LEFT_OUT[form]}
+        inner = {key: value if key in _VALUES else self.in_form(form, value) for key, value in kept.items()}
         if isinstance(members := part.get("properties"), dict):  # one of them can be the "default"
-            inner["properties"] = {name: self.in_form(form, each) for name, each in members.items()}
+            inner["properties"] = {name: self.in_form(form, member) for name, member in members.items()}
         return inner
 
     def _has(self, keys: Collection[str], part: Any, known: set[str]) -> bool:
         """Whether a schema or one inside it, except those of `known` components, has one of these keys."""
         if isinstance(part, list):
-            return any(self._has(keys, each, known) for each in part)
+            return any(self._has(keys, element, known) for element in part)
         if not isinstance(part, dict):
             return False
         if isinstance(reference := part.get("$ref"), str):

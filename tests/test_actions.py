@@ -265,7 +265,7 @@ def test_actions_are_documented(client: FlaskClient) -> None:
     assert (operation["operationId"], operation["summary"]) == ("pay_order", "Pay order")
     assert operation["description"].startswith("Pay an open order.")
     sent, kept = operation["requestBody"], operation["responses"]["200"]
-    assert sent["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Payment"}
+    assert sent["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/OrderPayment"}
     assert kept["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Order"}
     assert {"200", "404", "409", "412", "422"} <= set(operation["responses"])
     assert "OrderIsPaid" in operation["responses"]["409"]["$ref"]

@@ -256,7 +256,7 @@ class Items:
     def _stored(self, collection: str) -> StoredRepresentation:
         if not self.functions:  # the transaction can be there still, as an exception refers to it
             raise RuntimeError(_ENDED)
-        return stored_in(self._representations, collection)
+        return self._representations.get(collection) or stored_in(self._representations, collection)
 
 
 def stored_in(representations: Mapping[str, StoredRepresentation], collection: str) -> StoredRepresentation:

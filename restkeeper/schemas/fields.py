@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any, TypedDict, Unpack, cast
 from unicodedata import normalize
 from urllib.parse import urlsplit
@@ -120,15 +121,17 @@ class Text(Guarded, fields.String):
     def __init__(self, low: int = 0, high: int = 10_000, *, normal: str = "", **options: Unpack[FieldOptions]) -> None:
         if normal not in (forms := ("", "NFC", "NFD", "NFKC", "NFKD")):
             raise ValueError(f"{type(self).__name__}(normal={normal!r}): must be {' or '.join(map(repr, forms[1:]))}")
-        self.normal = normal
         _require_bounds(f"{type(self).__name__}({low!r}, {high!r})", low, high)
         length = validate.Length(low or None, high, error=f"must have {bounds(low, high)} characters")
         options["validate"] = (length, *validators_in(options))
         super().__init__(**options)
+        if normal:
+            self.pre_load = [*self.pre_load, partial(_normal_text, normal)]
 
-    def _deserialize(self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any) -> str:
-        text = super()._deserialize(value, attr, data, **kwargs)
-        return normalize(cast(Any, self.normal), text) if self.normal else text
+
+def _normal_text(form: Any, value: Any) -> Any:
+    """A text in this normal form; a value of another type as it is."""
+    return normalize(form, value) if isinstance(value, str) else value
 
 
 class Email(Text):

@@ -181,6 +181,39 @@ def test_an_invalid_backup_is_refused(
     assert stored(tmp_path) == ["new", "old"]
 
 
+def mounted(store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the system list a file as a mount of its own. Returns what is right."""
+    name = str(store).replace(" ", r"\040")
+    (mounts := store.with_name("mounts")).write_text(f"42 27 254:0 /shop.db {name} rw,relatime - ext4 /dev/vda rw\n")
+    monkeypatch.setattr("restkeeper.storage.location.MOUNTS", mounts)
+    return f"mount the folder {store.parent}"
+
+
+def linked(store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give a file another name. Returns what is right."""
+    os.link(store, store.with_name("other name.db"))
+    return "keep the name that has a file NAME-wal"
+
+
+@pytest.mark.parametrize("give_name", [mounted, linked])
+def test_a_file_with_two_names_is_refused(
+    tmp_path: Path, backup: Path, monkeypatch: pytest.MonkeyPatch, give_name: Callable[[Path, pytest.MonkeyPatch], str]
+) -> None:
+    """A start, an import and a restore say what is right: beside the other name nobody finds the log."""
+    (folder := tmp_path / "a folder").mkdir()
+    store, items = folder / "store.db", tmp_path / "products.ndjson"
+    shutil.copy(tmp_path / "store.db", store)
+    items.write_text('{"name": "Lamp"}\n')
+    right = give_name(store, monkeypatch)
+    with pytest.raises(StoreUnavailable, match=right):
+        opened(folder)
+    app = create_app(Config(database_url=f"sqlite:///{store}"), RESOURCES, serves=False)
+    imported = app.test_cli_runner().invoke(args=["import", "products", str(items)])
+    assert imported.exit_code == 1 and right in imported.stderr
+    refused = restore(folder, str(backup))
+    assert (refused.exit_code, refused.stderr.count("\n")) == (1, 1) and right in refused.stderr
+
+
 def test_a_store_cannot_be_restored_from_itself(tmp_path: Path, backup: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
     assert "is the store itself" in restore(tmp_path, str(tmp_path / "link.db")).stderr

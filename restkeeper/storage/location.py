@@ -1,9 +1,11 @@
 """The locations of stores, of which each backend has a class, and the copy of a store from one to another."""
 
+import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -16,6 +18,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection
 from restkeeper.storage.sql import Database, Row
 
+MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 STEP = 1000  # rows of a copy, after which its progress is shown
 
 
@@ -232,3 +235,16 @@ def _copied(
     add(table, noted())
     advance(count % STEP)
     return Copied(table.name, count, digest.hexdigest())
+
+
+def is_mount(path: str | Path) -> bool:
+    """Whether a file is a mount of its own, as a single file in a container is: no other file can take its place.
+
+    Its device is no sign of that: on overlayfs that of a file differs from that of its folder.
+    """
+    target = os.fsencode(os.path.realpath(path))
+    with suppress(OSError):
+        for line in MOUNTS.read_bytes().splitlines():
+            if target == re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), line.split(b" ")[4]):
+                return True
+    return False

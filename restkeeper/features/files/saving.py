@@ -44,6 +44,7 @@ from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Record
+from restkeeper.storage.location import is_mount
 from restkeeper.web.exactjson import Buffer
 
 T = TypeVar("T")
@@ -328,14 +329,7 @@ def can_be_replaced(path: Path) -> bool:
 
     Another one is written in place: a crash in the middle of that damages it.
     """
-    target = os.path.realpath(path)
-    with suppress(OSError):
-        mounts = (line.split(b" ")[4] for line in Path("/proc/self/mountinfo").read_bytes().splitlines())
-        if os.fsencode(target) in (
-            re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), each) for each in mounts
-        ):
-            return False
-    return os.access(os.path.dirname(target), os.W_OK)
+    return not is_mount(path) and os.access(os.path.dirname(os.path.realpath(path)), os.W_OK)
 
 
 def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_result | None, in_place: bool) -> Stamp:

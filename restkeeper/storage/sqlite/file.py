@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from restkeeper.storage.errors import StoreBusy, StoreGone, StoreUnavailable
+from restkeeper.storage.location import is_mount
 from restkeeper.storage.sql import require_layout
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, is_full
 
@@ -53,6 +54,7 @@ class LockFile:
         self._path = path
         self._is_waiting = False
         require_regular(path)
+        require_only_name(path)
         try:
             if size_of(path):
                 with closing(StoreFile(path)) as file:
@@ -158,6 +160,21 @@ def require_regular(path: str | Path) -> None:
     """Raises StoreUnavailable for a folder, a device or a pipe."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise StoreUnavailable(f"{path} is no regular file")
+
+
+def require_only_name(path: str) -> None:
+    """Raises StoreUnavailable for a file with several names: the log beside one of them is not found by another."""
+    target = os.path.realpath(path)
+    if is_mount(target):
+        raise StoreUnavailable(
+            f"{path} is a mount of its own: its last changes are in files beside it, which would be lost: mount the "
+            f"folder {os.path.dirname(target)}"
+        )
+    if os.path.exists(target) and os.stat(target).st_nlink > 1:
+        raise StoreUnavailable(
+            f"{path} has another name, too (a hard link), and its last changes are in a file beside one of them: keep "
+            "the name that has a file NAME-wal, and delete the other one"
+        )
 
 
 def require_backup(backup: Path, store: Path) -> None:

@@ -1,5 +1,6 @@
 """Readiness: a replaced or damaged file is detected, at a cost that does not grow."""
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import Store
-from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.errors import StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite.file import LockFile
 from tests.test_restore import crash, ids, insert, opened, restore
@@ -67,6 +68,56 @@ def test_a_damaged_header_or_size_is_reported(tmp_path: Path, store: Store, at: 
     overwrite(tmp_path / "store.db", at, data)
     with pytest.raises(StoreUnavailable, match=message):
         store.check()
+
+
+def test_a_file_that_was_cut_takes_no_write(tmp_path: Path, store: Store) -> None:
+    """Also while all that a write reads is in memory. Nothing makes it whole, which would hide what is missing."""
+    for number in range(300):
+        insert(store, str(number))
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+    insert(store, "before")
+    os.truncate(path, 8192)
+    for call in (lambda: insert(store, "lost"), store.check):
+        with pytest.raises(StoreDamaged, match="it was cut to 8192 of"):
+            call()
+    store.close()
+    assert path.stat().st_size == 8192
+
+
+def test_damage_that_a_request_meets_makes_the_store_unready(tmp_path: Path, store: Store) -> None:
+    """Until SQLite finds none any more: a disk that fails to read looks like that, too."""
+    for number in range(300):
+        insert(store, f"{number:03}")
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
+    content = (tmp_path / "store.db").read_bytes()
+    at = content.rindex(b'{"id":"150"') // 4096 * 4096
+    overwrite(tmp_path / "store.db", at, b"\xee" * 100)
+    store.check()
+    with pytest.raises(StoreDamaged, match="malformed"):
+        ids(store)
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match="the store is damaged: "):
+            store.check()
+    overwrite(tmp_path / "store.db", at, content[at : at + 100])
+    store.check()
+
+
+def test_a_file_that_cannot_be_read_is_no_unexpected_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that fails by EIO is a failure of the store for writes and for readiness."""
+
+    def fail(descriptor: int, size: int, at: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "pread", fail)
+        for call in (lambda: insert(store, "b"), store.check):
+            with pytest.raises(StoreFailing, match="cannot be read: Input/output error"):
+                call()
+    insert(store, "c")
+    store.check()
 
 
 def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from restkeeper.storage.errors import (
     RecordNotFound,
     StoreBusy,
     StoreError,
+    StoreFailing,
     StoreFull,
     StoreGone,
     StoreUnavailable,
@@ -203,8 +204,10 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
 
 
 @pytest.mark.needs("health")
-@pytest.mark.parametrize(("kind", "status"), [(StoreGone, 503), (StoreBusy, 503), (StoreFull, 507)])
-def test_a_missing_busy_or_full_store_is_one_line_in_the_log(
+@pytest.mark.parametrize(
+    ("kind", "status"), [(StoreGone, 503), (StoreBusy, 503), (StoreFailing, 503), (StoreFull, 507)]
+)
+def test_a_missing_busy_failing_or_full_store_is_one_line_in_the_log(
     kind: type[StoreError], status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a traceback, and again after a minute: each request meets it. The service is not ready then."""

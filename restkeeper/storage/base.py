@@ -24,7 +24,9 @@ from restkeeper.storage.errors import (
     ReferenceMissing,
     RevisionDiffers,
     StoreBusy,
+    StoreDamaged,
     StoreError,
+    StoreFailing,
     StoreFull,
     StoreUnavailable,
     StoreUnopened,
@@ -379,7 +381,7 @@ class Opening:
     def _shown(self, error: StoreError | OSError) -> StoreError:
         if isinstance(error, OSError):
             error = StoreUnavailable(f"the store cannot be opened: {error.strerror}")
-        if self._creates or type(error) not in (StoreUnavailable, StoreBusy, StoreFull):
+        if self._creates or type(error) not in (StoreUnavailable, StoreBusy, StoreFull, StoreFailing, StoreDamaged):
             return error
         failure = StoreUnopened("the store cannot be opened")
         failure.__cause__ = copy(error)  # without its traceback, which would keep connections of the attempt

@@ -120,6 +120,14 @@ class EpochMissing(StoreUnavailable):
         super().__init__(detail, reason=reason)
 
 
+class StoreFailing(StoreUnavailable):
+    """The disk or the file of the store refuses to be read or written."""
+
+
+class StoreDamaged(StoreFailing):
+    """What was read of the store is damaged, or could not be read."""
+
+
 class StoreBusy(StoreUnavailable):
     """Another program has the store locked, or keeps it busy. A later attempt can succeed."""
 

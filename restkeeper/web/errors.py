@@ -26,6 +26,7 @@ from restkeeper.storage.errors import (
     StoreBusy,
     StoreContended,
     StoreError,
+    StoreFailing,
     StoreFull,
     StoreGone,
     StoreUnavailable,
@@ -47,7 +48,7 @@ _NUMBER = re.compile(r"\d+")  # in a text that differs from request to request, 
 
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 # Causes of 503s that need no traceback.
-_KNOWN = (StoreGone, StoreUnopened, StoreFull, StoreBusy, StoreContended, StoreUnreachable, OSError)
+_KNOWN = (StoreGone, StoreUnopened, StoreFull, StoreFailing, StoreBusy, StoreContended, StoreUnreachable, OSError)
 
 # What a store raises, as a problem; a subclass is as its base, unless it has a row before that. EventsExpired and
 # ResponseStored have none: the feed handles the one, and a request that is repeated the other.

@@ -1,7 +1,10 @@
 """The disk: a store with little free space, and the size of the log."""
 
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,13 +13,14 @@ import pytest
 from restkeeper import create_app
 from restkeeper.config import Config
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import StoreFull, StoreUnavailable, StoreUnopened
+from restkeeper.storage.errors import StoreFailing, StoreFull, StoreUnavailable, StoreUnopened
 from restkeeper.storage.interface import Filter, Op, Query, Sort
 from restkeeper.storage.sqlite.connection import LOG_BYTES
 from restkeeper.storage.sqlite.search import READ_SECONDS, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SPACE_SECONDS, SqliteStore
 from restkeeper.storage.sqlite.writer import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS
 from tests.clock import SetClock
+from tests.live import ROOT
 from tests.shop import RESOURCES
 from tests.sqlite.helpers import MIB, Clock, file_limit, opened
 from tests.things import OTHERS, THINGS, insert, kept, record
@@ -101,6 +105,90 @@ def test_commands_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         store.close()
         refused = runner.invoke(args=["deliver"])
         assert refused.exit_code == 1 and "disk is full" in refused.output
+
+
+class Failing:
+    """A connection of a disk that refuses to write: each COMMIT fails while it `fails`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.fails = True
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *parameters: object) -> sqlite3.Cursor:
+        if statement == "COMMIT" and self.fails:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+            raise error
+        return self._connection.execute(statement, *parameters)
+
+
+@pytest.fixture
+def failing(store: SqliteStore) -> Failing:
+    """The connection of the store."""
+    connection = store._writer.connection = Failing(store._writer.connection)
+    return connection
+
+
+def test_a_write_that_failed_is_remembered(tmp_path: Path, store: SqliteStore, failing: Failing) -> None:
+    """The store is not ready until a write succeeds, not even where other files can be written: it is not full."""
+    with pytest.raises(StoreFailing, match="cannot be written to: disk I/O error"):
+        insert(store, record("a"))
+    for _ in range(2):
+        with pytest.raises(StoreFailing, match="disk I/O error"):
+            store.check()
+    failing.fails = False
+    store.check()
+    log = (tmp_path / "store.db-wal").read_bytes()
+    store.check()
+    assert (tmp_path / "store.db-wal").read_bytes() == log  # it writes nothing while nothing fails
+
+
+def test_a_file_that_may_not_be_written_is_tried(
+    store: SqliteStore, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its permissions do not decide whether the store is ready, but a write: the file can be open since before."""
+    store.check()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StoreFailing, match="disk I/O error"):
+        store.check()
+    failing.fails = False
+    store.check()
+
+
+OTHER = """
+import sys
+from tests.sqlite.helpers import opened
+from pathlib import Path
+store, log = opened(Path(sys.argv[1])), Path(sys.argv[1], "store.db-wal")
+for _ in sys.stdin:
+    before = log.read_bytes()
+    store.check()
+    print(log.read_bytes() != before, flush=True)
+"""
+
+
+def test_other_processes_try_a_write_while_one_fails(tmp_path: Path, store: SqliteStore, failing: Failing) -> None:
+    """So that readiness does not depend on which worker is asked, and each shows what holds for itself."""
+    insert_failed = pytest.raises(StoreFailing)
+    command = [sys.executable, "-c", OTHER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin and other.stdout
+
+        def tries() -> bool:
+            print(file=other.stdin, flush=True)
+            return other.stdout.readline() == "True\n"
+
+        assert not tries()
+        with insert_failed:
+            insert(store, record("a"))
+        assert tries()
+        failing.fails = False
+        insert(store, record("b"))
+        assert not tries()
+        other.stdin.close()
 
 
 def test_a_full_disk_in_requests() -> None:

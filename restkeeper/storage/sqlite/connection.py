@@ -1,4 +1,4 @@
-"""Connections of SQLite: its words for statements of all databases, settings, errors, waiting, and the epoch.
+"""Connections of SQLite: its words for statements of all databases, settings, waiting, and the epoch.
 
 The epoch: a random text that distinguishes a SQLite file and its present history from every other.
 
@@ -25,7 +25,6 @@ from urllib.parse import quote
 import orjson
 
 from restkeeper.clock import Clock
-from restkeeper.storage.errors import StoreBusy, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row, event_columns, event_type, require_complete
@@ -46,9 +45,6 @@ RETRY_SECONDS = 0.0005  # about one durable commit on a fast disk
 LOG_BYTES = 16 * 1024 * 1024  # of the -wal file; SQLite restarts it every 4 MiB unless a reader needs it
 STEPS = 100  # of SQLite's virtual machine between two reads of the clock: with items of 128 KiB, up to 2 ms
 STATEMENTS = 32  # prepared statements that each connection caches
-
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)  # by ENOSPC, EDQUOT or EFBIG
-_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
@@ -223,26 +219,6 @@ def interrupt_after(
         raise error() from None
     finally:
         connection.set_progress_handler(None, STEPS)
-
-
-@contextmanager
-def translated(failure: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise store_error(failure, error) from error
-
-
-def store_error(failure: str, error: sqlite3.Error) -> StoreUnavailable:
-    """The error of a store: what failed, and SQLite's reason."""
-    if is_full(error):
-        return StoreFull(f"{failure}: its disk is full, or a quota or limit of file sizes is reached ({error})")
-    kind = StoreBusy if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _LOCKED else StoreUnavailable
-    return kind(f"{failure}: {error}")
-
-
-def is_full(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", None) in _FULL
 
 
 def make_epoch(connection: sqlite3.Connection) -> None:

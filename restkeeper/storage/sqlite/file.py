@@ -2,8 +2,8 @@
 
 Each open store holds the lock file STORE-lock shared, and a restore or a copy holds it exclusively. It is a separate
 file, with `flock`: closing a descriptor of the SQLite file itself would release SQLite's locks. It detects every
-process of this program on this machine. It also stores the damage that was found in the store. A POSIX lock of its
-first byte, which is independent of `flock`, shows that a process waits to write.
+process of this program on this machine. It also stores the damage that was found in the store. POSIX locks of its
+first two bytes, which are independent of `flock`, show that a process waits to write, and that something fails in it.
 
 The checks of each call cost the same at any size: the file's identity, its size, and its header
 (https://sqlite.org/fileformat2.html, section 1.3). The whole file is checked once, after a crash.
@@ -19,23 +19,26 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from math import inf
 from pathlib import Path
 from urllib.parse import quote
 
-from restkeeper.storage.errors import StoreBusy, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import StoreBusy, StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
 from restkeeper.storage.location import is_mount
 from restkeeper.storage.sql import require_layout
-from restkeeper.storage.sqlite.connection import APPLICATION_ID, is_full
+from restkeeper.storage.sqlite.connection import APPLICATION_ID
+from restkeeper.storage.sqlite.failures import MAY_BE_FULL
 
 SHARE_SECONDS = 5.0  # for which the opening of a store waits for one of these
 LOCK_RETRY_SECONDS = 0.01
 LONGEST_NOTE = 300  # bytes
-GROWTH = 256 * 1024  # bytes, more than an item with its event takes by default: so much more space heals a full store
 CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
 CHECK_STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
 HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
+
+WAITS, FAILS = 0, 1  # the bytes of the lock file that show it
 
 # The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
@@ -52,7 +55,7 @@ class LockFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._is_waiting = False
+        self._shown = set[int]()
         require_regular(path)
         require_only_name(path)
         try:
@@ -97,31 +100,33 @@ class LockFile:
         finally:
             self.share()
 
-    def start_waiting(self) -> None:
-        """Show other processes that this one waits to write, until `stop_waiting`."""
-        if not self._is_waiting:
-            with suppress(OSError):  # another process calls `others_wait` at this moment; the next call succeeds
-                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
-                self._is_waiting = True
+    def show(self, byte: int) -> None:
+        """Show other processes that this one waits to write, or that something fails in it, until `hide`."""
+        if byte not in self._shown:
+            with suppress(OSError):  # another process calls `others_show` at this moment; the next call succeeds
+                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
+                self._shown.add(byte)
 
-    def stop_waiting(self) -> None:
-        if self._is_waiting:
-            self._is_waiting = False
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+    def hide(self, byte: int) -> None:
+        if byte in self._shown:
+            self._shown.remove(byte)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, byte)
 
-    def others_wait(self) -> bool:
-        """Whether another process waits to write. This process must not wait itself."""
+    def others_show(self, byte: int) -> bool:
+        """Whether another process shows it, unless this one does."""
+        if byte in self._shown:
+            return False
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError:
             return True
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, byte)
         return False
 
     @property
     def note(self) -> str:
         """The damage that was found, or an empty text."""
-        return os.pread(self._descriptor, LONGEST_NOTE, 0).decode(errors="replace")
+        return _begin_of(self._descriptor, LONGEST_NOTE).decode(errors="replace")
 
     @note.setter
     def note(self, text: str) -> None:
@@ -230,48 +235,45 @@ class StoreFile:
             self._identity = status.st_dev, status.st_ino
             _open[self._identity][1] += 1
             self._descriptor = _open[self._identity][0]
+        self.longest: float = self._size
         self.has_log = True  # whether it is in WAL mode; some file systems do not support that
 
     def require(self) -> None:
-        """Raises StoreGone if the path leads to another file, or the file has other contents."""
-        if not self.is_same():
+        """Raises StoreGone for a path to another file, or for other contents; StoreDamaged for a file that was cut.
+
+        While a log is moved into it, also by one that was interrupted, it is as long as it was, at least.
+        """
+        size, header = self._size, self._header()  # in this order: it can get shorter at this moment, as by VACUUM
+        is_store = header[:16] == MAGIC and (header[18] == WITH_LOG or not self.has_log)
+        if not is_store or self._identity != _identity_of(self._path):
             cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # clients do not see the path
             raise StoreGone("the store's file is not the one that was opened") from cause
-
-    def is_same(self) -> bool:
-        """Whether the path leads to this file, and it has a store."""
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return False
-        header = self._header()
-        is_store = header[:16] == MAGIC and (header[18] == WITH_LOG or not self.has_log)
-        return is_store and (status.st_dev, status.st_ino) == self._identity
+        whole = int.from_bytes(header[28:32]) * _page_size_in(header) if header[24:28] == header[92:96] else 0
+        if size < min(whole, self.longest):
+            raise StoreDamaged(f"the store is damaged: it was cut to {size} of {whole} bytes")
+        self.longest = max(size, self.longest)
 
     def check(self) -> None:
         """As `require`; also raises StoreUnavailable for an impossible header or size."""
         self.require()
         if self.is_cut:
-            size = os.fstat(self._descriptor).st_size
+            size = self._size
             raise StoreUnavailable(
-                f"the store is damaged: {size} bytes are no whole number of pages of {self.page_size}"
+                f"the store is damaged: {size} bytes are no whole number of pages of {_page_size_in(self._header())}"
             )
         headers = (self._header() for _ in range(3))  # a write can be under way
         if not any(header[24:28] == header[92:96] for header in headers):  # the two counters of changes
             raise StoreUnavailable("the store is damaged: its header contradicts itself")
 
     @property
-    def is_cut(self) -> bool:
-        """Whether it is no whole number of pages: it is damaged, or the log could not be moved to a full disk."""
-        page = self.page_size
-        return not page or os.fstat(self._descriptor).st_size % page > 0
+    def _size(self) -> int:
+        return os.fstat(self._descriptor).st_size
 
     @property
-    def page_size(self) -> int:
-        """The bytes of a page; 0 if that is impossible."""
-        size = int.from_bytes(self._header()[16:18])
-        size = 65536 if size == 1 else size
-        return size if 512 <= size and not size & (size - 1) else 0
+    def is_cut(self) -> bool:
+        """Whether it is no whole number of pages: it is damaged, or the log could not be moved to a full disk."""
+        page = _page_size_in(self._header())
+        return not page or self._size % page > 0
 
     def require_ours(self) -> None:
         """Raises StoreUnavailable for a file of another program. It changes nothing, and nothing beside the file.
@@ -290,7 +292,7 @@ class StoreFile:
             if not has_tables and log_size(self._path):  # all that there is
                 with tempfile.TemporaryDirectory() as folder:
                     copy = Path(folder, "store")
-                    copy.write_bytes(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0))
+                    copy.write_bytes(os.pread(self._descriptor, self._size, 0))
                     shutil.copyfile(f"{os.path.realpath(self._path)}-wal", f"{copy}-wal")
                     has_tables, columns = _layout_of(str(copy))
         except sqlite3.Error:  # it is damaged, which is found, too, by whoever opens it
@@ -319,7 +321,29 @@ class StoreFile:
                 os.close(self._descriptor)
 
     def _header(self) -> bytes:
-        return os.pread(self._descriptor, HEADER, 0).ljust(HEADER, b"\0")
+        return _begin_of(self._descriptor, HEADER).ljust(HEADER, b"\0")
+
+
+def _identity_of(path: str) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _page_size_in(header: bytes) -> int:
+    """The bytes of a page; 0 if that is impossible."""
+    size = int.from_bytes(header[16:18])
+    size = 65536 if size == 1 else size
+    return size if 512 <= size and not size & (size - 1) else 0
+
+
+def _begin_of(descriptor: int, size: int) -> bytes:
+    """The first bytes of a file. Raises StoreFailing."""
+    try:
+        return os.pread(descriptor, size, 0)
+    except OSError as error:
+        raise StoreFailing(f"the store's file cannot be read: {error.strerror}") from error
 
 
 def opened_file(path: str, lock: LockFile) -> StoreFile | None:
@@ -340,6 +364,8 @@ def opened_file(path: str, lock: LockFile) -> StoreFile | None:
     if is_alone and (log_size(path) or lock.note):  # no process has it open, and the last one did not close it
         damage = find_damage(path)
         lock.note = lock.note if damage is None else damage
+    if lock.note:
+        file.longest = inf
     return file
 
 
@@ -360,7 +386,7 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY) or is_full(error):
+        if error.sqlite_errorcode in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY, *MAY_BE_FULL):
             return None
         found = error
     return "" if found == "ok" else " ".join(str(found).split())
@@ -388,15 +414,6 @@ def create_store(path: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")  # nothing is stored yet
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-def can_grow(path: str) -> bool:
-    """Whether a file beside a store can have some bytes more than the store and than its log."""
-    path = os.path.realpath(path)
-    size = max(size_of(path), size_of(f"{path}-wal"))
-    with suppress(OSError), tempfile.TemporaryFile(dir=os.path.dirname(path)) as probe:
-        return os.pwrite(probe.fileno(), bytes(GROWTH), size) == GROWTH
-    return False
 
 
 def size_of(path: str) -> int:

@@ -17,7 +17,8 @@ from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Copy, Options, Restored, Table
 from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, require_known, require_layout
-from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema, translated
+from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema
+from restkeeper.storage.sqlite.failures import translated
 from restkeeper.storage.sqlite.file import (
     LockFile,
     columns_of,
@@ -154,7 +155,7 @@ class SqliteFile:
             file = opened_file(path, lock)
             if file is None:
                 raise StoreUnavailable(f"there is no store at {path!r}")
-            with closing(file), require_unused(Path(path), lock), translated(_FAILED):
+            with closing(file), require_unused(Path(path), lock), translated(_FAILED, path):
                 if damage := lock.note:
                     raise StoreUnavailable(f"the store is damaged: {damage}")
                 with closing(connect(path, "full", clock)) as connection:
@@ -180,12 +181,12 @@ class SqliteFile:
             try:
                 create_private(str(copy))
                 give_to_owner_of(copy, target if target.exists() else target.parent)
-                with translated(_FAILED), closing(SqliteConnection(copy, isolation_level=None)) as connection:
-                    connection.execute("PRAGMA journal_mode = OFF")
-                    connection.execute("PRAGMA synchronous = OFF")
-                    connection.execute("BEGIN")
-                    run_missing(connection)
-                    made = SqliteCopy(connection, epoch)
+                with translated(_FAILED, self._path), closing(SqliteConnection(copy, isolation_level=None)) as new:
+                    new.execute("PRAGMA journal_mode = OFF")
+                    new.execute("PRAGMA synchronous = OFF")
+                    new.execute("BEGIN")
+                    run_missing(new)
+                    made = SqliteCopy(new, epoch)
                     made.file = copy
                     yield made
                 copy.rename(target)

@@ -17,26 +17,22 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
+from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
-from restkeeper.storage.errors import EpochMissing, StoreFull, StoreGone, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_usable
-from restkeeper.storage.sqlite.connection import (
-    DIALECT,
-    SqliteConnection,
-    connect,
-    is_full,
-    store_error,
-    translated,
-)
+from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
+from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
 from restkeeper.storage.sqlite.file import (
+    FAILS,
     LockFile,
     StoreFile,
-    can_grow,
     create_private,
     create_store,
+    find_damage,
     forget_identity,
     opened_file,
     require_backup,
@@ -116,7 +112,8 @@ class SqliteStore(Store):
         self._log_limit = LogLimit(path, clock)
         self._searches = Searches(clock, self._log_limit, self._truncate_log)
         self._roomy_until = 0.0  # the disk has enough free space, as it was measured not long ago
-        self._refusal = ""  # why the last write failed, if the disk was full
+        self._refusal = ""  # why the last write failed, if the disk is full or fails
+        self._damage = ""  # why a read failed likewise
         self._opening = Opening(clock, creates=self._creates)
         _stores.add(self)
         _register_ends()
@@ -137,7 +134,7 @@ class SqliteStore(Store):
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
             raise StoreGone("the store's file is missing") from FileNotFoundError(f"{self._path}: is missing")
-        with translated(f"the store {self._path!r} cannot be opened"), ExitStack() as made:
+        with translated(f"the store {self._path!r} cannot be opened", self._path), ExitStack() as made:
             lock = None if self._in_memory else made.enter_context(closing(LockFile(self._path)))
             file = opened_file(self._path, lock) if lock else None
             if file:
@@ -167,7 +164,7 @@ class SqliteStore(Store):
         try:
             return self._connect, self._connect()
         except sqlite3.Error as error:
-            if not (alone and is_full(error)):
+            if not (alone and is_full(error, self._path)):
                 raise
         connect = partial(self._connect, system="unix-excl")
         return connect, connect()
@@ -223,7 +220,10 @@ class SqliteStore(Store):
                     connection.execute("ROLLBACK")
                 opened.idle.append(connection)
         except sqlite3.Error as error:
-            raise store_error("the store does not answer", error) from error
+            failure = store_error("the store does not answer", error, self._path)
+            if isinstance(failure, StoreFailing):
+                self._remember(self._refusal, failure.detail)
+            raise failure from error
 
     def write(
         self,
@@ -239,14 +239,21 @@ class SqliteStore(Store):
             self._roomy_until = self._clock.monotonic() + SPACE_SECONDS
         try:
             result = self._writer.write(work, wait=wait, deadline=deadline)
-        except StoreFull as error:
-            if not self._refusal:
+        except (StoreFull, StoreFailing) as error:
+            if isinstance(error, StoreFull) and not self._refusal:
                 self._reuse_log()
-            self._refusal = error.detail
+            self._remember(error.detail, error.detail if isinstance(error, StoreDamaged) else self._damage)
             raise
         if self._refusal:
-            self._complete()
+            self._remember("", self._damage)
+            self._reuse_log()
         return result
+
+    def _remember(self, refusal: str, damage: str) -> None:
+        """Remember what fails, or not any more. Other processes of the store see that something fails."""
+        self._refusal, self._damage = refusal, damage
+        if (opened := self._opened) and (lock := opened.lock):
+            (lock.show if refusal or damage else lock.hide)(FAILS)
 
     def convert(
         self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
@@ -341,15 +348,16 @@ class SqliteStore(Store):
             saved.backup(self._writer.connection)
 
     def check(self) -> None:
-        if file := self._parts.file:
+        if (file := self._parts.file) and (lock := self._parts.lock):
             file.require()
-            if self._refusal or file.is_cut:
-                if not can_grow(self._path):
-                    raise StoreUnavailable(self._refusal or "the store cannot grow: its disk is full")
-                self._complete()
+            others_fail = lock.others_show(FAILS)
+            if self._refusal or others_fail or file.is_cut or not os.access(self._path, os.W_OK):
+                self._require_writes()
+            if self._damage or others_fail:
+                self._require_whole()
             file.check()
-        if (lock := self._parts.lock) and (damage := lock.note):
-            raise StoreUnavailable(f"the store is damaged: {damage}")
+            if damage := lock.note:
+                raise StoreDamaged(f"the store is damaged: {damage}")
         known = self.epoch
         if self._read(_checked_epoch) != known:
             raise StoreUnavailable("the file has another store than the one that was opened")
@@ -362,10 +370,13 @@ class SqliteStore(Store):
         with opened.writer.exclusively(CLOSE_SECONDS):
             self._opened = None
             connections = [opened.writer.connection, *opened.idle]
-            if opened.file and not opened.file.is_same():
-                _abandoned.extend(connections)  # SQLite would write to another file, or delete the log of that
+            try:
+                if opened.file:
+                    opened.file.require()
+            except StoreUnavailable:  # SQLite would write to another file, or delete the log of that
+                _abandoned.extend(connections)
                 connections.clear()
-            elif opened.lock and opened.lock.try_exclusive(KILLED_SECONDS):
+            if connections and opened.lock and opened.lock.try_exclusive(KILLED_SECONDS):
                 self._log_limit.end(opened.writer.connection, CLOSE_SECONDS)
             for connection in connections:
                 connection.close()
@@ -378,13 +389,30 @@ class SqliteStore(Store):
         if file := self._parts.file:
             file.require()
 
-    def _complete(self) -> None:
-        """The disk is not full any more: complete what was written to the store in part."""
-        self._refusal = ""
+    def _require_writes(self) -> None:
+        """Raises StoreUnavailable unless a write succeeds: it writes the first page, as it is."""
+        if is_disk_full(self._path):
+            raise StoreFull(self._refusal or "the store cannot grow: its disk is full")
         self._reuse_log()
+        connection = self._writer.connection
+        self.write(lambda _: connection.execute(f"PRAGMA application_id = {APPLICATION_ID}"), use_reserve=True)
+
+    def _require_whole(self) -> None:
+        """Raises StoreDamaged unless SQLite finds no damage. Other requests continue meanwhile."""
+
+        def now() -> float:
+            self._clock.sleep(YIELD_SECONDS)
+            return self._clock.monotonic()
+
+        damage = find_damage(self._path, now=now)
+        if damage != "":
+            raise StoreDamaged(f"the store is damaged: {damage or self._damage}")
+        self._remember(self._refusal, "")
 
     def _reuse_log(self) -> None:
-        """Move the log into the store as far as a full disk allows it, so that deletes find space in the log."""
+        """Move the log into the store as far as a full disk allows it: what is there in part is completed then, and
+        deletes find space in the log.
+        """
         with suppress(StoreUnavailable), self._writer.exclusively(0):
             self._log_limit.reuse(self._writer.connection)
 
@@ -401,7 +429,7 @@ def _spool_items(connection: SqliteConnection, collection: str, folder: str) -> 
 
 
 def _copy_into(connection: SqliteConnection, path: str, failure: str) -> None:
-    with translated(failure):
+    with translated(failure, path):
         connection.execute("VACUUM INTO ?", (path,))
         forget_identity(path)
 

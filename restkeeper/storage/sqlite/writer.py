@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
@@ -27,9 +28,9 @@ from restkeeper.storage.sqlite.connection import (
     SqliteConnection,
     execute_waiting,
     make_epoch,
-    store_error,
 )
-from restkeeper.storage.sqlite.file import LockFile, StoreFile, size_of
+from restkeeper.storage.sqlite.failures import store_error
+from restkeeper.storage.sqlite.file import WAITS, LockFile, StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class LogLimit:
     """Truncates a store's log that is longer than LOG_BYTES, once no reader needs it."""
 
     def __init__(self, path: str, clock: Clock) -> None:
+        self.path = path
         self._log = f"{os.path.realpath(path)}-wal"
         self._clock = clock
         self._next = 0.0
@@ -68,12 +70,12 @@ class LogLimit:
         self._next = now + CHECKPOINT_SECONDS
         if self.size() <= LOG_BYTES:
             return
-        with suppress(sqlite3.OperationalError):  # a reader needs it; the next commit tries again
+        with suppress(sqlite3.Error):  # a reader needs it, or the disk fails; the next commit tries again
             connection.execute(_TRUNCATE).fetchall()
 
     def reuse(self, connection: SqliteConnection) -> None:
         """Move the log into the store, so that the next write replaces it and needs no space. It does not wait."""
-        with suppress(sqlite3.OperationalError):  # as above, or a full disk has no space for it either
+        with suppress(sqlite3.Error):  # as above, or a full disk has no space for it either
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def end(self, connection: SqliteConnection, seconds: float) -> None:
@@ -198,7 +200,7 @@ class Writer:
                 # that starts the next transaction at once would never let them start.
                 end = self._clock.monotonic() + OTHERS_SECONDS
                 self._clock.sleep(YIELD_SECONDS)
-                while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
+                while self._lock and self._lock.others_show(WAITS) and self._clock.monotonic() < end:
                     self._clock.sleep(RETRY_SECONDS)
             try:
                 epoch = self._begin(own.deadline)
@@ -229,7 +231,7 @@ class Writer:
         if self._file:
             self._file.require()
         self.before()
-        when_busy = self._lock.start_waiting if self._lock else lambda: None
+        when_busy = partial(self._lock.show, WAITS) if self._lock else lambda: None
         try:
             while True:
                 execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, when_busy)
@@ -242,13 +244,13 @@ class Writer:
                 self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
         except sqlite3.Error as error:
             self._roll_back()
-            raise store_error(_FAILED, error) from error
+            raise store_error(_FAILED, error, self._log_limit.path) from error
         except BaseException:
             self._roll_back()
             raise
         finally:
             if self._lock:
-                self._lock.stop_waiting()
+                self._lock.hide(WAITS)
 
     def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
         """Run works in the open transaction, and commit. A work fails alone; if the transaction fails, all fail."""
@@ -267,7 +269,7 @@ class Writer:
             self.after(SqliteTransaction(self.connection, epoch, self._collections))
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
-            failure = store_error(_FAILED, error)
+            failure = store_error(_FAILED, error, self._log_limit.path)
             failure.__cause__ = error
         except StoreUnavailable as error:
             failure = error

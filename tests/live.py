@@ -94,6 +94,7 @@ class Gunicorn:
         configured: bool = True,
         port: int = 0,
         bounds: dict[str, Any] | None = None,
+        python: str | Path = sys.executable,
         **settings: str,
     ) -> None:
         self.log = folder / "log.txt"
@@ -111,7 +112,7 @@ class Gunicorn:
         }
         self._database_url = environ["DATABASE_URL"] = stores.url(environ["DATABASE_URL"])
         configuration = ["-c", str(root / "gunicorn.conf.py")] if configured else ["-c", os.devnull]
-        command = [sys.executable, "-m", "gunicorn", *configuration, *arguments]
+        command = [python, "-m", "gunicorn", *configuration, *arguments]
         with self.log.open("wb") as log, listener:
             self.process = subprocess.Popen(
                 [*command, "--bind", f"fd://{listener.fileno()}", *([app] if app else [])],

@@ -29,6 +29,7 @@ from tests.live import ROOT
 SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     # restkeeper/server/settings.py
     (Arbiter.reload, "(self)"),
+    (Arbiter.reexec, "(self)"),
     (make_settings, "(ignore=None)"),
     # restkeeper/server/worker.py
     (GeventWorker.handle, "(self, listener, client, addr)"),

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, send
 from tests.ports import free_ports
-from tests.processes import of_session, open_files
+from tests.processes import children, of_session, open_files
 from tests.waiting import SECONDS, until
 
 TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
@@ -112,6 +113,25 @@ def test_a_program_that_does_not_start_at_a_reload_leaves_the_former_one(tmp_pat
         server.process.send_signal(signal.SIGHUP)
         until(lambda: len(pids := server.worker_pids()) == 1 and pids != former)
         assert server.get("/products").status == 200
+
+
+@pytest.mark.parametrize(
+    "spoil", [Path.unlink, lambda python: (python.unlink(), python.write_text("x"), python.chmod(0o755))]
+)
+def test_a_program_that_cannot_be_executed_leaves_the_former_one(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    """USR2 while its interpreter is missing, or is none, says so, and ends no process."""
+    (python := tmp_path / "python").symlink_to(sys.executable)
+    packages = str(Path(gunicorn.__file__).parents[1])
+    with Gunicorn(tmp_path, workers=1, python=python, PYTHONPATH=packages) as server:
+        former = server.worker_pids()
+        spoil(python)
+        server.process.send_signal(signal.SIGUSR2)
+        until(lambda: f"restkeeper: USR2: {python}" in server.log.read_text())
+        until(lambda: children(server.process.pid) == former)
+        assert server.get("/products").status == 200
+        assert server.worker_pids() == former
 
 
 def test_a_stop_ends_a_reload_that_waits(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def on_starting(server: Any) -> None:
     started_stores.update(found.pop("stores", {}))
     _found.update(found)
     server.reload = partial(_reload, server, server.reload)
+    server.reexec = partial(_reexec, server, server.reexec)
 
 
 def _reload(server: Any, reload: Callable[[], None]) -> None:
@@ -181,6 +182,23 @@ def _reload(server: Any, reload: Callable[[], None]) -> None:
         reload()
     elif not stops:
         print("restkeeper: HUP: the new program does not start; the former one goes on", file=sys.stderr)
+
+
+def _reexec(server: Any, reexec: Callable[[], None]) -> None:
+    """Start the new program, on USR2. A fork that cannot execute it ends here: else it stops the service."""
+    master, (interpreter, program, *_) = os.getpid(), server.START_CTX["args"]
+    folder = Path(server.START_CTX["cwd"])
+    for path, mode in ((interpreter, os.X_OK), (folder / program, os.R_OK)):
+        if not os.access(path, mode):
+            print(f"restkeeper: USR2: {path} cannot be executed; the former program goes on", file=sys.stderr)
+            return
+    try:
+        reexec()
+    except OSError as error:
+        print(f"restkeeper: USR2: {interpreter}: {error.strerror}; the former program goes on", file=sys.stderr)
+    finally:
+        if os.getpid() != master:
+            os._exit(1)
 
 
 def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) -> dict[str, Any] | None:

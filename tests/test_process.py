@@ -134,6 +134,29 @@ def test_a_program_that_cannot_be_executed_leaves_the_former_one(
         assert server.worker_pids() == former
 
 
+KILLS = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+KILLED = "restkeeper: signal 9 (Killed) ended the new program: has it enough memory?\n"
+
+
+def test_a_start_that_is_killed_says_so(tmp_path: Path) -> None:
+    """With the signal: as the system kills what takes too much memory."""
+    (tmp_path / "service.py").write_text(KILLS)
+    server = Gunicorn(tmp_path, workers=1, app="service:create_app()", PYTHONPATH=str(tmp_path))
+    assert server.process.wait(SECONDS) == 1
+    assert server.log.read_text() == KILLED
+
+
+def test_a_reload_that_is_killed_says_so(tmp_path: Path) -> None:
+    """With the signal, and the former program goes on."""
+    (tmp_path / "service.py").write_text(SERVICE)
+    with Gunicorn(tmp_path, workers=1, app="service:create_app()", PYTHONPATH=str(tmp_path)) as server:
+        (tmp_path / "service.py").write_text(KILLS)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "restkeeper: HUP: the new program does not start" in server.log.read_text())
+        assert KILLED in server.log.read_text()
+        assert server.get("/products").status == 200
+
+
 def test_a_stop_ends_a_reload_that_waits(tmp_path: Path) -> None:
     """SIGTERM while a new program is tried, however long it takes to start; the log does not blame it."""
     (tmp_path / "service.py").write_text(SERVICE)

@@ -211,7 +211,10 @@ def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) ->
     if process := os.fork():
         os.close(writing)
 
+        stops: list[int] = []
+
         def end(number: int, frame: Any) -> None:
+            stops.append(number)
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
             stop(number, frame)
@@ -221,7 +224,11 @@ def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) ->
             found: dict[str, Any] = json.loads(pipe.read() or "{}")
         for number, handler in former.items():
             signal.signal(number, handler)
-        return None if os.waitpid(process, 0)[1] else found
+        status = os.waitpid(process, 0)[1]
+        if os.WIFSIGNALED(status) and not stops:
+            line = f"signal {(number := os.WTERMSIG(status))} ({signal.strsignal(number)}) ended the new program"
+            print(f"restkeeper: {line}: has it enough memory?", file=sys.stderr)
+        return None if status else found
     status = 1
     try:
         logging.getLogger("restkeeper").disabled = True  # the workers log the same again, but no wait of the start

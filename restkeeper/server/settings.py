@@ -226,7 +226,7 @@ def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) ->
             signal.signal(number, handler)
         status = os.waitpid(process, 0)[1]
         if os.WIFSIGNALED(status) and not stops:
-            line = f"signal {(number := os.WTERMSIG(status))} ({signal.strsignal(number)}) ended the new program"
+            line = f"signal {(killer := os.WTERMSIG(status))} ({signal.strsignal(killer)}) ended the new program"
             print(f"restkeeper: {line}: has it enough memory?", file=sys.stderr)
         return None if status else found
     status = 1

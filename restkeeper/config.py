@@ -82,8 +82,8 @@ def _claim(value: Any) -> str:
 
 
 _NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_HOST = re.compile(rf"(\*?\.)?({_NAME}(?:\.{_NAME})*\.?|\[[0-9a-f:.]+\])(:[0-9]{{1,5}})?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+_HOST = re.compile(rf"(\*?\.)?({_NAME}(?:\.{_NAME})*\.?|\[[0-9a-f:.]+\])")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([1-9][0-9]{0,4}))?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -94,7 +94,7 @@ def _words(value: Any) -> list[str]:
 
 
 def _hosts(value: Any) -> tuple[str, ...]:
-    """Normalized host names: without ports, `.example.org` for its subdomains, addresses in short form."""
+    """Normalized host names: `.example.org` for its subdomains, addresses in short form."""
     names = []
     for word in _words(value):
         parts = _HOST.fullmatch(word)
@@ -103,7 +103,9 @@ def _hosts(value: Any) -> tuple[str, ...]:
                 raise ValueError
             name = f"[{IPv6Address(parts[2][1:-1])}]" if parts[2].startswith("[") else parts[2].removesuffix(".")
         except ValueError:
-            raise ValueError("must be names of hosts such as api.example.org, *.example.org or [::1]") from None
+            raise ValueError(
+                "must be names of hosts such as api.example.org, *.example.org or [::1]: no port"
+            ) from None
         names.append(f".{name}" if parts[1] else name)
     return tuple(names)
 
@@ -113,7 +115,7 @@ def _origins(value: Any) -> tuple[str, ...]:
     words = _words(value)
     if words == ["*"]:
         return ("*",)
-    if not all(map(_ORIGIN.fullmatch, words)):
+    if not all((parts := _ORIGIN.fullmatch(word)) and int(parts[2] or 0) < 2**16 for word in words):
         raise ValueError(
             "must be origins such as https://app.example.org or http://localhost:5173 (no path), or * alone"
         )
@@ -170,7 +172,7 @@ class Config:
         "127.0.0.1", str, "address to listen on. Default: `0.0.0.0` when `PORT` is set and `AUTH` is not `open`"
     )
     port: int = _setting(8000, _whole(0, 65535), "port to listen on; 3000 of a JSON file")
-    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes under gunicorn")
+    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes; `gunicorn` has a traceback for no number")
     auth: str = _setting(
         "open",
         _one_of("open", "required", "open-to-all"),

@@ -160,6 +160,7 @@ def test_listed_origins_are_checked_and_normalized() -> None:
     for wrong in (
         *("app.example.org", "https://", "https://a.example/", "https://a.example/x", "null", "https://*.example"),
         *("*,https://a.example", "https://u@a.example", "https://a.example:0", "https://a.example:x", "https://a b"),
+        "https://a.example:65536",
     ):
         with pytest.raises(ConfigError, match=r"^CORS_ORIGINS='.*': must be origins such as https://app\.example\.org"):
             Config.from_env({"CORS_ORIGINS": wrong})

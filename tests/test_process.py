@@ -349,16 +349,24 @@ def test_a_start_as_a_file_finds_the_standard_library_behind_a_link(tmp_path: Pa
     assert (started.returncode, started.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("value", ["", "auto", "1.5"])
-def test_a_wrong_number_of_workers_stops_the_start(tmp_path: Path, value: str) -> None:
-    """Also where gunicorn reads it, at its import."""
+WORKERS = "must be a whole number from 1 to 256"
+WRONG = [
+    *(("WEB_CONCURRENCY", value, WORKERS) for value in ("", "auto", "1.5")),  # gunicorn reads it at its import
+    *(("SCRIPT_NAME", value, "must be a path such as /shop") for value in ("shop", "/my shop", "/shop?x", "//shop")),
+    ("PROMETHEUS_MULTIPROC_DIR", "/dev/null/metrics", "must be a folder that can be written"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "right"), WRONG)
+def test_a_wrong_setting_of_the_server_stops_the_start(tmp_path: Path, name: str, value: str, right: str) -> None:
+    """With one line, also for those that are no fields of Config."""
     server = subprocess.run(
-        [sys.executable, "-m", "restkeeper", "serve", str(ROOT)],
+        [sys.executable, "-m", "restkeeper", "serve", "--no-reload", str(ROOT)],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "WEB_CONCURRENCY": value},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", name: value},
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
     assert server.returncode == 1
-    assert server.stderr == f"restkeeper: WEB_CONCURRENCY={value!r}: must be a whole number from 1 to 256\n"
+    assert server.stderr == f"restkeeper: {name}={value!r}: {right}\n"

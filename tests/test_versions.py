@@ -312,6 +312,8 @@ class TestAddresses:
         assert client.get("/api/v9/products").json["detail"].endswith("; there are: v1, v2, v3, v4")
         with pytest.raises(ConfigError, match="^PREVIEWS='v5': there is no such version; there are: v4$"):
             make(Config(previews=("v5",)))
+        with pytest.raises(ConfigError, match="^PREVIEWS='v5': there is no such version; there are: none$"):
+            make(Config(previews=("v5",)), versions=Versions(Version("v3"), unversioned="v3"))
 
     def test_a_retired_version_names_its_successor(self) -> None:
         """From its sunset on, without a restart; other versions stay."""

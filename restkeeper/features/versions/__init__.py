@@ -41,7 +41,7 @@ def install(app: Application, service: Service) -> None:
     Raises ConfigError for a collection, revision or preview that does not exist.
     """
     names = [each.name for each in service.resources]
-    previews = [each.name for each in service.versions if each.preview]
+    previews = {each.name for each in service.versions if each.preview}
     for version in service.served:
         if unknown := sorted(set(version.revisions).difference(names)):
             raise ConfigError(
@@ -49,8 +49,9 @@ def install(app: Application, service: Service) -> None:
             )
         for resource in service.resources:
             require_revision(version, resource)
-    if unknown := sorted(set(service.config.previews).difference(previews)):
-        raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {', '.join(previews)}")
+    if unknown := sorted({*service.config.previews} - previews):
+        there_are = ", ".join(sorted(previews)) or "none"
+        raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {there_are}")
     service.hooks.represent = partial(represent, service.versions, service.clock)
     gate = Gate(service)
     app.before.append(gate.require_served)

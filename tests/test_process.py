@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import gunicorn
@@ -132,6 +132,17 @@ def test_a_program_that_cannot_be_executed_leaves_the_former_one(
         until(lambda: children(server.process.pid) == former)
         assert server.get("/products").status == 200
         assert server.worker_pids() == former
+
+
+def test_connections_are_limited_by_descriptors(tmp_path: Path) -> None:
+    """A process that may have few files closes the connection that waits longest, so that each new one is served."""
+    file = configuration(tmp_path, "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))")
+    with Gunicorn(tmp_path, "-c", str(file), workers=1) as server, ExitStack() as stack:
+        for _ in range(200):
+            connection = stack.enter_context(server.connect())
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(1024).startswith(b"HTTP/1.1 200")
+        assert "Traceback" not in server.log.read_text()
 
 
 KILLS = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"

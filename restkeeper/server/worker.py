@@ -7,6 +7,7 @@ fair share for each address are left to the proxy in front.
 
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ from restkeeper.web.application import SERVE
 
 UNLIMITED = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 32768}  # 0 means it
 NONE: dict[str, str] = {}
+SPARE_FILES = 100  # descriptors for all but connections: of the store, of the logs, of metrics and of deliveries
 NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"
 
 
@@ -76,6 +78,12 @@ class Worker(GeventWorker):  # type: ignore[misc]
         continue_files()
         settings = {name: setting.get() for name, setting in self.cfg.settings.items()}
         self.cfg.__dict__.update(settings | {name: settings[name] or most for name, most in UNLIMITED.items()})
+        soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):  # where more are allowed than there can be
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+            soft = most
+        if soft != resource.RLIM_INFINITY:
+            self.worker_connections: int = max(1, min(self.cfg.worker_connections, soft - SPARE_FILES))
         self.pool = Pool(self.worker_connections)  # of all connections
         super().init_process()
 

@@ -1,6 +1,7 @@
 """The connections of a process: how many, whose, for how long, and what happens if none can be opened."""
 
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -242,6 +243,7 @@ def works(connections: Connections) -> bool:
         ("53100", StoreFull, "the disk of the database is full"),
         ("53300", StoreUnavailable, "the database has no connection left"),
         ("25006", StoreUnavailable, "a copy that can only be read"),
+        ("57014", StoreUnavailable, "for longer than it may (statement_timeout); narrow a search"),
         ("42501", StoreUnavailable, "refuses a right that the service needs"),
         ("42P01", StoreUnavailable, "has no table that the service needs"),
         ("58030", StoreUnavailable, "the database does not answer"),
@@ -253,7 +255,7 @@ def test_an_error_of_the_server_is_one_of_the_store(
     """Without a cause, which the log would have for each request. The connection can be used again."""
     connections = connected(url, most=1)
     raising = f"DO $$ BEGIN RAISE EXCEPTION 'no' USING errcode = '{code}'; END $$"
-    with pytest.raises(kind, match=detail) as raised, connections.session() as session:
+    with pytest.raises(kind, match=re.escape(detail)) as raised, connections.session() as session:
         session.begin()
         try:
             session.apply(raising)

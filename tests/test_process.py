@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -366,6 +367,21 @@ WRONG = [
     *(("SCRIPT_NAME", value, "must be a path such as /shop") for value in ("shop", "/my shop", "/shop?x", "//shop")),
     ("PROMETHEUS_MULTIPROC_DIR", "/dev/null/metrics", "must be a folder that can be written"),
 ]
+
+
+def test_an_address_of_another_machine_stops_the_start(tmp_path: Path) -> None:
+    """With one line, in place of gunicorn's for each of its attempts."""
+    settings = {"HOST": "192.0.2.1", "AUTH": "open-to-all", "DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
+    started = subprocess.run(
+        [sys.executable, "-m", "gunicorn", "-c", ROOT / "gunicorn.conf.py", "--workers", "1"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PORT": "0", **settings},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert started.returncode == 1
+    assert re.fullmatch(r"restkeeper: HOST='192\.0\.2\.1': .+; must be an address of this machine\n", started.stderr)
 
 
 @pytest.mark.parametrize(("name", "value", "right"), WRONG)

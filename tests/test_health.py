@@ -84,6 +84,25 @@ def test_a_file_that_was_cut_takes_no_write(tmp_path: Path, store: Store) -> Non
             call()
     store.close()
     assert path.stat().st_size == 8192
+    lock = LockFile(str(path))
+    assert lock.note.startswith("it was cut to 8192 of")  # which the next start looks into
+    lock.close()
+
+
+def test_a_file_that_was_cut_before_a_start_takes_no_write(tmp_path: Path) -> None:
+    """After a crash, as the log that is left does not have all that is missing."""
+    store = opened(tmp_path)
+    for number in range(300):
+        insert(store, str(number))
+    store.close()
+    crash(tmp_path)
+    path = tmp_path / "store.db"
+    os.truncate(path, size := path.stat().st_size - 20 * 4096)
+    store = opened(tmp_path)
+    with pytest.raises(StoreDamaged, match=f"it was cut to {size} of"):
+        insert(store, "lost")
+    store.close()
+    assert path.stat().st_size == size
 
 
 def test_damage_that_a_request_meets_makes_the_store_unready(tmp_path: Path, store: Store) -> None:

@@ -224,8 +224,8 @@ class StoreFile:
     any descriptor of a file releases all POSIX locks of the process on it, also SQLite's.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, lock: LockFile | None = None) -> None:
+        self._path, self._lock = path, lock
         with _lock:
             status = os.stat(path)
             if (status.st_dev, status.st_ino) not in _open:
@@ -250,7 +250,11 @@ class StoreFile:
             raise StoreGone("the store's file is not the one that was opened") from cause
         whole = int.from_bytes(header[28:32]) * _page_size_in(header) if header[24:28] == header[92:96] else 0
         if size < min(whole, self.longest):
-            raise StoreDamaged(f"the store is damaged: it was cut to {size} of {whole} bytes")
+            damage = f"it was cut to {size} of {whole} bytes"
+            if self._lock:  # the end of the last connection moves the log into it, and makes it whole
+                with suppress(OSError):
+                    self._lock.note = damage
+            raise StoreDamaged(f"the store is damaged: {damage}")
         self.longest = max(size, self.longest)
 
     def check(self) -> None:
@@ -355,7 +359,7 @@ def opened_file(path: str, lock: LockFile) -> StoreFile | None:
     lock.share()
     if not os.path.exists(path):
         return None
-    file = StoreFile(path)
+    file = StoreFile(path, lock)
     try:
         file.require_own_log()
     except StoreUnavailable:
@@ -376,7 +380,7 @@ def log_size(path: str) -> int:
 def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], float] = time.monotonic) -> str | None:
     """As `damage_of`, for the file at `path`; None also if the time is not enough."""
     deadline = now() + seconds
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(_reader(path)) as connection:
         connection.set_progress_handler(lambda: now() > deadline, CHECK_STEPS)
         return damage_of(connection)
 
@@ -392,9 +396,15 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
     return "" if found == "ok" else " ".join(str(found).split())
 
 
+def _reader(path: str, option: str = "") -> sqlite3.Connection:
+    """A connection that changes nothing: when it is closed, it moves no log into a file that was cut."""
+    name = f"file://{quote(os.path.realpath(path))}?mode=ro{option}"
+    return sqlite3.connect(name, isolation_level=None, uri=True)
+
+
 def _layout_of(path: str, option: str = "") -> tuple[bool, list[str]]:
     """Whether a file has any table, and the columns of that of items."""
-    with closing(sqlite3.connect(f"file://{quote(os.path.realpath(path))}?mode=ro{option}", uri=True)) as connection:
+    with closing(_reader(path, option)) as connection:
         return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None, columns_of(connection)
 
 

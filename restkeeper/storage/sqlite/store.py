@@ -153,7 +153,7 @@ class SqliteStore(Store):
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if lock:
-                file = file or StoreFile(self._path)
+                file = file or StoreFile(self._path, lock)
                 file.has_log = mode == "wal"
             made.pop_all()
         writer = Writer(connection, lock, file, self._log_limit, self._collections, self._clock)

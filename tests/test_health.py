@@ -13,7 +13,7 @@ import pytest
 from restkeeper.storage import Store
 from restkeeper.storage.errors import StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import file
-from restkeeper.storage.sqlite.file import LockFile
+from restkeeper.storage.sqlite.file import LockFile, StoreFile
 from tests.test_restore import crash, ids, insert, opened, restore
 from tests.waiting import SECONDS
 
@@ -87,6 +87,21 @@ def test_a_file_that_was_cut_takes_no_write(tmp_path: Path, store: Store) -> Non
     lock = LockFile(str(path))
     assert lock.note.startswith("it was cut to 8192 of")  # which the next start looks into
     lock.close()
+
+
+def test_a_file_that_vacuum_made_shorter_is_whole(tmp_path: Path) -> None:
+    """Also while the next log is moved into it: then its header, the first page, has its next length already."""
+    opened(tmp_path).close()
+    path = tmp_path / "store.db"
+    pages, store_file = path.stat().st_size // 4096, StoreFile(str(path))
+    for length, in_header in ((pages, pages), (pages, pages - 3), (pages - 3, pages - 3), (pages - 3, pages - 1)):
+        os.truncate(path, length * 4096)
+        overwrite(path, 28, in_header.to_bytes(4))
+        store_file.require()
+    os.truncate(path, (pages - 4) * 4096)
+    with pytest.raises(StoreDamaged, match="it was cut"):
+        store_file.require()
+    store_file.close()
 
 
 def test_a_file_that_was_cut_before_a_start_takes_no_write(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ LOCK_RETRY_SECONDS = 0.01
 LONGEST_NOTE = 300  # bytes
 CHECK_SECONDS = 5.0  # that the check of the whole file may take, at the first start after a crash
 CHECK_STEPS = 100_000  # of SQLite's virtual machine between two reads of the clock, some milliseconds
+LOOKS = 5  # at a file that seems to be cut, before it counts as damaged
 HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
@@ -241,21 +242,25 @@ class StoreFile:
     def require(self) -> None:
         """Raises StoreGone for a path to another file, or for other contents; StoreDamaged for a file that was cut.
 
-        While a log is moved into it, also by one that was interrupted, it is as long as it was, at least.
+        While a log is moved into it, also by one that was interrupted, it is as long as it was, at least. VACUUM makes
+        it shorter, and the next log longer again: that is looked at several times.
         """
-        size, header = self._size, self._header()  # in this order: it can get shorter at this moment, as by VACUUM
-        is_store = header[:16] == MAGIC and (header[18] == WITH_LOG or not self.has_log)
-        if not is_store or self._identity != _identity_of(self._path):
-            cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # clients do not see the path
-            raise StoreGone("the store's file is not the one that was opened") from cause
-        whole = int.from_bytes(header[28:32]) * _page_size_in(header) if header[24:28] == header[92:96] else 0
-        if size < min(whole, self.longest):
-            damage = f"it was cut to {size} of {whole} bytes"
-            if self._lock:  # the end of the last connection moves the log into it, and makes it whole
-                with suppress(OSError):
-                    self._lock.note = damage
-            raise StoreDamaged(f"the store is damaged: {damage}")
-        self.longest = max(size, self.longest)
+        for _ in range(LOOKS):
+            size, header = self._size, self._header()  # in this order: it can get shorter at this moment
+            is_store = header[:16] == MAGIC and (header[18] == WITH_LOG or not self.has_log)
+            if not is_store or self._identity != _identity_of(self._path):
+                cause = FileNotFoundError(f"{self._path}: is not the file that was opened")  # clients see no path
+                raise StoreGone("the store's file is not the one that was opened") from cause
+            whole = int.from_bytes(header[28:32]) * _page_size_in(header) if header[24:28] == header[92:96] else 0
+            if size >= min(whole, self.longest):
+                self.longest = size if 0 < whole <= size else self.longest
+                return
+            time.sleep(LOCK_RETRY_SECONDS)
+        damage = f"it was cut to {size} of {whole} bytes"
+        if self._lock:  # the end of the last connection moves the log into it, and makes it whole
+            with suppress(OSError):
+                self._lock.note = damage
+        raise StoreDamaged(f"the store is damaged: {damage}")
 
     def check(self) -> None:
         """As `require`; also raises StoreUnavailable for an impossible header or size."""

@@ -294,6 +294,26 @@ def test_a_connection_that_is_reset(space: Space) -> None:
     assert [each.fault for each in space.requests(method="POST")] == ["reset"] * 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "end"),
+    [
+        ("reset", {}, ConnectionResetError),
+        ("reset", {"committed": True}, ConnectionResetError),
+        ("close", {}, HTTPException),
+        ("drop_response", {}, HTTPException),
+        ("cut_response", {}, HTTPException),
+    ],
+)
+def test_a_connection_ends_at_once(space: Space, kind: str, options: dict[str, Any], end: type[Exception]) -> None:
+    """As a client sees it: 32 of them take less than half a second each, the time of half a pass of the loop."""
+    getattr(space.faults, kind)("GET", "/users", **options)
+    begun = time.monotonic()
+    for _ in range(32):
+        with pytest.raises(end):
+            call(space, "GET", "/users")
+    assert time.monotonic() - begun < 32 * 0.5
+
+
 def test_a_response_that_stalls(space: Space) -> None:
     """In the middle of its content: the first half is there at once, and the rest after some seconds."""
     space.seed({"users": [{"name": "Anna"}]})

@@ -1,6 +1,5 @@
 """What a request gets: the response of the service or of a fault, some of it, or none."""
 
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -95,4 +94,4 @@ def answer(request: Request) -> Reply | None:
 def _reset(connection: Any) -> None:
     """Close a connection by RST (RFC 9293, section 3.5.2): without the FIN that a shutdown would send."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    os.close(connection.detach())
+    socket.close(connection.detach())  # not os.close, which gevent puts off to the next pass of its loop

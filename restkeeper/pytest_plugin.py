@@ -59,8 +59,8 @@ def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Ite
         yield space
 
 
-def _options(item: pytest.Item) -> dict[str, Any]:
-    """What the markers of a test say, those of its class and module before its own."""
+def _options(item: Any) -> dict[str, Any]:
+    """What the markers of a test, a class or a module say, those of what it is in before its own."""
     markers = list(item.iter_markers("restkeeper"))[::-1]
     options = {name: value for each in markers for name, value in each.kwargs.items()}
     if any(each.args for each in markers) or options.get("unmet") not in (None, "allow"):
@@ -71,21 +71,24 @@ def _options(item: pytest.Item) -> dict[str, Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Forget the faults of other tests."""
+    """Forget what other tests have declared."""
     if testing := sys.modules.get("restkeeper.testing.space"):
-        testing.declared.clear()
+        testing.declarations[-1].clear()
         testing.missed.clear()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let a test fail that passes, and has declared faults that no request has matched."""
+    """Let a test fail that passes, and has declared what has not happened."""
     result = yield
-    testing = sys.modules.get("restkeeper.testing.space")
-    if testing and (unmet := testing.unmet_faults()) and _options(item).get("unmet") is None:
-        text = ", ".join(f"{each.kind} {each.method} {each.path}" for each in unmet)
-        pytest.fail(f"no request has matched these faults: {text}", pytrace=False)
+    if testing := sys.modules.get("restkeeper.testing.space"):
+        _require_met(item, [*testing.missed, *testing.unmet_of(testing.declarations[-1])])
     return result
+
+
+def _require_met(node: Any, unmet: list[Any]) -> None:
+    if unmet and _options(node).get("unmet") is None:
+        pytest.fail(f"this has not happened as declared: {', '.join(each.message for each in unmet)}", pytrace=False)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -100,7 +103,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
                 report.sections += [(f"restkeeper log of {name}", "\n".join(lines))] * report.failed
         elif isinstance(value, restkeeper.Space) and report.failed and report.when == "call":
             with suppress(ValueError, OSError):  # the test has dropped it, or the server has ended
-                lines = [_line(each) for each in value.requests()[-REQUESTS:]]
+                lines = [_line(each) for each in value.requests(limit=REQUESTS)]
                 report.sections.append((f"restkeeper requests of {name}", "\n".join(lines)))
 
 

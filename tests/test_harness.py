@@ -5,7 +5,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -251,6 +251,13 @@ class TestControl:
             ("POST", "/{id}/faults", {"kind": "none"}, 422), ("POST", "/{id}/faults", {"kind": "close"}, 200),
             ("POST", "/{id}/faults", {"kind": "close", "request_headers": {"X": 5}}, 422),
             ("POST", "/{id}/stubs", {"path": "/rates"}, 200), ("GET", "/{id}/faults", None, 200),
+            ("POST", "/{id}/stubs", {"path": "/rates", "bytes": "?"}, 422),
+            ("POST", "/{id}/stubs", {"path": "/rates", "request_query": {"a": {}}}, 422),
+            ("POST", "/{id}/assert_requested", {"path": "/users", "query": {"a": [1, True, "b"]}}, 200),
+            ("POST", "/{id}/assert_requested", {"times": 1, "at_most": 1}, 422),
+            ("POST", "/{id}/assert_requested", {"at_least": 2, "at_most": 1}, 422),
+            ("POST", "/{id}/assert_order", {"steps": [{"method": "POST", "json": None, "partial": True}]}, 200),
+            ("POST", "/{id}/assert_order", {"steps": []}, 422), ("DELETE", "/{id}/requests", None, 200),
             ("POST", "/{id}/faults", {"kind": "close", "path": "/none"}, 422),
             ("DELETE", "/{id}/faults", None, 200), ("GET", "/{id}/requests", None, 200),
             ("PUT", "/{id}/responses", {"statuses": [500]}, 200), ("PUT", "/{id}/responses", {"statuses": [1]}, 422),
@@ -586,6 +593,13 @@ class TestFaults:
             ("respond", {"text": "a" * (256 * 1024 + 1)}, "at most 262144 characters"),
             ("respond", {"json": "a" * 256 * 1024}, "at most 262144 bytes"),
             ("close", {"headers": {"X-Client": "b"}}, "the fields of requests are request_headers"),
+            ("close", {"probability": 0}, "#/probability: must be more than 0"),
+            ("respond", {"headers": {"X-A": ["b"] * 101}}, "#/headers: must be at most 100 fields"),
+            ("respond", {"headers": {"X-A": ["b", 5]}}, "#/headers/X-A/value: must be a text or an array of texts"),
+            ("respond", {"json": None, "bytes": b"a"}, "#/bytes: cannot be with json"),
+            ("respond", {"bytes": b"a" * (256 * 1024 + 1)}, "#/bytes: must have at most 262144 bytes"),
+            ("close", {"request_json": "a" * 256 * 1024}, "#/request_json: must have at most 262144 bytes"),
+            ("close", {"request_query": {"a": [[]]}}, "#/request_query/a/value: must be a text, a number"),
         ],
     )
     def test_options_that_cannot_be(self, space: Space, kind: str, options: dict[str, Any], message: str) -> None:
@@ -662,18 +676,55 @@ class TestFaults:
             space.faults.close(method, path)
         assert len(space.faults.unmet) == (message is None)
 
-    def test_those_that_have_met_no_request(self, space: Space) -> None:
-        """They are listed, also when they are cleared; not those whose count or probability was not reached."""
+    def test_those_that_have_not_happened(self, space: Space) -> None:
+        """All their times, or once: each is listed with its count, also when it is cleared; until a reset."""
         faults = space.faults
-        faults.respond("GET", "/users", 500, skip=5), faults.delay("GET", "/users", 0, probability=0.0)
+        faults.respond("GET", "/users", 500, skip=5), faults.delay("GET", "/users", 0, probability=1e-9)
         faults.close("GET", "/users", request_headers={"X-Client": "b"}), faults.respond("POST", "/user*", 500, times=2)
+        faults.delay("GET", "/users", 0)
+        expected = [
+            "respond GET /users: 0 of 1 times", "delay GET /users: 0 of 1 times", "close GET /users: 0 of 1 times",
+            "respond POST /user*: 1 of 2 times",
+        ]  # fmt: skip
+        assert space.client.get("/users").status_code == 200 and create(space, "Anna").status_code == 500
         for _ in range(2):
-            assert space.client.get("/users").status_code == 200 and create(space, "Anna").status_code in (200, 500)
-            found = [(each.kind, each.method, each.path, each.request_headers) for each in faults.unmet]
-            assert found == [("close", "GET", "/users", {"X-Client": "b"})]
+            assert [each.message for each in faults.unmet] == expected
             faults.clear()
+        assert faults.unmet[2].request_headers == {"X-Client": "b"} and faults.unmet[3].met == 1
         space.reset()
         assert faults.unmet == []
+
+    def test_stubs_and_responses_that_nothing_has_used(self, space: Space) -> None:
+        """They are unmet, too, and those that others replace."""
+        space.stub("GET", "/rates"), space.stub("GET", "/prices", bytes=b"\xff"), space.client.get("/rates")
+        space.webhooks.respond(500, 501), create(space, "Anna"), space.webhooks.deliveries()
+        expected = ["stub GET /prices: 0 of 1 times", "webhooks.respond 500, 501: 1 of 2 times"]
+        assert [each.message for each in space.faults.unmet] == expected
+        space.client.get("/prices"), space.webhooks.respond()
+        assert [each.message for each in space.faults.unmet] == expected[1:]
+
+    def test_all_requests_count(self, server: LiveServer) -> None:
+        """Also those that another fault takes, whichever was declared first."""
+        declare = [
+            lambda space: space.faults.respond("GET", "/users", 503, times=2),
+            lambda space: space.faults.drop_response("GET", "/users", skip=2, times=1),
+        ]
+        for order in (declare, declare[::-1]):
+            with server.space() as space:
+                for each in order:
+                    each(space)
+                assert [space.client.get("/users").status_code for _ in range(2)] == [503, 503]
+                with pytest.raises(ConnectionAbortedError):
+                    space.client.get("/users")
+                assert space.client.get("/users").status_code == 200 and space.faults.unmet == []
+
+    def test_faults_for_a_query_and_a_content(self, space: Space) -> None:
+        """As those of stubs: all else is left alone."""
+        space.faults.respond("GET", "/users", 500, request_query={"limit": 5})
+        space.faults.respond("POST", "/users", 501, request_json={"name": "Anna"}, partial=True)
+        assert space.client.get("/users?limit=4").status_code == create(space, "Bert").status_code == 200
+        assert space.client.get("/users?sort=name&limit=5").status_code == 500
+        assert space.client.post("/users", json={"extra": {}, "name": "Anna"}).status_code == 501
 
     def test_probabilities_are_replayed(self, server: LiveServer) -> None:
         """With `random`, the same requests meet the same faults."""
@@ -717,6 +768,68 @@ class TestStubs:
         assert [each.path for each in space.unmatched] == ["/rates"] and other.client.get("/rates").status_code == 404
         space.reset()
         assert space.client.get("/rates").status_code == 404
+
+    def test_contents(self, space: Space, tmp_path: Path) -> None:
+        """Null is JSON; bytes and files are as they are, files of the type that their name has."""
+        (tmp_path / "logo.png").write_bytes(b"\x89PNG")
+        space.folder = tmp_path
+        space.stub("GET", "/null", json=None), space.stub("GET", "/bytes", bytes=b"\xff\x00")
+        space.stub("GET", "/file", file="logo.png"), space.stub("GET", "/csv", file="logo.png", content_type="text/csv")
+        space.faults.respond("GET", "/users", 500, json=None)
+        for path, content, kind in [
+            ("/null", b"null", "application/json"), ("/bytes", b"\xff\x00", "application/octet-stream"),
+            ("/file", b"\x89PNG", "image/png"), ("/csv", b"\x89PNG", "text/csv"),
+            ("/users", b"null", "application/json"),
+        ]:  # fmt: skip
+            answer = space.client.get(path)
+            assert (answer.data, answer.content_type) == (content, kind)
+        with pytest.raises(ValueError, match="#/file: cannot be with bytes"):
+            space.stub("GET", "/both", file="logo.png", bytes=b"")
+
+    def test_fields_of_one_name(self, space: Space) -> None:
+        """An array of them: two cookies."""
+        space.stub("GET", "/rates", headers={"Set-Cookie": ["a=1", "b=2"], "X-A": "b"})
+        answer = space.client.get("/rates")
+        assert answer.headers.getlist("Set-Cookie") == ["a=1", "b=2"] and answer.headers.getlist("X-A") == ["b"]
+        assert space.requests()[0].response_headers["Set-Cookie"] == "a=1, b=2"
+
+    def test_by_query_and_content(self, space: Space) -> None:
+        """Parameters are values, in any order and coding; of a content in part, objects may have more."""
+        (
+            space.stub("GET", "/rates", json="all"),
+            space.stub("GET", "/rates", json=1, request_query={"to": "a b", "n": 1}),
+        )
+        space.stub("GET", "/rates", json="two", request_query={"to": ["x", "y"], "at": None})
+        space.stub("POST", "/rates", json="part", request_json={"a": [{"b": 1}]}, partial=True)
+        space.stub("POST", "/rates", json="whole", request_json={"a": [{"b": 1}]})
+        for query, found in [
+            ("", "all"), ("?to=a+b", "all"), ("?n=1&more=&to=a%20b", 1), ("?to=a+b&n=1", 1), ("?to=x&to=y", "two"),
+            ("?to=y&to=x", "all"), ("?to=x&to=y&at=1", "all"),
+        ]:  # fmt: skip
+            assert space.client.get(f"/rates{query}").json == found
+        for sent, found in [({"a": [{"b": 1}]}, "whole"), ({"a": [{"b": 1.0, "c": 2}], "d": 3}, "part")]:
+            assert space.client.post("/rates", json=sent).json == found
+        for sent in ({"a": [{"b": True}]}, {"a": [{"b": 1}, {}]}, {"a": []}, None):
+            assert space.client.post("/rates", json=sent).status_code == 404
+
+    def test_a_request_that_asks_before_its_content(self, space: Space) -> None:
+        """As curl does: it is asked, where a stub depends on that."""
+        space.stub("POST", "/rates", json="it", request_json={"a": 1})
+        sent = {"json": {"a": 1}, "headers": {"Expect": "100-continue"}}
+        assert space.client.post("/rates", **sent).json == "it"
+
+    def test_what_it_is_not_for(self, space: Space) -> None:
+        """The 404 at its path names the stub, and where the request differs."""
+        space.stub("GET", "/rates", json=1, request_query={"to": "EUR"})
+        for method, path, wrong in [
+            ("POST", "/rates", "its method is POST, not GET"),
+            ("GET", "/rates?to=USD", "its parameter to is USD, not EUR"),
+            ("GET", "/rates", "its parameter to is left out, not EUR"),
+        ]:
+            answer = space.client.open(path, method=method)
+            detail = f"no route, and the stub GET /rates is not for this request: {wrong}"
+            assert (answer.status_code, answer.json["detail"]) == (404, detail)
+        assert len(space.unmatched) == 3 and "stub" not in space.client.get("/other").json["detail"]
 
     def test_with_faults(self, space: Space) -> None:
         """Those of a stub's path can be declared, and go first."""
@@ -764,6 +877,102 @@ class TestJournal:
         assert [each.path for each in space.unmatched] == ["/none"]
         assert [each.number for each in space.requests(method="post", path="/u*")] == [1, 2]
         assert [each.number for each in space.requests(limit=1)] == [4]
+
+    def test_a_request_that_is_under_way(self, space: Space) -> None:
+        """It is there from its arrival, with its content, in the order of arrival; without a status until it ends."""
+        space.faults.delay("POST", "/users", 60)
+
+        def send() -> None:
+            with suppress(ConnectionAbortedError):
+                create(space, "Anna")
+
+        sending = Thread(target=send)
+        sending.start()
+        until(lambda: space.requests() and space.requests()[0].body)
+        names(space)
+        found = [(each.number, each.status, each.ms is None, each.matched, each.fault) for each in space.requests()]
+        assert found == [(1, None, True, None, "delay"), (2, 200, False, True, None)]
+        space.assert_requested("POST", "/users", times=1, json={"name": "Anna"})
+        assert space.unmatched == []
+        space.drop(), join(sending)
+
+    def test_it_is_cleared_alone(self, space: Space) -> None:
+        """Faults, stubs, clock and data stay; the next request is number 1, and those before count nothing."""
+        space.stub("GET", "/rates"), create(space, "Anna"), space.client.get("/rates")
+        space.clear_requests()
+        assert space.requests() == [] and names(space) == ["Anna"] and space.client.get("/rates").status_code == 200
+        assert [each.number for each in space.requests()] == [1, 2]
+        space.assert_requested("*", "*", times=2), space.assert_requested("POST", "/users", times=0)
+
+    def test_how_many_were_expected(self, space: Space) -> None:
+        """At least, at most, or both; without a number one, and with at most alone also none."""
+        names(space), names(space)
+        check = space.assert_requested
+        (
+            check("GET", "/users", at_least=2),
+            check("GET", "/users", at_most=2),
+            check("GET", "/users", at_least=1, at_most=3),
+        )
+        check("PUT", "/users", at_most=1)
+        for numbers, amount in [
+            ({"at_least": 3}, "at least 3"), ({"at_most": 1}, "at most 1"), ({"at_least": 3, "at_most": 4}, "3 to 4"),
+            ({"at_least": 0, "at_most": 0}, "0"), ({"at_least": 0, "at_most": 1}, "at most 1"),
+        ]:  # fmt: skip
+            with pytest.raises(AssertionError, match=f"^{amount} GET /users expected, and 2 found$"):
+                check("GET", "/users", **numbers)
+
+    def test_what_a_request_had(self, space: Space) -> None:
+        """Parameters as values, header fields, and a part of the content."""
+        sent = {"json": {"name": "Anna", "extra": {"a": 1, "b": [1, {"c": 2}]}}, "headers": {"X-Client": "web 1"}}
+        space.client.post("/users?sort=b+c&sort=d&limit=5&is=true", **sent)
+
+        def check(message: str = "", **expected: Any) -> None:
+            with pytest.raises(AssertionError, match=f": {message}$") if message else nullcontext():
+                space.assert_requested("POST", "/users", **expected)
+
+        check(query={"limit": 5, "sort": ["b c", "d"], "is": True, "none": None}), check(query={"sort": ["b*", "d"]})
+        check("its parameter sort is b c, d, not d", query={"sort": "d"})
+        check("its parameter limit is 5, not left out", query={"limit": None})
+        check(headers={"x-client": "web*", "X-None": None})
+        check("its field X-None is left out, not a", headers={"X-None": "a"})
+        check(json={"extra": {"b": [1, {}]}}, partial=True)
+        check(
+            "#/extra/b is .*, not .*; #/extra/d is left out, not null",
+            json={"extra": {"b": [], "d": None}},
+            partial=True,
+        )
+
+    def test_an_order_of_requests(self, space: Space) -> None:
+        """One after another, with others between; else the message says after which there was none."""
+        for path in ("/users", "/orders", "/users?a=b"):
+            space.client.get(path)
+        check = space.assert_order
+        check(("GET", "/users"), ("GET", "/users"))
+        (
+            check(("GET", "/orders"), {"method": "GET", "path": "/users", "query": {"a": "b"}}),
+            check({"path": "/users?a=*"}),
+        )
+        with pytest.raises(AssertionError, match="^a GET /orders expected after number 2, .*; number 2 came before$"):
+            check(("GET", "/users"), ("GET", "/orders"), ("GET", "/orders"))
+        with pytest.raises(
+            AssertionError, match="^a PUT /users expected after number 1, .* its method is GET, not PUT$"
+        ):
+            check(("GET", "/users"), ("PUT", "/users"))
+
+    def test_requests_that_are_waited_for(self, space: Space) -> None:
+        """As long as it is to be; it ends as soon as all is as expected."""
+        sending = Thread(target=lambda: [until(space.requests), names(space), create(space, "Anna")])
+        sending.start()
+        space.client.get("/orders")
+        begun = time.monotonic()
+        space.assert_requested("GET", "/users", times=1, within=30)
+        space.assert_order(("GET", "/users"), ("POST", "/users"), within=30)
+        assert time.monotonic() - begun < 25
+        join(sending)
+        with pytest.raises(AssertionError, match="2 GET /users expected, and 1 found"):
+            space.assert_requested("GET", "/users", times=2, within=0.05)
+        with pytest.raises(ValueError, match="#/within"):
+            space.assert_requested("GET", "/users", within=31)
 
     def test_content_that_the_server_refuses(self, space: Space) -> None:
         """It has its response and its entry: a server closes what is no content, such as a chunk without a size."""
@@ -857,6 +1066,21 @@ class TestWebhooks:
         with pytest.raises(AssertionError, match="no delivery of order.created in 0.01 s; there are: "):
             space.webhooks.wait("order.created", within=0.01)
         assert other.webhooks.deliveries() == []
+
+    def test_several_are_waited_for(self, space: Space) -> None:
+        """So many of a type, or those after one that a test has."""
+        first = (create(space, "Anna"), space.webhooks.wait("user.created"))[1]
+        with pytest.raises(
+            AssertionError, match="^1 of 2 deliveries of user.created in 0.01 s; there are: .'user.created'.$"
+        ):
+            space.webhooks.wait("user.created", 0.01, times=2)
+        with pytest.raises(AssertionError, match="^no delivery of user.created"):
+            space.webhooks.wait("user.created", after=first)
+        create(space, "Bert"), create(space, "Carl")
+        found = space.webhooks.wait("user.created", times=3)
+        assert [each.body["data"]["name"] for each in found] == ["Anna", "Bert", "Carl"]
+        assert [each.number for each in space.webhooks.wait("*", times=1, after=first)] == [2, 3]
+        assert space.webhooks.wait("user.created", after=found[1]).body["data"]["name"] == "Carl"
 
     def test_seeds_are_no_news(self, space: Space) -> None:
         """A test waits for what it did: not for seeds, nor for what was before a snapshot is restored."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from io import BytesIO
 from itertools import count
 from socket import AF_INET, AF_INET6, create_server, socket
 from threading import Barrier, BrokenBarrierError, Event
@@ -253,30 +254,45 @@ def test_a_seed_is_limited(api: Space, control: Callable[..., Any]) -> None:
         api.seed({"products": [{"name": "a", "tags": ["b"] * 1000}] * 200})
 
 
-def test_the_requests_that_are_shown_are_limited(api: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In number, and in bytes: of all, of a content and of header fields."""
+def test_the_requests_that_are_shown_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number, and in bytes: of all, of a content, which is that of a body, and of header fields."""
     monkeypatch.setattr(journal, "MOST_REQUESTS", 3)
-    for _ in range(5):
-        api.client.post("/products", json={"name": "a", "x": "b" * 20_000}, headers={"X-A": "c" * 17_000})
-    shown = api.requests()
-    assert [(each.number, len(each.body)) for each in shown] == [(number, 16 * 1024) for number in (3, 4, 5)]
-    assert not any(each.headers for each in shown) and shown[0].cut == ["headers", "body"]
-    with pytest.raises(AssertionError, match="only the requests from number 3 on are kept"):
-        api.assert_requested("POST", "/products", times=3)
-    with pytest.raises(AssertionError, match="its content is too long to be compared"):
-        api.assert_requested("POST", "/products", json={"name": "a"})
-    api.assert_requested("POST", "/products")
-    sizes = {}
-    for size in (16 * 1024, 16 * 1024 + 1):
-        api.faults.respond("*", "/*", 200, text="c" * size, times=1)
-        api.client.post("/none", data=b"b" * size)
-        sizes[size] = api.requests()[-1]
-    assert [(each.cut, len(each.body), len(each.response)) for each in sizes.values()] == [
-        ([], 16 * 1024, 16 * 1024), (["body", "response"], 16 * 1024, 16 * 1024)
-    ]  # fmt: skip
-    monkeypatch.setattr(journal, "MOST_BYTES", 40_000)
-    api.client.get("/products")
-    assert len(api.requests()) == 2
+    with LiveServer(resources=RESOURCES, in_process=True, MAX_BODY=20_000) as server, server.space() as api:
+        for _ in range(5):
+            api.client.post("/products", json={"name": "a", "x": "b" * 20_000}, headers={"X-A": "c" * 17_000})
+        shown = api.requests()
+        assert [(each.number, len(each.body)) for each in shown] == [(number, 20_000) for number in (3, 4, 5)]
+        assert not any(each.headers for each in shown) and shown[0].cut == ["headers", "body"]
+        with pytest.raises(AssertionError, match="only the requests from number 3 on are kept"):
+            api.assert_requested("POST", "/products", times=3)
+        with pytest.raises(AssertionError, match="its content is too long to be compared"):
+            api.assert_requested("POST", "/products", json={"name": "a"})
+        with pytest.raises(AssertionError, match="; only the requests from number 3 on are kept"):
+            api.assert_order(*[("POST", "/products")] * 4)
+        api.assert_requested("POST", "/products", headers={"X-A": "c*"})
+        sizes = {}
+        for size in (20_000, 20_001):
+            api.faults.respond("*", "/*", 200, text="c" * size, times=1)
+            api.client.post("/none", data=b"b" * size)
+            sizes[size] = api.requests()[-1]
+        assert [(each.cut, len(each.body), len(each.response)) for each in sizes.values()] == [
+            ([], 20_000, 20_000), (["body", "response"], 20_000, 20_000)
+        ]  # fmt: skip
+        monkeypatch.setattr(journal, "MOST_BYTES", 100_000)
+        api.client.get("/products")
+        assert [each.number for each in api.requests()] == [6, 7, 8]
+        api.client.post("/products", data=b"b" * 20_001)
+        assert [each.number for each in api.requests()] == [7, 8, 9]
+
+
+def test_a_request_that_ends_late_keeps_the_bounds() -> None:
+    """One that is forgotten before its end counts nothing then: what is kept is what has been counted."""
+    kept, environ = journal.Journal(10), {"REQUEST_METHOD": "POST", "PATH_INFO": "/"}
+    sent = [kept.begin(environ | {"wsgi.input": BytesIO(b"a")}, "") for _ in range(journal.MOST_REQUESTS + 1)]
+    for each in sent:
+        kept.end(each, None, matched=True)
+    assert [each.number for each in kept] == [*range(2, journal.MOST_REQUESTS + 2)]
+    assert kept._bytes == sum(each.size for each in kept)
 
 
 @pytest.mark.needs("webhooks")

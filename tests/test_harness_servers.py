@@ -235,7 +235,7 @@ def test_an_old_connection_reaches_no_other_space(server: LiveServer) -> None:
             pooled.request("GET", "/users")
             assert response_of(pooled).status == 200
             waiting.request("POST", "/users", '{"name": "Anna"}', {"Content-Type": "application/json"})
-            until(lambda: len(first.requests()) == 1)
+            until(lambda: len(first.requests()) == 2)
             first.drop()
             with server.space() as second:
                 assert unused.recv(1) == b""
@@ -266,6 +266,28 @@ def test_a_client_that_tries_again(space: Space) -> None:
     faults = [each.fault for each in space.requests(method="POST")]
     assert faults == ["close", "drop_response", "cut_response", None]
     assert call(space, "POST", "/none", {"a": 1}).status == 404 and space.unmatched[0].body == '{"a": 1}'
+
+
+def test_a_client_that_does_not_wait(space: Space) -> None:
+    """What it has sent is in the journal all the same, once, and in the order of arrival."""
+    space.faults.delay("POST", "/users", 60, times=1)
+    address, body = urlsplit(space.url), '{"name": "Anna"}'
+    with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as waiting:
+        waiting.request("POST", "/users?a=b", body, {"Content-Type": "application/json"})
+        space.assert_requested("POST", "/users?a=b", times=1, json={"name": "Anna"}, within=30)
+    assert names(space) == []
+    assert [(each.method, each.status) for each in space.requests()] == [("POST", None), ("GET", 200)]
+
+
+def test_a_content_in_chunks(space: Space) -> None:
+    """It is known when the request has arrived, for a stub, and for the service."""
+    space.stub("POST", "/rates", json=2, request_json=[1])
+    for path, found in (("/rates", b"2"), ("/users", b'"name":"Anna"')):
+        sent = iter([b"[1]"] if path == "/rates" else [b'{"name":', b'"Anna"}'])
+        request = Request(space.url + path, sent, {"Content-Type": "application/json"}, method="POST")  # noqa: S310
+        with urlopen(request, timeout=SECONDS) as response:  # noqa: S310 - http
+            assert found in response.read()
+    assert [each.body for each in space.requests()] == ["[1]", '{"name":"Anna"}']
 
 
 def test_responses_are_dated(server: LiveServer, space: Space) -> None:
@@ -336,7 +358,8 @@ def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
     space.faults.delay("POST", "/users", 2)
     with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as slow, server.space() as other:
         slow.request("POST", f"{address.path}/users", '{"name": "Anna"}', {"Content-Type": "application/json"})
-        assert names(other) == names(space) == [] and not space.requests(method="POST")
+        until(lambda: space.requests(method="POST"))
+        assert names(other) == names(space) == [] and space.requests(method="POST")[0].status is None
         assert space.webhooks.wait("user.created", within=30).verified
         assert response_of(slow).status == 200
 
@@ -400,7 +423,7 @@ def test_a_client_that_leaves(space: Space) -> None:
     address = urlsplit(space.url)
     with socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as client:
         client.sendall(f"POST {address.path}/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n[1".encode())
-    until(space.requests)
+    until(lambda: space.unmatched)
     assert [(each.path, each.status) for each in space.unmatched] == [("/x", 404)]
 
 
@@ -449,13 +472,14 @@ def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str
     assert "6 failed, 9 passed, 3 errors" in output and "takes 1 positional" not in output, output
     assert output.count("\nthe marker restkeeper takes, each by its name, seed={…}, random=7") == 2
     assert "\nno space for this test: #/sed: is none of seed, random, webhooks, webhook_time\n" in output
+    never = ": 0 of 1 times"
     for faults in [
-        "close DELETE /users/*",
-        "close PUT /users/*, close PATCH /users/*, close GET /users, close HEAD /users",
+        f"close DELETE /users/*{never}, respond GET /users{never}",
+        f"close PUT /users/*{never}, close PATCH /users/*{never}, close GET /users{never}, close HEAD /users{never}",
     ]:
-        assert f"\nno request has matched these faults: {faults}\n" in output
-    both = {"close DELETE /users/*", "delay GET /users"}
-    assert both in [{*found.split(", ")} for found in re.findall("these faults: (.*)", output)]
+        assert f"\nthis has not happened as declared: {faults}\n" in output
+    both = {f"close DELETE /users/*{never}", f"delay GET /users{never}"}
+    assert both in [{*found.split(", ")} for found in re.findall("as declared: (.*)", output)]
     assert output.count("restkeeper requests of api") == 3 and "GET /users?limit=5 200\n" in output
     assert "GET /users?limit=none 400 {" in output and "must be" in output
     logs = re.findall(r"-+ restkeeper log of (.*?) -+\n(.*?)\n[-=_]+ ", output, re.S)

@@ -1,39 +1,43 @@
 """A space: the service of one test. docs/testing.md says what can be done with it."""
 
 import copy
+from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from mimetypes import guess_type
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from flask import Flask
 from flask.testing import FlaskClient
 
 from restkeeper.errors import Problem
 from restkeeper.features.harness.spaces import SPACE
-from restkeeper.testing.verification import ANY, differences, misplaced
 from restkeeper.web import exactjson
 
 __tracebackhide__ = True  # a failure is shown at the line of the test
 Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response
 
-# Since the present test has begun: the spaces in which a fault was declared, and the faults that no request has matched
-# of those that were dropped or reset.
-declared = WeakSet["Space"]()
+Declarations = WeakKeyDictionary["Space", set[int]]  # the numbers of what was declared in spaces: see `Faults.unmet`
+ANY = object()  # JSON value
+
+# What the present test has declared, or above it a fixture of a wider scope while that is set up; and what was unmet of
+# spaces that were dropped or reset since the test has begun.
+declarations: list[Declarations] = [WeakKeyDictionary()]
 missed = deque[Any](maxlen=100)
 
 
-def unmet_faults() -> list[Any]:
-    """The faults of the present test that no request has matched."""
-    found = list(missed)
-    for space in list(declared):
-        with suppress(ValueError, OSError):  # the server was killed
-            found += space.faults.unmet
+def unmet_of(declared: Declarations) -> list[Any]:
+    """What has not happened as often as it was declared."""
+    found = list[Any]()
+    for space, numbers in list(declared.items()):
+        with suppress(ValueError, OSError):  # the space was dropped, or the server killed
+            found += [each for each in space.faults.unmet if each.number in numbers]
     return found
 
 
@@ -51,12 +55,23 @@ class Space:
         self.id, self.url, self.control = id, url, control
         self._server = server
         self._is_dropped = False
-        self.clock, self.faults, self.webhooks = Clock(self._send), Faults(self._send), Webhooks(self._send)
+        self.clock, self.faults = Clock(self._send), Faults(self._send, self._declare)
+        self.webhooks = Webhooks(self._send, self._declare)
 
     def _send(self, method: str, path: str, value: Any) -> Any:
-        if (method, path) == ("POST", "/faults"):
-            declared.add(self)
         return self._server._call(method, f"/__harness__/spaces/{self.id}{path}", value)
+
+    def _declare(self, method: str, path: str, value: dict[str, Any]) -> None:
+        """Send what is to happen. Raises ValueError for what cannot be, and OSError for a `file` that is not there."""
+        if "file" in value:
+            if "bytes" in value:
+                raise ValueError("#/file: cannot be with bytes")
+            file = self.folder / value.pop("file")
+            value = {"content_type": guess_type(file)[0], **value, "bytes": file.read_bytes()}
+        if isinstance(content := value.get("bytes"), bytes):
+            value = value | {"bytes": b64encode(content).decode()}
+        number = self._send(method, path, value)["number"]
+        declarations[-1].setdefault(self, set()).add(number)
 
     def __enter__(self) -> "Space":
         return self
@@ -80,7 +95,7 @@ class Space:
 
     def _end(self, method: str, path: str) -> None:
         missed.extend(SimpleNamespace(**each) for each in self._send(method, path, None)["unmet"])
-        declared.discard(self)
+        declarations[-1].pop(self, None)
 
     def snapshot(self) -> str:
         """Keep the data as they are; returns a name for `restore`."""
@@ -91,41 +106,62 @@ class Space:
         self._send("POST", "/restore", {"name": name})
 
     def stub(self, method: str, path: str, **response: Any) -> None:
-        """Respond where the service has no route, until a reset: with `json` or `text`, 200 or another `status`.
+        """Respond where the service has no route, until a reset: with 200 or another `status`.
 
-        Also with a `content_type` and `headers`; the method, the path and `request_headers` are patterns as of faults.
+        The content is `json` (None is null), `text`, `bytes` or a `file` of the `folder`, of a `content_type`; a field
+        of `headers` can be a list, of several. The request is as of faults.
         """
-        self._send("POST", "/stubs", {"method": method, "path": path, **response})
+        self._declare("POST", "/stubs", {"method": method, "path": path, **response})
 
     def requests(self, *, method: str = "*", path: str = "*", **query: Any) -> list[Any]:
-        """The last requests, the oldest first; the texts are patterns with `*`.
+        """The last requests, in the order of their arrival; the texts are patterns with `*`.
 
-        Each has method, path, query, headers, body, status (None if there was no response), response_headers, response,
-        fault, matched (by a route), at, ms, and in `cut` the names of what is longer: headers, body, response.
+        Each has number, method, path, query, headers, body, status (None without a response), response_headers,
+        response, fault, matched (by a route), at, ms (None until it ends), and in `cut` the names of what is longer:
+        headers, body, response.
         """
         found = self._send("GET", "/requests?" + urlencode({"method": method, "path": path, **query}), None)
         return [SimpleNamespace(**each) for each in found]
 
-    def assert_requested(self, method: str, path: str, *, times: int | None = None, json: Any = ANY) -> None:
-        """Raises AssertionError, with the nearest request, unless there were so many of them; None: at least one.
+    def clear_requests(self) -> None:
+        """Forget the requests, and nothing else."""
+        self._send("DELETE", "/requests", None)
 
-        Method and path are patterns with `*`; a query that follows the path, too. Their content is this `json`.
+    def assert_requested(
+        self,
+        method: str,
+        path: str,
+        *,
+        times: int | None = None,
+        at_least: int | None = None,
+        at_most: int | None = None,
+        within: float = 0.0,
+        json: Any = ANY,
+        **expected: Any,
+    ) -> None:
+        """Raises AssertionError, with the nearest request, unless there were so many of them within so many seconds.
+
+        Without a number there is at least one. Method and path are patterns with `*`; a query that follows the path,
+        too. Their content is this `json`, of which `partial=True` objects have further members; `query` and `headers`
+        are {name: value}, patterns with `*`, and None if there is none.
         """
-        path, _, query = path.partition("?")
-        known, like = self.requests(), self.requests(method=method, path=path)
-        found = [(differences(each, query or "*", json), each) for each in reversed(like)]
-        count = [wrong for wrong, _ in found].count([])
-        if times is not None and known and known[0].number > 1:
-            raise AssertionError(f"how many is not known: only the requests from number {known[0].number} on are kept")
-        if count == times or (times is None and count):
-            return
-        text = f"{'a' if times is None else times} {method} {path} expected, and {count} found"
-        if known and not count:
-            found = found or [(misplaced(each, method, path), each) for each in reversed(known)]
-            wrong, sent = min(found, key=lambda each: len(each[0]))
-            place = f"number {sent.number}, {sent.method} {sent.path} {sent.status}"
-            text += f"; the nearest is {place}: {'; '.join(wrong)}"
-        raise AssertionError(text)
+        numbers = {"times": times, "at_least": at_least, "at_most": at_most, "within": within}
+        expected |= {"method": method, "path": path} | ({} if json is ANY else {"json": json})
+        self._assert("/assert_requested", numbers | expected)
+
+    def assert_order(self, *steps: Mapping[str, Any] | Sequence[Any], within: float = 0.0) -> None:
+        """Raises AssertionError unless there were these requests one after another, perhaps with others between.
+
+        Each step is ("POST", "/orders"), or with more that `assert_requested` takes: {"method": "POST", "json": {…}}.
+        """
+        sent = [
+            step if isinstance(step, Mapping) else dict(zip(("method", "path"), step, strict=True)) for step in steps
+        ]
+        self._assert("/assert_order", {"steps": sent, "within": within})
+
+    def _assert(self, path: str, expected: Any) -> None:
+        if message := self._send("POST", path, expected)["message"]:
+            raise AssertionError(message)
 
     @property
     def unmatched(self) -> list[Any]:
@@ -181,18 +217,19 @@ class Clock:
 class Faults:
     """The faults of a space, each for requests with a method and a path, patterns with `*`; else the path is a route's.
 
-    `request_headers` are patterns, too. The first `skip` such requests are left alone, then `times` (None: all) have
-    the fault, each with a `probability`.
+    `request_headers` and `request_query` are {name: value}, patterns, too; `request_json` is the content, of which
+    `partial=True` objects have further members. The first `skip` such requests are left alone; then each has the fault
+    with a `probability`, until `times` (None: all) have had it.
     """
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, declare: Callable[[str, str, dict[str, Any]], None]) -> None:
+        self._send, self._declare = send, declare
 
     def _add(self, kind: str, method: str, path: str, **options: Any) -> None:
-        self._send("POST", "/faults", {"kind": kind, "method": method, "path": path, **options})
+        self._declare("POST", "/faults", {"kind": kind, "method": method, "path": path, **options})
 
     def respond(self, method: str, path: str, status: int, **options: Any) -> None:
-        """Respond with the problem of a status, and its `detail`, or with a `text` of a `content_type`, or `json`.
+        """Respond with the problem of a status, and its `detail`, or with a content as `Space.stub`.
 
         `headers` are more fields of the response; `retry_after` is in seconds.
         """
@@ -228,7 +265,10 @@ class Faults:
 
     @property
     def unmet(self) -> list[Any]:
-        """Those that no request has matched, with kind, method, path and all else; also after `clear`."""
+        """Faults, stubs and responses to webhooks that have not happened as often as declared, or not once.
+
+        Each has a `message`, kind, method, path and all else; also after `clear`.
+        """
         return [SimpleNamespace(**each) for each in self._send("GET", "/faults", None)]
 
     def clear(self) -> None:
@@ -239,31 +279,36 @@ class Faults:
 class Webhooks:
     """What the webhooks of a space get. Nothing is sent to other machines; endpoints on this one get it, too."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, declare: Callable[[str, str, dict[str, Any]], None]) -> None:
+        self._send, self._declare = send, declare
 
-    def wait(self, type: str, within: float = 0.0) -> Any:
+    def wait(self, type: str, within: float = 0.0, *, times: int | None = None, after: Any = 0) -> Any:
         """The last delivery of a type of event, after up to so many seconds: url, headers, body and status.
 
-        A space without a webhook gets one for all events. Raises AssertionError without such a delivery, and for one
-        whose signature, or the time in it, a receiver would refuse.
+        With `times`, the list of all, as soon as there are so many; those until the delivery `after` do not count. A
+        space without a webhook gets one for all events. Raises AssertionError if there are fewer, and for one whose
+        signature, or the time in it, a receiver would refuse.
         """
-        found = self.deliveries(type, within)
-        assert found, f"no delivery of {type} in {within} s; there are: {[each.type for each in self.deliveries()]}"  # noqa: S101 - for tests
-        assert found[-1].verified, f"a receiver would refuse the signature of {type}, or the time in it"  # noqa: S101
-        return found[-1]
+        found = self.deliveries(type, within, times=times or 1, after=after)
+        if len(found) < (times or 1):
+            what = "no delivery" if times is None else f"{len(found)} of {times} deliveries"
+            there = [sent.type for sent in self.deliveries()]
+            raise AssertionError(f"{what} of {type} in {within} s; there are: {there}")
+        for sent in found[-1:] if times is None else found:
+            assert sent.verified, f"a receiver would refuse the signature of {type}, or the time in it"  # noqa: S101
+        return found[-1] if times is None else found
 
-    def deliveries(self, type: str = "*", within: float = 0.0) -> list[Any]:
-        """All deliveries of a type of event."""
-        found = self._send("GET", "/deliveries?" + urlencode({"type": type, "within": within}), None)
-        return [SimpleNamespace(**each) for each in found]
+    def deliveries(self, type: str = "*", within: float = 0.0, *, times: int = 1, after: Any = 0) -> list[Any]:
+        """All deliveries of a type of event, with higher numbers than the delivery `after`."""
+        query = {"type": type, "within": within, "times": times, "after": getattr(after, "number", after)}
+        return [SimpleNamespace(**sent) for sent in self._send("GET", "/deliveries?" + urlencode(query), None)]
 
     def respond(self, *statuses: int) -> None:
         """The responses to the next deliveries, in place of the endpoints, which do not get these.
 
         As `wait`, it gives a space without a webhook one for all events.
         """
-        self._send("PUT", "/responses", {"statuses": statuses})
+        self._declare("PUT", "/responses", {"statuses": statuses})
 
 
 def data_of(data: Any, folder: Path = Path()) -> Any:

@@ -1,7 +1,12 @@
 """The routes that control spaces: below /__harness__, with an OpenAPI document of their own."""
 
 import re
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 from flask import Blueprint, request
@@ -9,7 +14,8 @@ from marshmallow import Schema, ValidationError, fields, validates_schema
 from marshmallow.validate import Length, OneOf, Range, Regexp
 
 from restkeeper.errors import Conflict, NotFound
-from restkeeper.features.harness.faults import KINDS, Fault
+from restkeeper.features.harness.faults import KINDS, RESPONSES, STUB, Declared
+from restkeeper.features.harness.matching import count_requests, order_requests
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
 from restkeeper.web import exactjson
@@ -17,13 +23,16 @@ from restkeeper.web.application import SERVE
 from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import BODY_PROBLEMS, Body, read_body, returns, takes
 
-LONGEST_WAIT = 30.0  # seconds for a delivery
+LONGEST_WAIT = 30.0  # seconds for a delivery or a request
+LOOK_SECONDS = 0.02
 FARTHEST = 100 * 366 * 24 * 3600.0  # seconds by which a clock moves at a time
 MOST_LISTED = 500
 MOST_STATUSES = 1000  # of the next responses to deliveries
 MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declared
-MOST_FIELDS = 100  # of a header
-OF_RESPONSES = {"status", "detail", "text", "json", "content_type", "headers", "retry_after"}
+MOST_FIELDS = 100  # of a header, or parameters of a query
+MOST_VALUE = 8190  # characters of a parameter
+MOST_STEPS = 100
+OF_RESPONSES = {"status", "detail", "text", "json", "bytes", "content_type", "headers", "retry_after"}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
 _OF_SERVER = (
     "connection|content-length|keep-alive|proxy-authenticate|proxy-authorization|server|te|trailer|trailers|"
@@ -36,6 +45,9 @@ _NAME = Regexp(
 _FIELD = Regexp(r"[\t -~\x80-\xff]{0,8190}\Z", error="takes at most 8,190 characters of Latin-1, without a line break")
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
+_PARTIAL = "Whether objects of a request's content may have further members."
+_WITHIN = "Seconds to wait until it is so."
+_CHANCE = Range(0, 1, min_inclusive=False, error="must be more than 0, and at most 1")
 _TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
 _OPTIONAL: dict[str, Any] = {"load_default": None, "allow_none": True}
 
@@ -53,9 +65,48 @@ def _choice(default: str, other: str, about: str) -> fields.String:
     return _text(about, OneOf([default, other]), load_default=default)
 
 
-def _texts(name: Any = None, value: Any = None, **options: Any) -> fields.Dict:
-    keys, values = fields.String(validate=name), fields.String(validate=value)
-    return fields.Dict(keys, values, validate=Length(0, MOST_FIELDS), **options)
+def _dict(values: fields.Field[Any], about: str = "", name: Any = None, **options: Any) -> fields.Dict:
+    keys, about_it = fields.String(validate=name), {"description": about} if about else {}
+    return fields.Dict(keys, values, validate=Length(0, MOST_FIELDS), metadata=about_it, **options)
+
+
+def _is_value(value: Any) -> None:
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | Decimal | None) for one in values) or len(str(value)) > MOST_VALUE:
+        raise ValidationError("must be a text, a number, true, false or null, or an array of these; not a long one")
+
+
+def _is_field(value: Any) -> None:
+    for text in value if isinstance(value, list) else [value]:
+        if not isinstance(text, str):
+            raise ValidationError("must be a text or an array of texts")
+        _FIELD(text)
+
+
+def _headers(**options: Any) -> fields.Dict:
+    patterns = fields.String(validate=_FIELD, allow_none=True)
+    return _dict(patterns, "Patterns; null: none.", Length(1, 100), load_default=dict, **options)
+
+
+def _query(**options: Any) -> fields.Dict:
+    about = "Parameters, perhaps with others: a value, a pattern with `*`, an array of several; null: none."
+    values: Any = fields.Raw(validate=_is_value, allow_none=True)
+    return _dict(values, about, Length(1, 100), load_default=dict, **options)
+
+
+def _json(**options: Any) -> Any:
+    return fields.Raw(allow_none=True, metadata={"description": "The value of the content."}, **options)
+
+
+class _Base64(fields.String):
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **options: Any) -> Any:
+        try:
+            return b64decode(super()._deserialize(value, attr, data, **options), validate=True)
+        except ValueError:
+            raise ValidationError("must be base64 (RFC 4648, section 4)") from None
+
+    def _serialize(self, value: Any, attr: str | None, obj: Any, **options: Any) -> Any:
+        return value if value is None else b64encode(value).decode()
 
 
 class _Schema(Schema):
@@ -63,7 +114,8 @@ class _Schema(Schema):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.error_messages["unknown"] = f"is none of {', '.join(self.load_fields)}"
+        names = (field.data_key or name for name, field in self.load_fields.items())
+        self.error_messages["unknown"] = f"is none of {', '.join(names)}"
 
 
 class SeedSchema(_Schema):
@@ -103,47 +155,82 @@ class ClockSchema(_Schema):
     frozen = fields.Boolean()
 
 
-class StubSchema(_Schema):
+class _Wanted(_Schema):
+    method, path = _text("A pattern with `*`.", load_default="*"), _text(*_PATH, load_default="*")
+    is_partial = fields.Boolean(data_key="partial", load_default=False, metadata={"description": _PARTIAL})
+
+
+class StubSchema(_Wanted):
     """A response that is none of the service, to requests that it has no route for."""
 
-    method = _text("A pattern with `*`.", load_default="*")
-    path = _text(*_PATH, load_default="*")
-    request_headers = _texts(Length(1, 100), _FIELD, load_default=dict, metadata={"description": "Patterns."})
+    request_headers, request_query, request_json = _headers(), _query(), _json()
     status = _number(200, 599, load_default=200)
     text = fields.String(validate=Length(0, MOST_CONTENT), **_OPTIONAL)
-    json = fields.Raw(metadata={"description": "Any value but null."}, **_OPTIONAL)
-    content_type = _text("By default `application/json`, or `text/plain` for a text.", _FIELD, **_OPTIONAL)
-    headers = _texts(_NAME, _FIELD, load_default=dict)
+    json = fields.Raw(allow_none=True, metadata={"description": "Any value; null is one, too."})
+    bytes = _Base64(metadata={"description": "In base64.", "format": "byte"}, **_OPTIONAL)
+    content_type = _text("By default that of JSON, of a plain text or of bytes.", _FIELD, **_OPTIONAL)
+    headers = _dict(
+        fields.Raw(validate=_is_field), "A text, or an array of several of the same name.", _NAME, load_default=dict
+    )
 
     @validates_schema
     def require_one(self, data: dict[str, Any], **_: Any) -> None:
         """Raises ValidationError for two contents, and for a large one."""
-        if data["json"] is not None and data["text"] is not None:
-            raise ValidationError({"text": ["cannot be with json"]})
-        if len(exactjson.dumps(data["json"])) > MOST_CONTENT:
-            raise ValidationError({"json": [f"must have at most {MOST_CONTENT} bytes"]})
+        contents = [name for name in ("json", "text", "bytes") if name == "json" in data or data.get(name) is not None]
+        if len(contents) > 1:
+            raise ValidationError({contents[1]: [f"cannot be with {contents[0]}"]})
+        sizes = {name: len(exactjson.dumps(data[name])) for name in ("json", "request_json") if name in data}
+        for name, size in (sizes | {"bytes": len(data["bytes"] or b"")}).items():
+            if size > MOST_CONTENT:
+                raise ValidationError({name: [f"must have at most {MOST_CONTENT} bytes"]})
+        if sum(len(value) if isinstance(value, list) else 1 for value in data["headers"].values()) > MOST_FIELDS:
+            raise ValidationError({"headers": [f"must be at most {MOST_FIELDS} fields"]})
 
 
 class NewFaultSchema(StubSchema):
-    """A fault and its requests: the first `skip` are left alone, then `times` have it, each with a `probability`."""
+    """A fault and its requests: the first `skip` are left alone; then each has it, until `times` have had it.
+
+    All requests that it is for count, also those that have another fault. With a `probability` only some have it.
+    """
 
     kind = fields.String(required=True, validate=OneOf(list(KINDS)), metadata={"description": _KINDS})
     skip = _number(0, 10**6, load_default=0)
     times = _number(1, 10**6, "null: always.", **_OPTIONAL)
-    probability = _number(0, 1, kind=fields.Float, load_default=1.0)
+    probability = fields.Float(load_default=1.0, validate=_CHANCE, metadata={"exclusiveMinimum": 0})
     status = _number(200, 599, load_default=503)
     detail = _text("Of the problem.", load_default="a fault of the test harness")
     retry_after = _number(0, 86400, "Seconds.", **_OPTIONAL)
     seconds = _number(0, 60, "Of a delay or a stall.", fields.Float, load_default=1.0)
     seconds_most = _number(0, 60, "A delay is from `seconds` to this.", fields.Float, **_OPTIONAL)
     committed = fields.Boolean(load_default=False)
-    met = fields.Integer(dump_only=True, metadata={"description": "How many requests it was for."})
 
     @validates_schema(pass_original=True)
     def require_effect(self, data: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
         """Raises ValidationError for fields of a response where there is none."""
         if data["kind"] != "respond" and (given := OF_RESPONSES & original.keys()):
             raise ValidationError({min(given): ["is for respond alone: the fields of requests are request_headers"]})
+
+
+class NumberSchema(Schema):
+    """The number of what is declared, which `unmet` has."""
+
+    number = fields.Integer()
+
+
+class UnmetDeclarationSchema(NewFaultSchema):
+    """What was declared: a fault, a stub, or responses to deliveries with their `statuses`."""
+
+    kind = fields.String(metadata={"description": f"That of a fault, `{STUB}` or `{RESPONSES}`."})
+    statuses = fields.List(fields.Integer())
+    number = fields.Integer()
+    met = fields.Integer(metadata={"description": "How often it has happened."})
+    message = fields.String(metadata={"description": "All of this in words."})
+
+
+class UnmetSchema(Schema):
+    """What has ended and had not happened as often as declared, or not once."""
+
+    unmet = fields.List(fields.Nested(UnmetDeclarationSchema))
 
 
 class RequestQuery(Schema):
@@ -155,38 +242,77 @@ class RequestQuery(Schema):
 
 
 class RequestSchema(Schema):
-    """A request and its response; without a `status` there was none. `cut` names what is longer than it is here."""
+    """A request, from its arrival on, and its response; without a `status` there is none, or without `ms` not yet.
 
-    number, at, ms = fields.Integer(), fields.String(), fields.Float()
-    method, path, query, headers, body = fields.String(), fields.String(), fields.String(), _texts(), fields.String()
-    status, response_headers, response = fields.Integer(allow_none=True), _texts(), fields.String()
-    matched, fault, cut = fields.Boolean(), fields.String(allow_none=True), fields.List(fields.String())
+    `cut` names what is longer than it is here.
+    """
+
+    number, at, ms = fields.Integer(), fields.String(), fields.Float(allow_none=True)
+    method, path, query, body = fields.String(), fields.String(), fields.String(), fields.String()
+    headers, response_headers, response = _dict(fields.String()), _dict(fields.String()), fields.String()
+    status, fault, cut = fields.Integer(allow_none=True), fields.String(allow_none=True), fields.List(fields.String())
+    matched = fields.Boolean(allow_none=True, metadata={"description": "By a route or a stub."})
 
 
-class UnmetSchema(Schema):
-    """The faults of what has ended that no request has matched."""
+class ExpectedSchema(_Wanted):
+    """A request that a test expects. A query in its path is a pattern with `*`."""
 
-    unmet = fields.List(fields.Nested(NewFaultSchema))
+    headers, query = _headers(attribute="request_headers"), _query(attribute="request_query")
+    json = _json(attribute="request_json")
+
+
+class CountSchema(ExpectedSchema):
+    """Requests that a test expects: without a number, one or more."""
+
+    times = _number(0, 10**6, "Exactly so many.", **_OPTIONAL)
+    at_least, at_most = _number(0, 10**6, **_OPTIONAL), _number(0, 10**6, **_OPTIONAL)
+    within = _number(0, LONGEST_WAIT, _WITHIN, fields.Float, load_default=0.0)
+
+    @validates_schema
+    def require_possible(self, data: dict[str, Any], **_: Any) -> None:
+        """Raises ValidationError for numbers that cannot be."""
+        least, most = data["at_least"], data["at_most"]
+        if data["times"] is not None and (least, most) != (None, None):
+            raise ValidationError({"times": ["cannot be with at_least or at_most"]})
+        if least is not None and most is not None and least > most:
+            raise ValidationError({"at_most": ["must not be less than at_least"]})
+
+
+class OrderSchema(_Schema):
+    """Requests that a test expects one after another, perhaps with others between."""
+
+    steps = fields.List(fields.Nested(ExpectedSchema), required=True, validate=Length(1, MOST_STEPS))
+    within = _number(0, LONGEST_WAIT, _WITHIN, fields.Float, load_default=0.0)
+
+
+class VerdictSchema(Schema):
+    """Whether there were such requests: then the `message` is null, and else it says what there was."""
+
+    message = fields.String(allow_none=True)
+    numbers = fields.List(fields.Integer(), metadata={"description": "Of the requests that are as expected."})
 
 
 class DeliveryQuery(Schema):
-    """Which deliveries, and how many seconds to wait for the first."""
+    """Which deliveries, and how many seconds to wait for them."""
 
     type = _text(load_default="*")
     within = _number(0, LONGEST_WAIT, kind=fields.Float, load_default=0.0)
+    times = _number(1, MOST_LISTED, "How many are waited for.", load_default=1)
+    after = _number(0, 2**53, "Only those with a higher number.", load_default=0)
 
 
 class DeliverySchema(Schema):
     """A message to a webhook; `verified` is whether a receiver accepts its signature, and the time in it."""
 
-    type, url, headers, body = fields.String(), fields.String(), _texts(), fields.Raw()
-    verified, status = fields.Boolean(), fields.Integer(allow_none=True)
+    type, url, headers, body = fields.String(), fields.String(), _dict(fields.String()), fields.Raw()
+    number, verified, status = fields.Integer(), fields.Boolean(), fields.Integer(allow_none=True)
 
 
 class ResponsesSchema(_Schema):
     """The statuses of the next responses to deliveries; after them it is 200 again."""
 
     statuses = fields.List(_number(200, 599), validate=Length(0, MOST_STATUSES), required=True)
+    number = fields.Integer(dump_only=True)
 
 
 class Control:
@@ -213,6 +339,9 @@ class Control:
             ("/<id>/faults", "GET", self.list_unmet_faults),
             ("/<id>/faults", "DELETE", self.clear_faults),
             ("/<id>/requests", "GET", self.list_requests),
+            ("/<id>/requests", "DELETE", self.clear_requests),
+            ("/<id>/assert_requested", "POST", self.assert_requested),
+            ("/<id>/assert_order", "POST", self.assert_order),
             ("/<id>/deliveries", "GET", self.list_deliveries),
             ("/<id>/responses", "PUT", self.set_responses),
         ):
@@ -288,22 +417,23 @@ class Control:
             return {"now": datetime.fromtimestamp(clock.time(), UTC), "frozen": clock.frozen is not None}
 
     @takes(body=NewFaultSchema)
-    @returns(NotFound, Conflict)
-    def add_fault(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+    @returns(NumberSchema, NotFound, Conflict)
+    def add_fault(self, id: str, body: dict[str, Any]) -> Declared:
         """Add a fault. A request meets all of its delays until the first fault of another kind."""
-        self._spaces.find(id).faults.add(body)
-        return {}
+        return self._spaces.find(id).faults.add(body)
 
     @takes(body=StubSchema)
-    @returns(NotFound, Conflict)
-    def add_stub(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+    @returns(NumberSchema, NotFound, Conflict)
+    def add_stub(self, id: str, body: dict[str, Any]) -> Declared:
         """Respond where the service has no route, until a reset; to requests of several stubs by the last one."""
-        self._spaces.find(id).faults.add_stub(body)
-        return {}
+        return self._spaces.find(id).faults.add_stub(body)
 
-    @returns(NewFaultSchema(many=True), NotFound)
-    def list_unmet_faults(self, id: str) -> list[Fault]:
-        """The faults that no request has matched, also those that were cleared: most are in the wrong place."""
+    @returns(UnmetDeclarationSchema(many=True), NotFound)
+    def list_unmet_faults(self, id: str) -> list[Declared]:
+        """The faults, stubs and responses to deliveries that have not happened as often as declared, or not once.
+
+        Also those that were cleared: most are in the wrong place.
+        """
         return self._spaces.find(id).faults.unmet
 
     @returns(NotFound)
@@ -315,25 +445,61 @@ class Control:
     @takes(query=RequestQuery)
     @returns(RequestSchema(many=True), NotFound)
     def list_requests(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-        """The last requests to a space, the oldest first."""
+        """The last requests to a space in the order of their arrival, the oldest first."""
         limit = query.pop("limit")
-        return list(self._spaces.find(id).journal.find(**query))[-limit:]
+        return [sent.shown() for sent in self._spaces.find(id).journal.find(**query)[-limit:]]
+
+    @returns(NotFound)
+    def clear_requests(self, id: str) -> dict[str, Any]:
+        """Forget the requests: the next one has the number 1."""
+        space = self._spaces.find(id)
+        with self._spaces.using(space) as instance:
+            space.clear_requests(instance)
+        return {}
+
+    @takes(body=CountSchema)
+    @returns(VerdictSchema, NotFound)
+    def assert_requested(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Say whether there were such requests, as soon as it is so."""
+        times, least, most = (body.pop(name) for name in ("times", "at_least", "at_most"))
+        least = (1 if most is None else 0) if least is None else least
+        least, most = (least, most) if times is None else (times, times)
+        return self._verdict(id, body.pop("within"), count_requests, _expected(body, at_least=least, at_most=most))
+
+    @takes(body=OrderSchema)
+    @returns(VerdictSchema, NotFound)
+    def assert_order(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Say whether there were such requests one after another, as soon as it is so."""
+        return self._verdict(id, body["within"], order_requests, [*map(_expected, body["steps"])])
+
+    def _verdict(self, id: str, within: float, judge: Callable[..., dict[str, Any]], expected: Any) -> dict[str, Any]:
+        until = time.monotonic() + within
+        while True:
+            verdict = judge([*self._spaces.find(id).journal], expected)
+            if verdict["message"] is None or time.monotonic() >= until:
+                return verdict
+            time.sleep(LOOK_SECONDS)
 
     @takes(query=DeliveryQuery)
     @returns(DeliverySchema(many=True), NotFound)
     def list_deliveries(self, id: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-        """Send what webhooks are to get, and return what they got, as soon as there is one."""
+        """Send what webhooks are to get, and return what they got, as soon as there are so many."""
         space = self._spaces.find(id)
         with self._spaces.using(space) as instance:
-            found = space.catcher.wait(query["type"], query["within"], lambda: space.instance is not instance)
+            found = space.catcher.wait(**query, is_over=lambda: space.instance is not instance)
         self._spaces.find(id)  # it may have been dropped meanwhile
         return found
 
     @takes(body=ResponsesSchema)
     @returns(ResponsesSchema, NotFound)
-    def set_responses(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
+    def set_responses(self, id: str, body: dict[str, Any]) -> Declared:
         """Give the responses to the next deliveries, in place of the endpoints."""
         space = self._spaces.find(id)
         with self._spaces.using(space):
-            space.catcher.respond(body["statuses"])
-        return body
+            return space.catcher.respond(body["statuses"])
+
+
+def _expected(data: dict[str, Any], **more: Any) -> SimpleNamespace:
+    """What `matching` takes. A query in the path is a pattern, too."""
+    path, _, query = data["path"].partition("?")
+    return SimpleNamespace(**data | {"path": path, "query_text": query or "*"} | more)

@@ -1,21 +1,19 @@
-"""Faults that a test asks for: what a service, its store or the network does on a bad day, for chosen requests."""
+"""What a test asks for: faults, as a service, its store or the network has them on a bad day, and other responses."""
 
-import re
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from math import inf
+from itertools import chain
 from random import Random
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import unquote
 
-from werkzeug.datastructures import EnvironHeaders
-
-from restkeeper.errors import Conflict
+from restkeeper.errors import Conflict, NotFound
+from restkeeper.features.harness.matching import VERSION, is_at, is_for, is_like, unlike
+from restkeeper.web import exactjson
 from restkeeper.web.application import Application
-from restkeeper.web.exactjson import require_none
+from restkeeper.web.exactjson import JSON, require_none
 
 KINDS = {
     "respond": "A response with a `status`: the problem of that, or a `text` or `json`; and with more `headers`.",
@@ -27,51 +25,112 @@ KINDS = {
     "stall": "The response stops in the middle of its content, for some seconds.",
     "fail_store": "A response as while the store is away: before the work, or with `committed` after it.",
 }
+STUB, RESPONSES = "stub", "webhooks.respond"  # kinds of what is declared, besides those of faults
 MOST_FAULTS = 100
-_VERSION = re.compile(r"/api/v\d+(?=/)")
 
-Fault = SimpleNamespace  # with the fields of control.NewFaultSchema
+
+class Declared(SimpleNamespace):
+    """A fault or a stub, with the fields of control.NewFaultSchema or control.StubSchema, or responses to deliveries.
+
+    `met` is how many times it has happened, and `seen` how many requests it was for.
+    """
+
+    kind: str
+    times: int | None = None
+    met = seen = 0
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it has happened as often as it was to, or once."""
+        return self.met >= (self.times or 1)
+
+    @property
+    def message(self) -> str:
+        """What it is, and how often it has happened."""
+        what = ", ".join(map(str, self.statuses)) if self.kind == RESPONSES else f"{self.method} {self.path}"
+        return f"{self.kind} {what}: {self.met} of {self.times or 1} times"
+
+    @property
+    def content(self) -> tuple[bytes, str] | None:
+        """The content of a response that is declared, and its media type."""
+        if hasattr(self, "json"):
+            return exactjson.dumps(self.json), JSON
+        if self.bytes is not None:
+            return self.bytes, "application/octet-stream"
+        return None if self.text is None else (self.text.encode(), "text/plain; charset=utf-8")
 
 
 class Faults:
-    """The faults of a space, in order. With a seed, the same requests in the same order have the same faults.
+    """The faults of a space, in order, its stubs, and its responses to deliveries, each with one of these `numbers`.
 
-    Requests that the application cannot get have none.
+    With a seed, the same requests in the same order have the same faults. Requests that the application cannot get have
+    none.
     """
 
-    def __init__(self, seed: int | None, app: Application) -> None:
+    def __init__(self, seed: int | None, app: Application, numbers: Iterator[int]) -> None:
         self._random = Random(seed)  # noqa: S311 - no secret
-        self._app = app
+        self._app, self._numbers = app, numbers
         self._lock = threading.Lock()
-        self._faults: list[Fault] = []
-        self._missed: list[Fault] = []  # that were cleared, and that no request had matched
-        self._stubs: list[Fault] = []  # the last one first
+        self._faults: list[Declared] = []
+        self._stubs: list[Declared] = []  # the last one first
+        self._responses: list[Declared] = []  # one, or none
+        self._missed = deque[Declared](maxlen=MOST_FAULTS)  # that have ended, and were unmet
 
-    def add(self, declared: Mapping[str, Any]) -> None:
-        """Add a fault, with the fields of control.NewFaultSchema.
+    def add(self, declared: Mapping[str, Any]) -> Declared:
+        """Add a fault.
 
         Raises Conflict for more than MOST_FAULTS, and ValidationFailed for one that cannot happen.
         """
         self._require_possible(declared["method"].upper(), declared["path"])
-        self._faults.append(Fault(**declared, met=0))
+        self._faults.append(fault := Declared(**declared, number=next(self._numbers)))
+        return fault
 
-    def add_stub(self, declared: Mapping[str, Any]) -> None:
-        """Add a stub, with the fields of control.StubSchema. Raises as `add`, and ValidationFailed for a route."""
+    def add_stub(self, declared: Mapping[str, Any]) -> Declared:
+        """Add a stub. Raises as `add`, and ValidationFailed for a route."""
         self._require_possible(declared["method"].upper(), declared["path"], is_stub=True)
-        self._stubs.insert(0, Fault(**declared))
+        self._stubs.insert(0, stub := Declared(**declared, kind=STUB, number=next(self._numbers)))
+        return stub
 
-    def stub_for(self, environ: dict[str, Any]) -> Fault | None:
-        """The stub for a request."""
-        return next((each for each in self._stubs if _is_for(each, environ)), None)
+    def set_responses(self, statuses: list[int]) -> Declared:
+        """Have these statuses of the next responses to deliveries."""
+        number, times = next(self._numbers), len(statuses)
+        declared = Declared(kind=RESPONSES, statuses=statuses, times=times, number=number)
+        self._end(self._responses)
+        self._responses = [declared] if statuses else []
+        return declared
+
+    def next_status(self) -> int | None:
+        """The status of the next response to a delivery, if a test has one."""
+        for declared in self._responses:
+            if not declared.is_met:
+                declared.met += 1
+                return int(declared.statuses[declared.met - 1])
+        return None
+
+    def stub_for(self, sent: Any) -> Declared | None:
+        """The stub for a request. Raises NotFound if there are only others at its path."""
+        at_path = [stub for stub in self._stubs if is_at(sent.path, stub.path)]
+        if stub := next((stub for stub in at_path if _is_for(sent, stub)), None):
+            stub.met += 1
+        elif at_path:
+            other = at_path[0]
+            wrong = "; ".join(unlike(sent, other))
+            raise NotFound(f"no route, and the stub {other.method} {other.path} is not for this request: {wrong}")
+        return stub
 
     @property
-    def unmet(self) -> list[Fault]:
-        """The faults that no request has matched, also those that were cleared."""
-        return [each for each in self._missed + self._faults if not each.met]
+    def unmet(self) -> list[Declared]:
+        """What has not happened as often as it was to: also what was cleared, or replaced by other responses."""
+        present = chain(self._missed, self._faults, self._stubs, self._responses)
+        return [declared for declared in present if not declared.is_met]
 
     def clear(self) -> None:
-        """Have none any more."""
-        self._missed, self._faults = self.unmet[-MOST_FAULTS:], []
+        """Have no faults any more."""
+        self._end(self._faults)
+        self._faults = []
+
+    def _end(self, declared: list[Declared]) -> None:
+        self._missed.extend(each for each in declared if not each.is_met)
 
     def _require_possible(self, method: str, path: str, *, is_stub: bool = False) -> None:
         if len(self._faults) + len(self._stubs) >= MOST_FAULTS:
@@ -85,49 +144,36 @@ class Faults:
         elif is_stub and any(is_like(each, method) for each in here):
             wrong["path"] = "is a route of the service, which a fault can respond for"
         elif not (is_stub or here or "*" in path or any(is_at(path.encode(), each.path) for each in self._stubs)):
-            close = get_close_matches(path, [_VERSION.sub("", each.rule) for each in rules], 1)
+            close = get_close_matches(path, [VERSION.sub("", each.rule) for each in rules], 1)
             meant = f"; did you mean {close[0]}?" if close else ""
             wrong["path"] = f"is no route, no stub, and no pattern with `*`{meant}"
         require_none([{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
-    def chosen(self, environ: dict[str, Any]) -> tuple[float, Fault | None]:
-        """What a request meets: so many seconds of delay, and a fault."""
-        seconds = 0.0
+    def chosen(self, sent: Any) -> tuple[float, Declared | None]:
+        """What a request meets: so many seconds of delay, and a fault. All that are for it count it."""
+        seconds, chosen = 0.0, None
         with self._lock:
-            for fault in filter(lambda each: _is_for(each, environ), self._faults):
-                fault.met += 1
-                last = inf if fault.times is None else fault.skip + fault.times
-                if not fault.skip < fault.met <= last or self._random.random() >= fault.probability:
+            for fault in [fault for fault in self._faults if _is_for(sent, fault)]:
+                fault.seen += 1
+                is_due = chosen is None and fault.seen > fault.skip and fault.met != fault.times
+                if not is_due or self._random.random() >= fault.probability:
                     continue
-                if fault.kind != "delay":
-                    return seconds, fault
-                seconds += self._random.uniform(fault.seconds, fault.seconds_most or fault.seconds)
-        return seconds, None
+                fault.met += 1
+                if fault.kind == "delay":
+                    seconds += self._random.uniform(fault.seconds, fault.seconds_most or fault.seconds)
+                else:
+                    chosen = fault
+        return seconds, chosen
+
+
+def _is_for(sent: Any, declared: Declared) -> bool:
+    if hasattr(declared, "request_json"):
+        sent.content.receive(asks=True)
+    return is_for(sent, declared)
 
 
 def _methods_at(app: Application, path: str) -> set[str]:
     """The methods of the routes at a path, in any version of the API."""
-    prefixes = {found[0] for rule in app.url_map.iter_rules() if (found := _VERSION.match(rule.rule))}
+    prefixes = {found[0] for rule in app.url_map.iter_rules() if (found := VERSION.match(rule.rule))}
     adapter = app.url_map.bind("localhost")
     return {method for each in ("", *prefixes) for method in adapter.allowed_methods(each + path)}
-
-
-def is_like(text: str, pattern: str) -> bool:
-    """Whether a text is that of a pattern: `*` stands for any characters, all others, such as `[`, for themselves."""
-    return fnmatchcase(text, re.sub(r"[?[]", r"[\g<0>]", pattern))
-
-
-def is_at(path: bytes, pattern: str) -> bool:
-    """Whether a path, in any version of the API, is that of a pattern with `*`; this can be percent-encoded."""
-    text, pattern = path.decode(errors="replace"), unquote(pattern)
-    return is_like(text, pattern) or is_like(_VERSION.sub("", text, 1), pattern)
-
-
-def _is_for(fault: Fault, environ: dict[str, Any]) -> bool:
-    """Whether a fault is for a request."""
-    headers = EnvironHeaders(environ)
-    return (
-        is_like(environ["REQUEST_METHOD"], fault.method.upper())
-        and is_at(environ["PATH_INFO"].encode("latin-1"), fault.path)
-        and all(is_like(headers.get(name, ""), pattern) for name, pattern in fault.request_headers.items())
-    )

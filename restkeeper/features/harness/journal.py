@@ -1,81 +1,154 @@
-"""The journal of a space: its last requests and their responses."""
+"""The journal of a space: its last requests, each from its arrival on, and their responses."""
 
 import io
+import threading
+import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 from werkzeug.datastructures import EnvironHeaders
 from werkzeug.wrappers import Response
 from werkzeug.wsgi import get_content_length
 
-from restkeeper.features.harness.faults import is_at, is_like
+from restkeeper.features.harness.matching import is_at, is_like
 
 MOST_REQUESTS = 500
-MOST_CONTENT = 16 * 1024  # bytes that are kept of a request's content, of its fields, and of a response's content
-MOST_BYTES = 4 * 1024 * 1024  # of all that is kept in a space
+MOST_HEADERS = 16 * 1024  # bytes of a request's fields
+MOST_BYTES = 4 * 1024 * 1024  # of all that is kept in a space, or
+MOST_CONTENTS = 4  # times the bytes that a content can have, if this is more
+PIECE = 8192  # bytes that are received at once
 
 
-class Kept(io.RawIOBase):
-    """The content of a request, of which the beginning is kept as it is read."""
+class Content(io.RawIOBase):
+    """The content of a request. Up to `most` bytes and one more, which shows that there are more, are kept as `data`.
 
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self.content = b""
+    They are received at the request's arrival, unless the client waits to be asked for them; what this raised is raised
+    again for the service when it reads as far.
+    """
+
+    def __init__(self, environ: dict[str, Any], most: int) -> None:
+        self._environ, self._source, self._most = environ, environ["wsgi.input"], most
+        self.data = bytearray()
+        self._position = 0
+        self._error: Exception | None = None
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        data = self._source.read(len(buffer))
-        buffer[: len(data)] = data
-        self.content += data[: MOST_CONTENT + 1 - len(self.content)]  # one more shows that it is cut
-        return len(data)
+    def receive(self, *, asks: bool = False) -> None:
+        """Keep what has not been read, or if it `asks` the client for it."""
+        length, has_end = get_content_length(self._environ), self._environ.get("wsgi.input_terminated")
+        most = min(self._most + 1, (self._most + 1 if has_end else 0) if length is None else length)
+        try:
+            while (asks or "HTTP_EXPECT" not in self._environ) and len(self.data) < most and not self._error:
+                if not (piece := self._source.read(min(PIECE, most - len(self.data)))):
+                    break
+                self.data += piece
+        except Exception as error:  # PEP 3333 leaves it to servers what they raise
+            self._error = error
 
-    def keep_rest(self, environ: dict[str, Any]) -> None:
-        """Keep the beginning also if the service has not read it, unless the client waits to be asked for it."""
-        if "HTTP_EXPECT" not in environ:
-            with suppress(OSError, ValueError):  # the client has left, or the server has closed what is no content
-                self.read(max(0, min(get_content_length(environ) or 0, MOST_CONTENT + 1) - len(self.content)))
+    def readinto(self, buffer: Any) -> int:
+        ahead = self.data[self._position : self._position + len(buffer)]
+        if len(ahead) < len(buffer):
+            if self._error:
+                raise self._error
+            rest = self._source.read(len(buffer) - len(ahead))
+            ahead += rest
+            self.data += rest[: self._most + 1 - len(self.data)]
+        self._position += len(ahead)
+        buffer[: len(ahead)] = ahead
+        return len(ahead)
+
+
+class Sent:
+    """A request, and its response when it has ended: `ms` is None until then, `status` also if there was none."""
+
+    def __init__(self, number: int, at: str, environ: dict[str, Any], most: int) -> None:
+        self.number, self.at, self.content, self._most = number, at, Content(environ, most), most
+        self._begun, self.size = time.perf_counter(), 0
+        self.method, self.path = environ["REQUEST_METHOD"], environ["PATH_INFO"].encode("latin-1")
+        self.query, self.headers = environ.get("QUERY_STRING", ""), dict(EnvironHeaders(environ))
+        self.ms: float | None = None
+        self.status: int | None = None
+        self.fault: str | None = None
+        self.matched: bool | None = None  # by a route or a stub
+        self.response, self.response_headers = b"", dict[str, str]()
+
+    def end(self, reply: Response | None, *, matched: bool) -> None:
+        """Note its response, if there is one."""
+        self.ms, self.matched = round((time.perf_counter() - self._begun) * 1000, 3), matched
+        if reply:
+            self.status, self.response = reply.status_code, reply.get_data()[: self._most + 1]
+            self.response_headers = {name: ", ".join(reply.headers.getlist(name)) for name in reply.headers.keys()}
+        fields = [*self.headers.items(), *self.response_headers.items()]
+        self.size = len(self.content.data) + len(self.response) + sum(len(text) for field in fields for text in field)
+
+    @property
+    def cut(self) -> list[str]:
+        """What is longer than it is shown."""
+        sizes = {"body": len(self.content.data), "response": len(self.response)}
+        long = ["headers"] * (sum(map(len, self.headers.values())) > MOST_HEADERS)
+        return long + [name for name, size in sizes.items() if size > self._most]
+
+    def shown(self) -> dict[str, Any]:
+        """A JSON object, see control.RequestSchema."""
+        names = ("number", "at", "ms", "method", "query", "status", "response_headers", "matched", "fault")
+        body, response = (bytes(data[: self._most]) for data in (self.content.data, self.response))
+        return {name: getattr(self, name) for name in names} | {
+            "path": quote(self.path),
+            "headers": {} if "headers" in self.cut else self.headers,
+            "body": body.decode(errors="replace"),
+            "response": response.decode(errors="replace"),
+            "cut": self.cut,
+        }
 
 
 class Journal:
-    """The last requests, at most MOST_REQUESTS and MOST_BYTES. Each is a JSON object."""
+    """The last requests in the order of their arrival, with contents of up to `most` bytes.
 
-    def __init__(self) -> None:
-        self._entries: deque[tuple[dict[str, Any], int]] = deque()
+    There are at most MOST_REQUESTS, and those that have ended have at most MOST_BYTES, or some more if `most` is large.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._sent: deque[Sent] = deque()
         self._number = self._bytes = 0
 
-    def add(self, environ: dict[str, Any], reply: Response | None, **entry: Any) -> None:
-        """Add a request, whose input is Kept, and its response, if there is one."""
-        self._number += 1
-        headers, body = dict(EnvironHeaders(environ)), environ["wsgi.input"].content
-        response = reply.get_data() if reply else b""
-        sizes = {"headers": sum(map(len, headers.values())), "body": len(body), "response": len(response)}
-        cut = [name for name, size in sizes.items() if size > MOST_CONTENT]
-        whole = {
-            "number": self._number,
-            "method": environ["REQUEST_METHOD"],
-            "path": quote(environ["PATH_INFO"].encode("latin-1")),
-            "query": environ.get("QUERY_STRING", ""),
-            "headers": {} if "headers" in cut else headers,
-            "body": body[:MOST_CONTENT].decode(errors="replace"),
-            "status": reply and reply.status_code,
-            "response_headers": dict(reply.headers) if reply else {},
-            "response": response[:MOST_CONTENT].decode(errors="replace"),
-            "cut": cut,
-        }
-        size = sum(len(str(each)) for each in whole.values())
-        self._entries.append((whole | entry, size))
-        self._bytes += size
-        while len(self._entries) > MOST_REQUESTS or self._bytes > MOST_BYTES:
-            self._bytes -= self._entries.popleft()[1]
+    def begin(self, environ: dict[str, Any], at: str) -> Sent:
+        """Add a request, and receive its content."""
+        with self._lock:
+            self._number += 1
+            self._sent.append(sent := Sent(self._number, at, environ, self._most))
+            self._forget()
+        environ["wsgi.input"] = sent.content
+        sent.content.receive()
+        return sent
 
-    def find(self, *, method: str = "*", path: str = "*", unmatched: bool = False) -> Iterator[dict[str, Any]]:
-        """The entries, the oldest first. The texts are patterns with `*`; `unmatched` ones had no route."""
-        for entry, _ in list(self._entries):
-            is_there = is_like(entry["method"], method.upper()) and is_at(unquote_to_bytes(entry["path"]), path)
-            if is_there and (not unmatched or not entry["matched"]):
-                yield entry
+    def end(self, sent: Sent, reply: Response | None, *, matched: bool) -> None:
+        """Note the response to a request, if there is one."""
+        with self._lock:
+            sent.end(reply, matched=matched)
+            if sent.number > self._number - len(self._sent):  # else it is forgotten
+                self._bytes += sent.size
+                self._forget()
+
+    def _forget(self) -> None:
+        while len(self._sent) > MOST_REQUESTS or self._bytes > max(MOST_BYTES, MOST_CONTENTS * self._most):
+            self._bytes -= self._sent.popleft().size
+
+    def __iter__(self) -> Iterator[Sent]:
+        """All of them, the oldest first."""
+        return iter(list(self._sent))
+
+    def find(self, *, method: str = "*", path: str = "*", unmatched: bool = False) -> list[Sent]:
+        """Those with this method and path, patterns with `*`, the oldest first; `unmatched` ones had no route."""
+        return [
+            sent
+            for sent in self
+            if is_like(sent.method, method.upper())
+            and is_at(sent.path, path)
+            and not (unmatched and sent.matched is not False)
+        ]

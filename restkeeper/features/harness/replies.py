@@ -9,17 +9,14 @@ from flask import Request
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response as WsgiResponse
 
-from restkeeper.features.harness.faults import Fault
+from restkeeper.features.harness.faults import Declared
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.exactjson import JSON
 
 FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
-STUB = "restkeeper.stub"  # there: what it meets where there is no route
+STUB = "restkeeper.stub"  # there: a function that returns what it meets where there is no route
 ROUTES = "restkeeper.routes"  # there: its route or None, and the stub that it has met
 SOCKETS = ("gunicorn.socket", "werkzeug.socket")  # there: the connection, unless the client is in this process
-TEXT = "text/plain; charset=utf-8"
 ENDINGS = ("close", "drop_response", "cut_response", "reset", "stall")  # requests without a response
 ERRORS: dict[str, type[OSError]] = {"reset": ConnectionResetError, "stall": TimeoutError}
 
@@ -33,7 +30,7 @@ def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -
     yield data[len(data) // 2 :]
 
 
-def reply_to(app: Any, environ: dict[str, Any], fault: Fault | None) -> WsgiResponse:
+def reply_to(app: Any, environ: dict[str, Any], fault: Declared | None) -> WsgiResponse:
     """The response to a request; that of a stall is whole. Raises ConnectionAbortedError where the connection ends.
 
     A client in this process has no connection: what would end it, or stop, raises one of ERRORS or, as a rule,
@@ -72,22 +69,22 @@ def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
 
 
 def answer(request: Request) -> Reply | None:
-    """Do what a fault or a stub wants, in the place of everything that follows."""
-    fault: Fault | None = request.environ[FAULT]
+    """Do what a fault or a stub wants, in the place of everything that follows. Raises as Faults.stub_for."""
+    fault: Declared | None = request.environ[FAULT]
     if fault and fault.kind == "fail_store":
         raise StoreUnavailable("the store is away: a fault of the test harness")
-    if fault and fault.kind == "respond" and fault.text is None and fault.json is None:
+    if fault and fault.kind == "respond" and not fault.content:
         error = HTTPException(fault.detail)
         error.code = fault.status
         raise error
     declared = fault if fault and fault.kind == "respond" else None
-    if declared is None and request.url_rule is None and (declared := request.environ.get(STUB)):
+    if declared is None and request.url_rule is None and (declared := request.environ[STUB]()):
         request.environ[ROUTES].append(declared)
     if declared is None:
         return None
-    is_json = declared.json is not None
-    made = Reply(exactjson.dumps(declared.json) if is_json else declared.text or "", declared.status)
-    made.content_type = declared.content_type or (JSON if is_json else TEXT)
+    content, kind = declared.content or (b"", "text/plain; charset=utf-8")
+    made = Reply(content, declared.status)
+    made.content_type = declared.content_type or kind
     return made
 
 

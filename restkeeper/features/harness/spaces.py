@@ -21,7 +21,7 @@ from werkzeug.http import http_date
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import BadRequest, Conflict, NotFound
 from restkeeper.features.harness.faults import Faults
-from restkeeper.features.harness.journal import Journal, Kept
+from restkeeper.features.harness.journal import Journal
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to, stalled
 from restkeeper.features.harness.webhooks import Catcher
@@ -160,6 +160,7 @@ class Space:
         self._seed = seed
         self._options = options  # `webhooks` and `webhook_time`, see control.NewSpaceSchema
         self._snapshots: dict[str, Any] = {}
+        self._numbers = count(1)  # of what is declared; a reset does not begin anew
         self._news = Event()  # after each request
         self.ended = Event()  # when it is dropped: no request of it waits on
         self.close: Callable[[], None] = lambda: None
@@ -171,10 +172,15 @@ class Space:
     def begin(self, instance: Instance) -> None:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
-        self.faults = Faults(self._seed, instance.app)
-        self.journal, self.catcher = Journal(), Catcher(instance.service, self._options.get("webhook_time", "real"))
+        self.faults = Faults(self._seed, instance.app, self._numbers)
+        self.catcher = Catcher(instance.service, self.faults, self._options.get("webhook_time", "real"))
+        self.clear_requests(instance)
         self._request_ids = Random(self._seed)  # noqa: S311 - no secret
         instance.ids.begin(self._seed)
+
+    def clear_requests(self, instance: Instance) -> None:
+        """Have an empty journal; those under way stay in the former one."""
+        self.journal = Journal(instance.service.config.max_body)
 
     def snapshot(self) -> str:
         """Keep the data as they are, and return the name of that. Raises Conflict for more than MOST_SNAPSHOTS."""
@@ -197,22 +203,20 @@ class Space:
         with self._spaces.using(self) as instance:
             if self._seed is not None:
                 environ.setdefault("HTTP_X_REQUEST_ID", f"{self._request_ids.getrandbits(128):032x}")
-            journal = self.journal  # a reset meanwhile makes another one
-            seconds, fault = self.faults.chosen(environ)
-            kind = fault.kind if fault else "delay" if seconds else None
-            environ |= {"wsgi.input": Kept(environ["wsgi.input"]), FAULT: fault, ROUTES: []}
-            environ[STUB] = self.faults.stub_for(environ)
-            began, at, reply = time.perf_counter(), rfc3339(instance.clock.time()), None
+            faults, journal = self.faults, self.journal  # a reset meanwhile makes others
+            sent = journal.begin(environ, rfc3339(instance.clock.time()))
+            seconds, fault = faults.chosen(sent)
+            sent.fault = fault.kind if fault else "delay" if seconds else None
+            environ |= {FAULT: fault, STUB: partial(faults.stub_for, sent), ROUTES: []}
+            reply = None
             try:
                 if seconds and self.ended.wait(min(seconds, LONGEST_DELAY)):
                     raise ConnectionAbortedError("the space was dropped")
                 reply = reply_to(instance.serve, environ, fault)
             finally:
-                environ["wsgi.input"].keep_rest(environ)
-                ms = round((time.perf_counter() - began) * 1000, 3)
-                journal.add(environ, reply, at=at, ms=ms, fault=kind, matched=environ[ROUTES] != [None])
+                journal.end(sent, reply, matched=environ[ROUTES] != [None])
                 self._news.set()
-            if fault and kind == "stall":
+            if fault and fault.kind == "stall":
                 reply.response = stalled(reply.get_data(), environ, partial(self.ended.wait, fault.seconds))
             return reply(environ, start_response)
 

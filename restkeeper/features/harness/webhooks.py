@@ -5,14 +5,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from itertools import chain
+from itertools import chain, count
 from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import Conflict
-from restkeeper.features.harness.faults import is_like
+from restkeeper.features.harness.faults import Declared, Faults
+from restkeeper.features.harness.matching import is_like
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
@@ -33,39 +34,41 @@ TOLERANCE = 300.0  # seconds that a receiver lets the time of a message differ f
 
 
 class Catcher:
-    """Catches the deliveries of a space. An endpoint on this machine gets them, too, unless a test has its response.
+    """Catches the deliveries of a space. An endpoint on this machine gets them, too, unless `faults` have a response.
 
     They are sent when a test waits for them or moves the clock: nothing runs beside a test, unless it wants them at
     once. Those that an endpoint gets have the real `time` in their signature, as it verifies that, or the space's.
     """
 
-    def __init__(self, service: Service, time: str = "real") -> None:
-        self._service = service
+    def __init__(self, service: Service, faults: Faults, time: str = "real") -> None:
+        self._service, self._faults = service, faults
         self._time = time
         self._lock = threading.Lock()
         self._is_open = "webhooks" in service.features
         self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
         self.since = service.store.last_event()  # events up to this one were there before the test acted
-        self._statuses: list[int] = []  # of the next responses; then 200
+        self._numbers = count(1)
 
-    def wait(self, type: str, within: float, is_over: Callable[[], bool]) -> list[dict[str, Any]]:
-        """All deliveries of a type of event (a pattern with `*`), as soon as there is one.
+    def wait(
+        self, *, type: str, within: float, times: int, after: int, is_over: Callable[[], bool]
+    ) -> list[dict[str, Any]]:
+        """All deliveries of a type of event (a pattern with `*`) after a number, as soon as there are so many.
 
-        There may be none after so many seconds, or when it `is_over`.
+        There may be fewer after so many seconds, or when it `is_over`.
         """
         self._catch_all()
         until = time.monotonic() + within
         while True:
             self.deliver()
-            found = [each for each in self._caught if is_like(each["type"], type)]
-            if found or time.monotonic() >= until or is_over():
+            found = [sent for sent in self._caught if sent["number"] > after and is_like(sent["type"], type)]
+            if len(found) >= times or time.monotonic() >= until or is_over():
                 return found
             time.sleep(LOOK_SECONDS)
 
-    def respond(self, statuses: list[int]) -> None:
+    def respond(self, statuses: list[int]) -> Declared:
         """Respond so to the next deliveries, in place of the endpoints."""
         self._catch_all()
-        self._statuses[:] = statuses
+        return self._faults.set_responses(statuses)
 
     def deliver(self) -> None:
         """Send what is due."""
@@ -119,7 +122,7 @@ class Catcher:
         service.store.write(subscribe)
 
     def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
-        status = self._statuses.pop(0) if self._statuses else None
+        status = self._faults.next_status()
         now, is_called = self._service.clock.time(), status is None and is_loopback(urlsplit(url).hostname or "")
         if is_called and self._time == "real":
             now = time.time()
@@ -131,7 +134,8 @@ class Catcher:
         else:
             result = DeliveryResult(status or 200, "", None)
         caught = {"url": url, "headers": dict(headers), "body": exactjson.loads(body), "status": result.status}
-        self._caught.append(caught | {"type": caught["body"]["type"], "verified": is_valid})
+        caught |= {"number": next(self._numbers), "type": caught["body"]["type"], "verified": is_valid}
+        self._caught.append(caught)
         return result
 
     def _signers(self, headers: Mapping[str, str], body: bytes) -> list[str]:

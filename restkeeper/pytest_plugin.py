@@ -4,6 +4,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -75,6 +76,27 @@ def pytest_runtest_setup() -> None:
     if testing := sys.modules.get("restkeeper.testing.space"):
         testing.declarations[-1].clear()
         testing.missed.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: "pytest.FixtureDef[Any]", request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Let what a fixture of a wider scope declares be met until its end."""
+    if fixturedef.scope == "function":
+        return (yield)
+    if testing := sys.modules.get("restkeeper.testing.space"):
+        testing.declarations.append(WeakKeyDictionary())
+    result, declared = None, None
+    try:
+        result = yield
+    finally:
+        if testing := sys.modules.get("restkeeper.testing.space"):  # perhaps it has imported that
+            declared = testing.declarations.pop()
+            testing.declarations[:0] = [] if testing.declarations else [WeakKeyDictionary()]
+    if testing and declared:
+        request.addfinalizer(lambda: _require_met(request.node, testing.unmet_of(declared)))
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

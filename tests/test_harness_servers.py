@@ -129,6 +129,41 @@ def test_that_fails(tmp_path):
 def test_after_it():
     assert "flask" not in sys.modules
 """
+SHARED_TESTS = """
+import pytest
+import restkeeper
+
+@pytest.fixture(scope="module")
+def restkeeper_server(pytestconfig):
+    with restkeeper.LiveServer(pytestconfig.getini("restkeeper"), in_process=True) as server:
+        server.stub("GET", "/prices", json=1)
+        yield server
+
+@pytest.fixture(scope="module")
+def shared(restkeeper_server):
+    with restkeeper_server.space() as space:
+        space.stub("GET", "/rates", json=1)
+        space.faults.respond("PUT", "/users/*", 500, times=2)
+        yield space
+
+@pytest.fixture(scope="class")
+def stub(shared):
+    shared.stub("GET", "/none")
+
+@pytest.mark.restkeeper(unmet="allow")
+class TestThatMay:
+    def test_it(self, stub):
+        pass
+
+def test_that_does_not_use_it(shared):
+    pass
+
+def test_that_uses_it(shared):
+    assert shared.client.get("/rates").json == 1 and shared.client.put("/users/1", json={}).status_code == 500
+
+def test_with_a_fault_in_vain(shared):
+    shared.faults.close("DELETE", "/users/*")
+"""
 HANGING = """
 import os, time
 def test_that_hangs(api):
@@ -490,6 +525,22 @@ def test_the_fixture(folder: Path, tmp_path: Path, in_process: str, workers: str
         assert sorted(log.count(" request_id=") for _, log in logs) == [0, 0, 0, 0, 0, 0, 1, 2]
         assert imported.count("restkeeper_server") <= 2
     assert of_session(running.pid) == []
+
+
+def test_what_a_fixture_declares(folder: Path, tmp_path: Path) -> None:
+    """It is asked for at the end of the fixture's scope: also that of the server; each test is asked for its own."""
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nrestkeeper = {folder}\n")
+    (tmp_path / "test_it.py").write_text(SHARED_TESTS)
+    output, _ = run_tests(tmp_path, "-p", "no:schemathesis").communicate(
+        timeout=SECONDS
+    )  # which hides one of two errors
+    assert "1 failed, 3 passed, 1 error" in output and "test_with_a_fault_in_vain - Failed" in output, output
+    messages = re.findall("this has not happened as declared: (.*times)", output)
+    assert sorted(messages) == [
+        "close DELETE /users/*: 0 of 1 times",
+        "respond PUT /users/*: 1 of 2 times",
+        "stub GET /prices: 0 of 1 times",
+    ], output
 
 
 def test_other_projects(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ describe("an order", () => {
   beforeEach(async () => {
     api = await (await send("POST", spaces, { seed })).json(); // a service of its own
   });
-  afterEach(() => send("DELETE", api.control));
+  afterEach(async () => {
+    const { unmet } = await (await send("DELETE", api.control)).json();
+    assert.deepEqual(unmet.map(({ message }) => message), []); // each fault and stub has had its requests
+  });
 
   it("is returned as it was made", async () => {
     const made = await (await send("POST", `${api.url}/orders`, order)).json();
@@ -35,12 +38,13 @@ describe("an order", () => {
     await assert.rejects(send("POST", `${api.url}/orders`, order), TypeError);
     assert.equal((await read(`${api.url}/orders`)).length, 1);
     assert.equal((await read(`${api.control}/requests?method=POST`))[0].fault, "drop_response");
-    assert.deepEqual(await read(`${api.control}/faults`), []); // each fault has met a request
   });
 
   it("has a price of another service", async () => {
     await send("POST", `${api.control}/stubs`, { method: "GET", path: "/rates", json: { EUR: 1.1 } });
-    assert.deepEqual(await read(`${api.url}/rates`), { EUR: 1.1 });
-    assert.equal((await read(`${api.control}/requests?path=/rates`)).length, 1);
+    assert.deepEqual(await read(`${api.url}/rates?to=EUR&day=1`), { EUR: 1.1 });
+    const expected = { method: "GET", path: "/rates", query: { day: 1, to: "EUR" }, times: 1, within: 2 };
+    const { message } = await (await send("POST", `${api.control}/assert_requested`, expected)).json();
+    assert.equal(message, null);
   });
 });

@@ -20,8 +20,7 @@ def test_an_order_is_as_in_the_golden_file(api: Space) -> None:
 def test_what_was_sent_and_who_hears_of_it(api: Space) -> None:
     """The requests of this test, and the webhooks that it causes."""
     made = Shop(api.url).order(LAMP_FOR_ADA).json()
-    (sent,) = api.requests(method="POST", path="/orders")
-    assert json.loads(sent.body) == LAMP_FOR_ADA and sent.headers["Idempotency-Key"]
+    api.assert_requested("POST", "/orders", times=1, json=LAMP_FOR_ADA, headers={"Idempotency-Key": "*"})
     assert api.webhooks.wait("order.created", within=2).body["data"] == made
     assert not api.unmatched
 

@@ -830,6 +830,8 @@ class TestStubs:
             detail = f"no route, and the stub GET /rates is not for this request: {wrong}"
             assert (answer.status_code, answer.json["detail"]) == (404, detail)
         assert len(space.unmatched) == 3 and "stub" not in space.client.get("/other").json["detail"]
+        space.stub("GET", "/*")
+        assert space.client.delete("/users").status_code == 405
 
     def test_with_faults(self, space: Space) -> None:
         """Those of a stub's path can be declared, and go first."""

@@ -371,6 +371,13 @@ def test_a_connection_ends_at_once(space: Space, kind: str, options: dict[str, A
     assert time.monotonic() - begun < 32 * 0.5
 
 
+def test_a_response_that_is_late(space: Space) -> None:
+    """A client does not get it before the delay is over."""
+    space.faults.delay("GET", "/users", 0.3)
+    begun = time.monotonic()
+    assert call(space, "GET", "/users").status == 200 and time.monotonic() - begun >= 0.3
+
+
 def test_a_response_that_stalls(space: Space) -> None:
     """In the middle of its content: the first half is there at once, and the rest after some seconds."""
     space.seed({"users": [{"name": "Anna"}]})

@@ -107,12 +107,12 @@ class Faults:
                 return int(declared.statuses[declared.met - 1])
         return None
 
-    def stub_for(self, sent: Any) -> Declared | None:
-        """The stub for a request. Raises NotFound if there are only others at its path."""
+    def stub_for(self, sent: Any, *, is_missing: bool) -> Declared | None:
+        """The stub for a request. If all else `is_missing`, raises NotFound if there are only others at its path."""
         at_path = [stub for stub in self._stubs if is_at(sent.path, stub.path)]
         if stub := next((stub for stub in at_path if _is_for(sent, stub)), None):
             stub.met += 1
-        elif at_path:
+        elif at_path and is_missing:
             other = at_path[0]
             wrong = "; ".join(unlike(sent, other))
             raise NotFound(f"no route, and the stub {other.method} {other.path} is not for this request: {wrong}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flask import Request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, NotFound
 from werkzeug.wrappers import Response as WsgiResponse
 
 from restkeeper.features.harness.faults import Declared
@@ -78,8 +78,10 @@ def answer(request: Request) -> Reply | None:
         error.code = fault.status
         raise error
     declared = fault if fault and fault.kind == "respond" else None
-    if declared is None and request.url_rule is None and (declared := request.environ[STUB]()):
-        request.environ[ROUTES].append(declared)
+    if declared is None and request.url_rule is None:
+        is_missing = isinstance(request.routing_exception, NotFound)
+        if declared := request.environ[STUB](is_missing=is_missing):
+            request.environ[ROUTES].append(declared)
     if declared is None:
         return None
     content, kind = declared.content or (b"", "text/plain; charset=utf-8")

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -74,7 +73,7 @@ def _options(item: Any) -> dict[str, Any]:
 def pytest_runtest_setup() -> None:
     """Forget what other tests have declared."""
     if testing := sys.modules.get("restkeeper.testing.space"):
-        testing.declarations[-1].clear()
+        testing.declared.clear()
         testing.missed.clear()
 
 
@@ -85,17 +84,12 @@ def pytest_fixture_setup(
     """Let what a fixture of a wider scope declares be met until its end."""
     if fixturedef.scope == "function":
         return (yield)
-    if testing := sys.modules.get("restkeeper.testing.space"):
-        testing.declarations.append(WeakKeyDictionary())
-    result, declared = None, None
-    try:
-        result = yield
-    finally:
-        if testing := sys.modules.get("restkeeper.testing.space"):  # perhaps it has imported that
-            declared = testing.declarations.pop()
-            testing.declarations[:0] = [] if testing.declarations else [WeakKeyDictionary()]
-    if testing and declared:
-        request.addfinalizer(lambda: _require_met(request.node, testing.unmet_of(declared)))
+    testing = sys.modules.get("restkeeper.testing.space")
+    before = {space: {*numbers} for space, numbers in testing.declared.items()} if testing else {}
+    result = yield
+    testing = sys.modules.get("restkeeper.testing.space")  # perhaps it has imported that
+    if testing and (taken := testing.take_declared(before)):
+        request.addfinalizer(lambda: _require_met(request.node, testing.unmet_of(taken)))
     return result
 
 
@@ -104,7 +98,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let a test fail that passes, and has declared what has not happened."""
     result = yield
     if testing := sys.modules.get("restkeeper.testing.space"):
-        _require_met(item, [*testing.missed, *testing.unmet_of(testing.declarations[-1])])
+        _require_met(item, [*testing.missed, *testing.unmet_of(testing.declared)])
     return result
 
 

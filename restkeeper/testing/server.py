@@ -26,7 +26,7 @@ from restkeeper.config import Config, misspelt_settings
 from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
-from restkeeper.testing.space import Space, data_of, declarations
+from restkeeper.testing.space import Space, data_of, declared
 from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE, Application
 
@@ -252,7 +252,7 @@ class LiveServer(Space):
 
     def close(self) -> None:
         """Stop the server: at once, as its store ends too, or with a `DATABASE_URL` after the requests under way."""
-        for space in [each for each in declarations[-1] if each._server is self]:
+        for space in [each for each in declared if each._server is self]:
             with suppress(ValueError, OSError):  # it was killed
                 space.reset()  # which notes the faults that were unmet
         self._running.close()

@@ -26,16 +26,24 @@ Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to th
 Declarations = WeakKeyDictionary["Space", set[int]]  # the numbers of what was declared in spaces: see `Faults.unmet`
 ANY = object()  # JSON value
 
-# What the present test has declared, or above it a fixture of a wider scope while that is set up; and what was unmet of
-# spaces that were dropped or reset since the test has begun.
-declarations: list[Declarations] = [WeakKeyDictionary()]
-missed = deque[Any](maxlen=100)
+declared: Declarations = WeakKeyDictionary()  # by the present test, and its fixtures of its own scope
+missed = deque[Any](maxlen=100)  # what was unmet in spaces that were dropped or reset since the present test has begun
 
 
-def unmet_of(declared: Declarations) -> list[Any]:
+def take_declared(before: Mapping["Space", set[int]]) -> Declarations:
+    """What was declared since then, which is the present test's no more."""
+    taken = Declarations()
+    for space, numbers in list(declared.items()):
+        if since := numbers - before.get(space, set()):
+            taken[space] = since
+            numbers -= since
+    return taken
+
+
+def unmet_of(declarations: Declarations) -> list[Any]:
     """What has not happened as often as it was declared."""
     found = list[Any]()
-    for space, numbers in list(declared.items()):
+    for space, numbers in list(declarations.items()):
         with suppress(ValueError, OSError):  # the space was dropped, or the server killed
             found += [each for each in space.faults.unmet if each.number in numbers]
     return found
@@ -71,7 +79,7 @@ class Space:
         if isinstance(content := value.get("bytes"), bytes):
             value = value | {"bytes": b64encode(content).decode()}
         number = self._send(method, path, value)["number"]
-        declarations[-1].setdefault(self, set()).add(number)
+        declared.setdefault(self, set()).add(number)
 
     def __enter__(self) -> "Space":
         return self
@@ -95,7 +103,7 @@ class Space:
 
     def _end(self, method: str, path: str) -> None:
         missed.extend(SimpleNamespace(**each) for each in self._send(method, path, None)["unmet"])
-        declarations[-1].pop(self, None)
+        declared.pop(self, None)
 
     def snapshot(self) -> str:
         """Keep the data as they are; returns a name for `restore`."""

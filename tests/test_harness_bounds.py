@@ -13,6 +13,7 @@ from itertools import count
 from socket import AF_INET, AF_INET6, create_server, socket
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -293,6 +294,20 @@ def test_a_request_that_ends_late_keeps_the_bounds() -> None:
         kept.end(each, None, matched=True)
     assert [each.number for each in kept] == [*range(2, journal.MOST_REQUESTS + 2)]
     assert kept._bytes == sum(each.size for each in kept)
+
+
+def test_nothing_else_of_a_request_is_kept() -> None:
+    """The journal has its content, and not what a server holds for it."""
+
+    class Source(BytesIO):
+        """What one can refer to weakly."""
+
+    kept, source = journal.Journal(10), Source(b"a")
+    environ: Any = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "CONTENT_LENGTH": "1", "wsgi.input": source}
+    kept.end(kept.begin(environ, ""), None, matched=True)
+    held = ref(source)
+    del source, environ
+    assert held() is None and [each.shown()["body"] for each in kept] == ["a"]
 
 
 @pytest.mark.needs("webhooks")

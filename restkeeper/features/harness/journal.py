@@ -49,6 +49,10 @@ class Content(io.RawIOBase):
         except Exception as error:  # PEP 3333 leaves it to servers what they raise
             self._error = error
 
+    def release(self) -> None:
+        """Keep nothing of the request but its data: it has ended."""
+        self._environ, self._source = {}, io.BytesIO()
+
     def readinto(self, buffer: Any) -> int:
         ahead = self.data[self._position : self._position + len(buffer)]
         if len(ahead) < len(buffer):
@@ -78,6 +82,7 @@ class Sent:
 
     def end(self, reply: Response | None, *, matched: bool) -> None:
         """Note its response, if there is one."""
+        self.content.release()
         self.ms, self.matched = round((time.perf_counter() - self._begun) * 1000, 3), matched
         if reply:
             self.status, self.response = reply.status_code, reply.get_data()[: self._most + 1]

@@ -171,6 +171,16 @@ def test_samples_have_what_a_service_accepts(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_not_served_is_named(tmp_path: Path) -> None:
+    """Items whose ids come twice, arrays of texts, other values, and names with $."""
+    left = {"brands": ["Audi"], "n": 3, "$comment": "x", "a/b": []}
+    (file := tmp_path / "db.json").write_text(json.dumps({"posts": [{"id": 1}, {"id": 1, "t": "x"}], **left}))
+    run = CliRunner().invoke(main, ["eject", str(file), str(tmp_path / "blog")])
+    assert run.exit_code == 0, run.output
+    lines = "\n".join(line for line in run.output.splitlines() if "left out: " in line)
+    assert all(name in lines for name in ("posts: of items with the same id", *left)), lines
+
+
 PETS: dict[str, Any] = {
     "openapi": "3.0.3",
     "paths": {

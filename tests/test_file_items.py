@@ -11,7 +11,6 @@ from flask.testing import FlaskClient
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import Description, FileOptions, application_of
-from restkeeper.features.files.reading import key_of, parse
 
 DATA: dict[str, Any] = {
     "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": "2", "title": "World", "views": "many"}],
@@ -164,14 +163,6 @@ def test_what_our_json_has_not_is_in_the_way_of_nothing(tmp_path: Path) -> None:
     assert client.delete("/posts/1").status_code == 200
     assert '"postId":null,"deep":[[' in client.get("/comments").text
     assert client.get("/", headers={"Accept": "text/html"}).status_code == 200
-
-
-def test_what_is_deleted_stays_so(tmp_path: Path) -> None:
-    """Also where others have its id, which are not served."""
-    client = service(tmp_path, {"a": [{"id": 1, "n": 1}, {"id": "1", "n": 2}, {"id": 2}]})
-    assert client.delete("/a/1").status_code == 200
-    content = parse((tmp_path / "db.json").read_bytes(), "db.json")
-    assert content.set("a", key_of(1), None) and json.loads(b"".join(content.text())) == {"a": [{"id": 2}]}
 
 
 def test_many_collections_start(tmp_path: Path) -> None:

@@ -348,6 +348,70 @@ def served(tmp_path: Path) -> Served:
     return Served(file)
 
 
+TWINS = """{
+  "posts": [
+    {"title": "b", "id": 2},
+    {"title": "a", "id": 1},
+    {"title": "c", "id": "2"},
+    {"title": "d", "id": 3}
+  ],
+  "comments": [
+    {"text": "x", "postId": 2, "id": 1},
+    {"text": "y", "postId": 3, "id": 1}
+  ]
+}
+"""
+
+
+@pytest.fixture(params=["at once", "later", "never"])
+def twins(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """A file in which ids come twice, whose changes are saved at once, later, or never."""
+    if request.param == "later":
+        monkeypatch.setattr("restkeeper.features.files.saving.SMALL", 0)
+    (file := tmp_path / "db.json").write_text(TWINS)
+    return Served(file, saved=request.param != "never")
+
+
+def test_a_deletion_leaves_the_others_with_its_id(twins: Served) -> None:
+    """The next one is served then, where it stands in the file, and is an event; both go by two deletions."""
+    assert twins.client.delete("/posts/2?_dependent=comments").json["title"] == "b"
+    posts = [{"title": "a", "id": 1}, {"title": "c", "id": "2"}, {"title": "d", "id": 3}]
+    assert twins.get("/posts") == posts and twins.get("/posts/2") == posts[1]
+    assert twins.get("/comments") == [{"text": "y", "postId": 3, "id": 1}]
+    events = [(each["type"], each["data"].get("title")) for each in twins.get("/_/events")]
+    assert ("post.created", "c") in events
+    twins.run()
+    if twins.saved._is_saved:
+        lines = TWINS.splitlines(keepends=True)
+        assert twins.file.read_text() == "".join(lines[:2] + lines[3:8] + lines[9:])
+    assert twins.client.delete("/posts/2").json["title"] == "c" and twins.client.delete("/posts/2").status_code == 404
+
+
+def test_an_id_that_is_created_again_is_that_of_the_new_item(twins: Served) -> None:
+    """In one transaction with its deletion, beside another one in the file with this id, which stays."""
+    operations = [
+        {"method": "DELETE", "path": "/posts/2"},
+        {"method": "POST", "path": "/posts", "body": {"title": "new", "id": 2}},
+    ]
+    assert twins.client.post("/_/batch", json={"operations": operations}).status_code == 200
+    twins.run()
+    assert [each["title"] for each in twins.get("/posts")] == ["new", "a", "d"]
+    if twins.saved._is_saved:
+        assert [each["title"] for each in twins.data["posts"]] == ["new", "a", "c", "d"]
+
+
+def test_an_edit_beside_a_deletion_that_is_not_saved_yet(twins: Served) -> None:
+    """No item of the file is doubled, or lost."""
+    twins.client.delete("/posts/2")
+    data = json.loads(TWINS if not twins.saved._is_saved else twins.file.read_text())
+    data["posts"].append({"title": "e", "id": 5})
+    twins.file.write_text(json.dumps(data))
+    twins.run()
+    assert [each["title"] for each in twins.get("/posts")] == ["a", "c", "d", "e"]
+    twins.client.delete("/posts/2")
+    assert [each["title"] for each in twins.get("/posts")] == ["a", "d", "e"]
+
+
 def test_collections_are_as_in_the_file(tmp_path: Path) -> None:
     """No field is added, none is lost, and the order is that of the file; new items are the last."""
     tags: list[Any] = [{"id": id, "postId": 1} for id in ("10", "b", "2", "a", "1")]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from restkeeper.config import Config
-from restkeeper.errors import InvalidJson
+from restkeeper.errors import InvalidJson, shortened
 from restkeeper.features.files import fields
 from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class, text_of
 from restkeeper.features.files.reading import Content, id_of, unmarked
@@ -51,11 +51,12 @@ def test_the_samples_are_served(api: Space) -> None:
 
 
 def leave_out(content: Content) -> list[str]:
-    """Take away the items that only a file can have, and unmark the others. Returns a line for each collection of some.
+    """Take away the items that only a file can have, and unmark the others. Returns lines about all that is left out.
 
     A single item has no members then.
     """
-    lines = list[str]()
+    lines = [f"left out: {line}" for line in content.left]
+    lines += [f"left out: {shortened(name)} begins with $" for name in content.members if name[:1] == "$"]
     for name in content.kinds:
         member, left = content.members[name], list[str]()
         for key, text in content.items(name):

@@ -95,7 +95,8 @@ class Content(NamedTuple):
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
     served. The `source` is the text that was read of the `file`, and
     in it `spans` has where each member begins and ends; those in `changed` have others now. `id_name` is what the id of
-    an item is called. If it `is_marked`, `MARK` stands for what parsers refuse: see `unmarked`.
+    an item is called. If it `is_marked`, `MARK` stands for what parsers refuse: see `unmarked`. `twins` has the numbers of
+    the items that are not served because of others before them with the same ids: by name, and by the key of these.
     """
 
     members: dict[str, Texts | Buffer]
@@ -108,6 +109,7 @@ class Content(NamedTuple):
     is_marked: bool
     spans: Mapping[str, tuple[int, int]]
     changed: set[str]
+    twins: Mapping[str, Mapping[str, Sequence[int]]]
 
     @property
     def collections(self) -> dict[str, Texts]:
@@ -153,20 +155,26 @@ class Content(NamedTuple):
         return self._replace(members={**self.members, **copies}, changed={*self.changed})
 
     def set(self, name: str, key: str, text: Buffer | None) -> bool:
-        """Set an item, or delete it; returns whether this changes anything. The key of a singleton is its name."""
+        """Set an item, or delete it; returns whether this changes anything. The key of a singleton is its name.
+
+        Once the item is deleted, the next one with its id is served.
+        """
         if name not in self.kinds or is_equal(had := self.item(name, key), text):
             return False
         self.changed.add(name)
         texts: Any = self.collections.get(name, self.members)
-        if text is None:
-            del texts[key]
-            others = [(each, exactjson.cut(texts[each])) for each in texts if isinstance(each, int)]
-            for each, twin in others:
-                if _key_of_text(bytes(twin.get(self.id_name, b""))) == key:
-                    del texts[each]  # else it would be served next
-        else:
+        if text is not None:
             texts[key] = self._written(name, text, had)
+        elif (number := self.next_with(name, key)) is None:
+            del texts[key]
+        else:
+            self.members[name] = {key if at == number else at: text for at, text in texts.items() if at != key}
         return True
+
+    def next_with(self, name: str, key: str) -> int | None:
+        """The number of the item that is served once the one with this key is deleted: the next one with its id."""
+        texts: Any = self.members.get(name)
+        return next((number for number in self.twins.get(name, {}).get(key, ()) if number in texts), None)
 
     def with_arrays(self, names: Iterable[str]) -> bytes:
         """The text of the file with an empty array more for each of these names."""
@@ -255,7 +263,7 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
-    arrays, changed = dict[str, ArrayStyle](), set[str]()
+    arrays, changed, twins = dict[str, ArrayStyle](), set[str](), dict[str, dict[str, list[int]]]()
     left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
     for key in spans:
         members[key] = text = found[key]
@@ -270,13 +278,14 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
             if any(bytes(each)[:1] != b"{" for each in elements):
                 left.append(f"{shortened(key)} has other values than objects, and is not served")
                 continue
-            members[key], kinds[key], is_given = _items(key, text, elements, left, id_name)
+            twins[key] = {}
+            members[key], kinds[key], is_given = _items(key, text, elements, left, id_name, twins[key])
             changed |= {key} if is_given else set()
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(arrays, *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed)
+    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed, twins)
 
 
 def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:
@@ -342,14 +351,14 @@ def load_json(name: str, data: bytes) -> Any:
 
 
 def _items(
-    name: str, text: Buffer, elements: Sequence[Buffer], left: list[str], id_name: str
+    name: str, text: Buffer, elements: Sequence[Buffer], left: list[str], id_name: str, twins: dict[str, list[int]]
 ) -> tuple[Texts, str, bool]:
     """The items of an array by their keys, the kind of their collection, and whether some ids are given here.
 
     Those without an id get the next integers, or in a collection with texts these as texts. `left` gets what is not
-    served: of items with one id all but the first, and items that are too large.
+    served: of items with one id all but the first, which are in `twins`, and items that are too large.
     """
-    texts, twice, large = Texts(), 0, 0
+    texts, large = Texts(), 0
     id_type: Any = msgspec.defstruct("_Item", [("id", msgspec.Raw, msgspec.field(default=_NO_ID, name=id_name))])
     given = [bytes(each.id) for each in msgspec.json.decode(text, type=list[id_type])]
     label = json.dumps(id_name, ensure_ascii=False).encode()
@@ -368,10 +377,12 @@ def _items(
             element = b"{%b%b: %b%b%b" % (space, label, shown, following, inside)
             if own_id:
                 element = exactjson.joined({**exactjson.cut(each), id_name: shown})
-        is_twice, is_large = key in texts, len(bytes(each)) > LONGEST_ITEM
-        twice, large = twice + is_twice, large + is_large
-        texts[number if is_twice or is_large else key] = element
-    if twice:
+        if is_large := len(bytes(each)) > LONGEST_ITEM:
+            large += 1
+        elif is_twice := key in texts:
+            twins.setdefault(key, []).append(number)
+        texts[number if is_large or is_twice else key] = element
+    if twice := sum(map(len, twins.values())):
         left.append(f"{name}: of items with the same id the first is served, and {twice} others are not")
     if large:
         left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")

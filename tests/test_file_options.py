@@ -255,6 +255,31 @@ def test_a_form_of_another_site_is_refused(serve: Serve, auth: str) -> None:
         assert client.post("/posts", data="a=1", content_type=FORM, headers={**headers, **key}).status_code == 200
 
 
+FOREIGN = (
+    *({"Authorization": each} for each in ("Bearer eyJ.x.y", "Basic YTpi", "Token x", "")),
+    *({"X-API-Key": "x"}, {"X-API-Key": "rk_0123456789abcdef_x", "Authorization": "Bearer x"}),
+)
+
+
+def test_credentials_of_another_service_are_ignored(serve: Serve) -> None:
+    """So many that they would be too many wrong ones; a key that was created is one, and then others are wrong."""
+    client = serve({"posts": []})
+    for headers in FOREIGN * 5:
+        assert client.post("/posts", json={}, headers=headers).status_code == 200, headers
+    made = client.post("/_/keys", json={"name": "a", "scopes": ["posts:read"]}).json
+    key = {"X-API-Key": made["secret"]}
+    assert client.get("/posts", headers=key).status_code == 200
+    assert client.post("/posts", json={}, headers=key).status_code == 403
+    assert {client.get("/posts", headers=headers).status_code for headers in FOREIGN} == {400, 401}
+
+
+@pytest.mark.parametrize("auth", ["open", "required", "open-to-all"])
+def test_a_wrong_credential_is_one_where_others_can_be_right(serve: Serve, auth: str) -> None:
+    """With a key, or where other machines may call."""
+    client = serve({"posts": []}, Config(auth=auth, admin_key="" if auth == "open-to-all" else "rk_" + "k" * 43))
+    assert {client.get("/posts", headers=headers).status_code for headers in FOREIGN} == {400, 401}
+
+
 def test_all_of_a_file_is_at_db(serve: Serve) -> None:
     """As it is now, page by page; to a caller that may read all of it."""
     client = serve({**BLOG, "empty": [], "none": {}}, Config(page_limit_max=2, page_limit=1))

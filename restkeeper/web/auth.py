@@ -194,7 +194,8 @@ class Guard:
     machines are refused. Features add what resolves credentials: to `schemes` how the token is read from an
     `Authorization` field of a scheme, to `verifiers` and `resolvers` who its caller is; they are called in order.
     Verifiers are for what is signed, which nobody can guess: they are called whatever failures an address had, so that
-    others at the same address lock out nobody. They use no store, and can raise SignedCredential.
+    others at the same address lock out nobody. They use no store, and can raise SignedCredential. While it
+    `ignores_credentials`, a request has none: those that it sends are for another service.
     """
 
     def __init__(self, *, required: bool = False, local_only: bool = False) -> None:
@@ -204,6 +205,7 @@ class Guard:
         self.failures = FailureLimit()
         self.is_required = required
         self.local_only = local_only
+        self.ignores_credentials: Callable[[], bool] = lambda: False
         self._anonymous = NOBODY if required else EVERYBODY
         self.needs: dict[str | None, str] = {}  # by endpoint
         self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order
@@ -277,7 +279,7 @@ class Guard:
         Raises Unauthorized, BadRequest for two, and TooManyRequests when too many from the address were wrong.
         """
         authorization, key = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_API_KEY")
-        if authorization is None and key is None:
+        if (authorization is None and key is None) or self.ignores_credentials():
             return None
         if authorization is not None and key is not None:
             raise BadRequest("send Authorization or X-API-Key, not both")

@@ -66,7 +66,9 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
     own = [path, *(path.with_suffix(each) for each in (SCHEMA, DATA)), path.with_name("routes.py")]
     files = _StaticFiles(folders, own)
     app.wsgi_app = _Paths(app, rules, files, service.config.max_url)  # type: ignore[method-assign]
-    guard = service.guard
+    guard, config = service.guard, service.config
+    if guard.local_only and not (config.admin_key or config.jwt_jwks):
+        guard.ignores_credentials = lambda: not service.store.page("keys", Query(limit=1)).bodies  # until one is made
     app.before.insert(0, _read_slashes)
     app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
     first: list[Callable[[Request], Response | None]] = [files.send]

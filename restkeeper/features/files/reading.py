@@ -93,10 +93,10 @@ class Content(NamedTuple):
     """What a file has: `members` are its collections and singletons in order, and what is not served as it is.
 
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
-    served. The `source` is the text that was read of the `file`, and
-    in it `spans` has where each member begins and ends; those in `changed` have others now. `id_name` is what the id of
-    an item is called. If it `is_marked`, `MARK` stands for what parsers refuse: see `unmarked`. `twins` has the numbers of
-    the items that are not served because of others before them with the same ids: by name, and by the key of these.
+    served. The `source` is the text that was read of the `file`, and in it `spans` has where each member begins and
+    ends; those in `changed` have others now. `id_name` is what the id of an item is called. If it `is_marked`, `MARK`
+    stands for what parsers refuse: see `unmarked`. `twins` has the numbers of the items that are not served because of
+    others before them with the same ids: by name, and by the key of these.
     """
 
     members: dict[str, Texts | Buffer]

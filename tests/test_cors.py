@@ -167,7 +167,10 @@ def test_listed_origins_are_checked_and_normalized() -> None:
 
 
 def test_open_mode_allows_pages_of_this_machine(local: FlaskClient) -> None:
-    for origin in ("http://localhost:5173", "http://localhost", "https://127.0.0.1:8443", "http://[::1]:3000"):
+    for origin in (
+        *("http://localhost:5173", "http://localhost", "https://127.0.0.1:8443", "http://[::1]:3000"),
+        *("http://app.localhost:5173", "https://my_app.v-2.localhost"),
+    ):
         assert local.options("/x", headers={"Origin": origin} | PREFLIGHT).status_code == 204
         response = local.post("/x", headers={"Origin": origin})
         assert (response.status_code, response.headers["Access-Control-Allow-Origin"]) == (200, origin)
@@ -183,7 +186,8 @@ def test_open_mode_refuses_pages_of_other_sites(local: FlaskClient) -> None:
     origins = (
         *(EVIL, "null", "", "http://localhost.evil.example", "http://localhost:1/", "ftp://localhost"),
         *("http://127.0.0.1.evil.example", "http://evil.example#http://localhost", "http://localhost:1@evil.example"),
-        "http://0.0.0.0",
+        *("http://0.0.0.0", "http://evillocalhost", "http://app.localhost.evil.example", "http://.localhost"),
+        *("http://app..localhost", "http://evil.example/.localhost", "http://u@app.localhost", "http://a:1.localhost"),
     )
     for origin, method in product(origins, ("POST", "GET", "HEAD", "OPTIONS")):
         response = local.open("/x", method=method, headers={"Origin": origin, "Content-Type": "text/plain"} | PREFLIGHT)
@@ -193,6 +197,29 @@ def test_open_mode_refuses_pages_of_other_sites(local: FlaskClient) -> None:
         if method != "HEAD":
             assert response.json["type"].endswith("/problems/cross-origin")
             assert "CORS_ORIGINS" in response.json["detail"]
+
+
+def test_pages_of_this_machine_may_send_credentials(local: FlaskClient) -> None:
+    """Where nobody needs any: `fetch(…, {credentials: "include"})` and axios' `withCredentials` are not blocked."""
+    name = "Access-Control-Allow-Credentials"
+    mixed = create_app(Config(cors_origins=(APP, near := "http://localhost:5173"))).test_client()
+    anyone = create_app(Config(cors_origins=("*",))).test_client()
+    for client, origin, granted in (
+        *((local, "http://app.localhost:5173", True), (mixed, near, True), (anyone, near, True)),
+        *((mixed, APP, False), (anyone, APP, False)),
+    ):
+        for answer in (
+            client.get("/x", headers={"Origin": origin}),
+            client.options("/x", headers={"Origin": origin} | PREFLIGHT),
+        ):
+            assert answer.headers["Access-Control-Allow-Origin"] == (
+                "*" if not granted and client is anyone else origin
+            )
+            assert answer.headers.get(name) == ("true" if granted else None), origin
+    for auth in ("required", "open-to-all"):
+        for origins in ((near,), ("*",)):
+            client = create_app(Config(auth=auth, cors_origins=origins)).test_client()
+            assert name not in client.get("/products", headers={"Origin": near}).headers
 
 
 NAVIGATION = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}

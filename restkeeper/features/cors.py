@@ -31,12 +31,13 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
     """Let pages of `origins` read all responses of `app`: `https://app.example.org` exactly, or `*` for all.
 
     With `local_only` and no origins, the origins of this machine are allowed. Without allowed origins nothing is
-    installed. Credentials that a browser adds by itself are not allowed: pages set the header fields with keys. So they
-    may send any others, too: those that they ask for are granted.
+    installed. Credentials that a browser adds by itself are allowed to pages of this machine where no caller needs any,
+    `local_only`; others set the header fields with keys. So they may send any others, too: those that they ask for are
+    granted.
     """
     if not origins and not local_only:
         return
-    allows = origin_check(origins)
+    allows, is_local = origin_check(origins), origin_check(())
 
     def answer_preflight(request: Request) -> Response | None:
         environ = request.environ
@@ -58,7 +59,11 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
         headers = response.headers
         origin = request.environ.get("HTTP_ORIGIN")
         if origin is not None and allows(origin):
-            headers.add("Access-Control-Allow-Origin", "*" if "*" in origins else origin)
+            may_have_credentials = local_only and is_local(origin)
+            is_any = "*" in origins and not may_have_credentials  # browsers refuse * with them
+            headers.add("Access-Control-Allow-Origin", "*" if is_any else origin)
+            if may_have_credentials:
+                headers.add("Access-Control-Allow-Credentials", "true")
             headers.add("Access-Control-Expose-Headers", EXPOSED_HEADERS)
         # Also without an Origin: a cache must not return such a response to a page, which could not read it.
         if varies := [value for name, value in headers if name == "Vary"]:  # in this spelling; get() takes longer

@@ -15,7 +15,7 @@
     filter={"status":"draft","tags":["a","b"]}  status=draft&tags=a&tags=b   ra-data-simple-rest
     filter={"sku":null,"size":{"width":5}}      sku[is]=null&size.width=5    ra-data-simple-rest
     embed=["orders","customer"]                 embed=orders&embed=customer  ra-data-simple-rest
-    sort[]=price&sort[]=name, _sort=…&_sort=…   sort=price,name              those that repeat an array's name
+    id[]=1&id[]=2, id[0]=1&id[1]=2, _sort=…&_sort=…   id=1&id=2, sort=…      those that repeat an array's name
 
 The response to `range` has `Content-Range: products 20-29/42`, from which its client reads the total. The client's
 Range header has the same content and is ignored. The response to `_per_page` is an object around the list, as of
@@ -58,10 +58,12 @@ _OPERATORS: Mapping[str, str] = {
 # The parameters of ra-data-simple-rest, in JSON, with the first characters of their values.
 _IN_JSON: Mapping[str, tuple[str, ...]] = {"range": ("[",), "sort": ("[",), "filter": ("{",), "embed": ("[", '"')}
 
+_ELEMENT = re.compile(r"\[[0-9]{0,4}\]$")  # of an array, after its name: of jQuery, and of qs and axios
+
 # Whether a query may contain any of these: our own queries cost only this one search.
 _DIALECT = re.compile(
-    rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in|(?::|%3[Aa])(?:{_AFTER_COLON})|\[\]|%5[Bb]%5[Dd])="
-    r"|=(?:%5[Bb]|%7[Bb]|%22|[\[{\"])"
+    rf"(?:{'|'.join(_UNDERSCORED)}|_ne|_gte?|_lte?|_like|_in|(?::|%3[Aa])(?:{_AFTER_COLON})"
+    r"|(?:\[|%5[Bb])[0-9]{0,4}(?:\]|%5[Dd]))=|=(?:%5[Bb]|%7[Bb]|%22|[\[{\"])"
 )
 
 PAGE = 10  # items, json-server's default
@@ -94,7 +96,7 @@ def translate(representation: Representation, most: int) -> None:
     """
     if not (query := current_request().environ.get("QUERY_STRING")) or not _DIALECT.search(query):
         return
-    pairs = [(name.removesuffix("[]"), value) for name, value in request.args.items(multi=True)]
+    pairs = [(_ELEMENT.sub("", name), value) for name, value in request.args.items(multi=True)]
     ours, theirs = _split(pairs, representation)
     ours = [(_with_operator(name, representation), value) for name, value in ours]
     is_theirs = bool(theirs) or any(pair not in pairs for pair in ours)

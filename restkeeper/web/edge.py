@@ -112,7 +112,9 @@ def _address(entry: str) -> str:
         return ""
 
 
-_LOCAL = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
+_LOCAL = re.compile(  # names below localhost are this machine's, as browsers resolve them (RFC 6761, section 6.3)
+    r"https?://(?:(?:[a-z0-9_-]+\.)*localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?"
+)
 
 
 def origin_check(origins: Collection[str]) -> Callable[[str], bool]:

@@ -412,6 +412,24 @@ def test_an_edit_beside_a_deletion_that_is_not_saved_yet(twins: Served) -> None:
     assert [each["title"] for each in twins.get("/posts")] == ["a", "d", "e"]
 
 
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_id_that_is_not_sent_is_where_the_others_are(tmp_path: Path, *, is_last: bool) -> None:
+    """Of a new item, also in an array that was empty, of one that is replaced, and after an edit that turns all."""
+
+    def posts(is_last: bool) -> list[Any]:
+        return [{"a": 1, "id": 7, "b": 2} if is_last else {"id": 7, "a": 1, "b": 2}]
+
+    (file := tmp_path / "db.json").write_text(json.dumps({"posts": posts(is_last), "empty": []}))
+    served = Served(file)
+    for turned in (is_last, not is_last):
+        expected = ["a", "b", "id"] if turned else ["id", "a", "b"]
+        for method, path in (("POST", "/posts"), ("POST", "/empty"), ("PUT", "/posts/7")):
+            assert list(served.client.open(path, method=method, json={"b": 1, "a": 2}).json) == expected, path
+        assert [*map(list, served.data["posts"] + served.data["empty"])] == [expected] * 3
+        served.file.write_text(json.dumps({"posts": posts(not turned), "empty": []}))
+        served.run()
+
+
 def test_collections_are_as_in_the_file(tmp_path: Path) -> None:
     """No field is added, none is lost, and the order is that of the file; new items are the last."""
     tags: list[Any] = [{"id": id, "postId": 1} for id in ("10", "b", "2", "a", "1")]

@@ -24,8 +24,11 @@ LONGEST_ID = 2000  # bytes in JSON of one that is sent: escaped, it has room in 
 class FileItems(StoredRepresentation):
     """The items of a collection, or the singleton. If no schema says what they have, they have what is sent.
 
-    An id in what replaces an item, or is merged into it, is ignored.
+    An id in what replaces an item, or is merged into it, is ignored. A new item that is sent without an id has it
+    first, or last if `ids_are_last` in the file.
     """
+
+    ids_are_last = False
 
     def __init__(self, resource: Resource) -> None:
         self._is_free = all(isinstance(field, WeakReference) for field in resource.newest.definitions.values())
@@ -54,7 +57,8 @@ class FileItems(StoredRepresentation):
         is_long = limits is not NO_LIMITS and len(bytes(shown)) > LONGEST_ID
         require_none([fault([name], f"must have at most {LONGEST_ID} bytes in JSON")] if is_long else [])
         members = self._accepted({each: value for each, value in sent.items() if each != name})
-        return self._stored(self._in_order(sent, members, shown), self.resource.key(value), 1, now, limits, owner)
+        members = self._in_order(sent, members, shown, is_last=self.ids_are_last)
+        return self._stored(members, self.resource.key(value), 1, now, limits, owner)
 
     def restore(self, sent: JsonObject, **options: Any) -> Record:
         return self.create(sent, **options)
@@ -63,7 +67,7 @@ class FileItems(StoredRepresentation):
         current, own_id = exactjson.cut(record.body), "" if self.resource.singleton else self.schema.id_name
         members = self._accepted({name: value for name, value in sent.items() if name != own_id or not own_id})
         if own_id:
-            members = self._in_order(sent, members, current[own_id])
+            members = self._in_order(sent, members, current[own_id], is_last=next(iter(current)) != own_id)
         if members.keys() == current.keys() and all(is_equal(text, current[name]) for name, text in members.items()):
             return record
         now = time_after(record.updated_at, now)
@@ -102,11 +106,13 @@ class FileItems(StoredRepresentation):
             require_none(listed(exactjson.faults_in_values(sent)))
             raise
 
-    def _in_order(self, sent: JsonObject, members: Mapping[str, Buffer], id: Buffer) -> Mapping[str, Buffer]:
-        """The members with the id: first, or where it is in what was sent."""
+    def _in_order(
+        self, sent: JsonObject, members: Mapping[str, Buffer], id: Buffer, *, is_last: bool
+    ) -> Mapping[str, Buffer]:
+        """The members with the id: where it is in what was sent, else first or last."""
         known = {self.schema.id_name: id, **members}
-        is_sent = self.schema.id_name in sent
-        return {name: known[name] for name in {**sent, **known} if name in known} if is_sent else known
+        order = sent if self.schema.id_name in sent else members if is_last else ()
+        return {name: known[name] for name in (*order, *known) if name in known}
 
     def _stored(
         self, members: Mapping[str, Buffer], key: str, version: int, now: str, limits: ItemLimits, owner: str | None

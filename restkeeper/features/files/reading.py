@@ -126,6 +126,11 @@ class Content(NamedTuple):
         texts = member if isinstance(member, dict) else {name: member}
         return [(key, text) for key, text in texts.items() if isinstance(key, str)]
 
+    def sample(self, name: str) -> Buffer | None:
+        """An item of a collection; of an empty one, that of another one."""
+        members = (self.members[name], *self.collections.values())
+        return next((text for texts in members if isinstance(texts, dict) for text in texts.values()), None)
+
     def fault(self, name: str, key: str, reason: object) -> FileError:
         """What is wrong with an item that was read, with its place."""
         at, text = self.spans[name][0], bytes(self.item(name, key) or b"")
@@ -225,8 +230,7 @@ class Content(NamedTuple):
             same = {key: before[key] for key in now if key in before and is_equal(before[key], now[key])}
             text = exactjson.joined({**now, **same})
         elif isinstance(member, dict):
-            others = (member, *self.collections.values())
-            sample = next((each for texts in others for each in texts.values()), None)
+            sample = self.sample(name)
         like = b"\n" if sample is None else bytes(sample)
         if not self.layout.newline or b"\n" not in like:
             return msgspec.json.format(bytes(text), indent=-1 if b'":' in like and b'": ' not in like else 0)

@@ -45,6 +45,7 @@ from restkeeper.storage.base import MemoryStore, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Record
 from restkeeper.storage.location import is_mount
+from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
 
 T = TypeVar("T")
@@ -157,6 +158,7 @@ class SavedFile:
                 reason = "it has unpaired surrogates, or no more"
             if not (reason := reason or self._serve(edited)):
                 self.content, self.stamp = edited, look[0]
+                _place_ids(self._service, edited)
                 return
             if self._unsaved and self._is_saved:
                 self._replace(edited, look[0])
@@ -445,9 +447,17 @@ def _by_member(service: Service) -> dict[str, StoredRepresentation]:
     return {each.resource.public_name: each for each in service.representations.values()}
 
 
+def _place_ids(service: Service, content: Content) -> None:
+    """Let new items have their ids where those of the file have them."""
+    for name, stored in _by_member(service).items():
+        first = next(iter(exactjson.cut(content.sample(name) or b"{}")), content.id_name)
+        cast(FileItems, stored).ids_are_last = first != content.id_name
+
+
 def fill(service: Service, content: Content, declared: Mapping[str, Declared]) -> None:
     """Store what a file has, without events. Raises FileError for an item that is to be checked, and is invalid."""
     now = rfc3339(service.clock.time())
+    _place_ids(service, content)
     for name, stored in _by_member(service).items():
         items = iter(content.items(name))
         while part := [*islice(items, TOGETHER)]:

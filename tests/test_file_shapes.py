@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import jsonschema
+import pytest
 from flask.testing import FlaskClient
 
 from restkeeper import Config, create_app
@@ -42,3 +44,52 @@ def test_every_shape_is_served(tmp_path: Path) -> None:
             if isinstance(member, list):
                 member = [{"id": item["id"], **own} for item, own in zip(found, member, strict=True)]
             assert found == member, (shape, name)
+
+
+IDS = {
+    "[1, 2]": {"type": "integer", "minimum": 0},
+    '["a-1", "b"]': {"type": "string", "maxLength": 64},
+    "[-1, 2]": {"type": "integer"},
+    "[1.5, 2]": {"type": "number"},
+    '["a b", "x@y.z"]': {"type": "string", "maxLength": 2000},
+    '["a b", "x@y.z", 1.5, -1]': {"anyOf": [{"type": "string"}, {"type": "number"}]},
+    '[1, "a"]': {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+}
+
+
+@pytest.mark.parametrize("ids", IDS)
+def test_the_document_describes_the_ids(tmp_path: Path, ids: str) -> None:
+    """Those that the file has, also in paths, and one of another kind that was created."""
+    client = client_of(tmp_path, json.dumps({"cars": [{"id": id} for id in json.loads(ids)]}))
+    components = client.get("/openapi.json").json["components"]
+    described = components["schemas"]["Car"]["properties"]["id"]
+    parts = IDS[ids].get("anyOf", [IDS[ids]])
+    for part, expected in zip(described.get("anyOf", [described]), parts, strict=True):
+        assert part | expected == part
+    assert components["parameters"]["CarId"]["schema"]["type"] == parts[0]["type"]
+    created = client.post("/cars", json={"id": "c/d"} if parts[0]["type"] != "string" else {"id": -7}).json
+    created_schema = client.get("/openapi.json").json["components"]["schemas"]["Car"]
+    jsonschema.validate(created, created_schema)
+    assert jsonschema.Draft202012Validator(components["schemas"]["Car"]).is_valid(created) is (
+        "number" in str(parts[1:])
+    )
+
+
+def test_the_document_describes_every_shape(tmp_path: Path) -> None:
+    """Its schemas accept what is served, its parameters the ids in paths, and its examples fit."""
+    for text in SHAPES.values():
+        client = client_of(tmp_path, text)
+        document = client.get("/_/openapi.json").json
+        for name, path in [(name, document["paths"][f"/{quote(name)}"]) for name in content_of(text)]:
+            schema = path["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            whole = {**schema, "components": document["components"]}
+            jsonschema.validate(served := client.get(f"/{quote(name)}").json, whole)
+            item = document["components"]["schemas"][schema.get("items", schema)["$ref"].rpartition("/")[2]]
+            for example in item.get("examples", []):
+                jsonschema.validate(example, {**item, "components": document["components"]})
+            if isinstance(served, list):
+                one = document["paths"][f"/{quote(name)}/{{id}}"]["parameters"][0]
+                one = document["components"]["parameters"][one["$ref"].rpartition("/")[2]] if "$ref" in one else one
+                for item in served:
+                    id = item["id"] if one["schema"]["type"] != "string" else str(item["id"])
+                    jsonschema.validate(id, one["schema"])

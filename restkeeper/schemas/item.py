@@ -1,6 +1,7 @@
 """The fields that all items have."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from marshmallow import RAISE, Schema, fields
 
@@ -19,11 +20,13 @@ class ItemSchema(Schema):
 
     Times and version are not in the items of a schema whose `Meta.exclude` names them, and it can have fields of its
     own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent:
-    the `others`, None for any name. `id_name` is what the id is called in JSON.
+    the `others`, None for any name. `id_name` is what the id is called in JSON, and `id_schema` the JSON Schema of ids
+    that are others than those of every collection; if they can be several things, `anyOf` has the texts first.
     """
 
     others: frozenset[str] | None = None
     id_name = "id"
+    id_schema: Mapping[str, Any] | None = None
 
     error_messages = {"unknown": "is not a field of this collection"}
 

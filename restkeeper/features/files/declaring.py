@@ -6,7 +6,7 @@ What fields cannot check is accepted, and a sentence says so: `notes` gets one f
 import keyword
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, count
 from operator import attrgetter
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from marshmallow import Schema, ValidationError, fields, validate
 
 from restkeeper.features.files import fields as theirs
-from restkeeper.features.files.items import FileResource
+from restkeeper.features.files.items import LONGEST_ID, FileResource
 from restkeeper.resources import RESERVED, RESERVED_KINDS
 from restkeeper.resources.resource import LARGEST_PAGE, METHODS, Resource
 from restkeeper.schemas.fields import (
@@ -33,10 +33,10 @@ from restkeeper.schemas.fields import (
     WeakReference,
     Whole,
 )
-from restkeeper.schemas.item import READ_ONLY
+from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import POSITION
-from restkeeper.web.exactjson import LARGEST_INTEGER
+from restkeeper.web.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 
 JsonSchema = dict[str, Any]
 
@@ -58,6 +58,14 @@ _PATTERNS = {
     "uuid": ("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "must be a UUID"),
 }
 _SIMPLE = {"integer": "Whole", "number": "Number", "boolean": "TrueOrFalse", "object": "JsonObject"}
+_TEXTS, _NUMBERS = ("text", "plain"), ("number", "whole", "index")  # kinds of ids, the widest first
+_IDS: Mapping[str, JsonSchema] = {
+    "text": {"type": "string", "minLength": 1, "maxLength": LONGEST_ID},
+    "plain": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN},
+    "number": {"type": "number"},
+    "whole": {"type": "integer", "minimum": SMALLEST_INTEGER, "maximum": LARGEST_INTEGER},
+    "index": {"type": "integer", "minimum": 0, "maximum": LARGEST_INTEGER},
+}
 _ENDS = ("_embedded", "_event", "_field", "_input", "_part", "_patch", "_replacement")  # in the document, after a name
 _EXCLUSIVE = {"min_inclusive": False, "max_inclusive": False}
 _UNCHECKED = (
@@ -172,8 +180,9 @@ class Declared(NamedTuple):
 
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
     to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. The ids are in
-    `id_name`. Without `methods` it has all. If it `is_open`, items are accepted as they are sent; items of the file are
-    to be checked if the schema was not inferred of them. Its path is also below the `prefix`.
+    `id_name`, and `ids` are their kinds, see `reading.id_kind`. Without `methods` it has all. If it `is_open`, items
+    are accepted as they are sent; items of the file are to be checked if the schema was not inferred of them. Its path
+    is also below the `prefix`.
     """
 
     schema: JsonSchema
@@ -185,6 +194,16 @@ class Declared(NamedTuple):
     suffix: str = ""
     id_name: str = "id"
     prefix: str = ""
+    ids: Set[str] = frozenset()
+
+    @property
+    def id_schema(self) -> JsonSchema | None:
+        """The schema of its ids, with texts first; None if they are those of every collection of its kind."""
+        if self.ids <= {"plain" if self.kind == "client" else "index"}:
+            return None
+        widest = [next((_IDS[kind] for kind in kinds if kind in self.ids), None) for kinds in (_TEXTS, _NUMBERS)]
+        parts = [part for part in widest if part]
+        return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
 
 def resources_of(
@@ -243,7 +262,7 @@ def _resource_of(
     is_closed = strict or schema.get("additionalProperties") is False
     others = frozenset(members.keys() - fit.keys() - {own.id_name}) if is_closed else None
     item = cast(type[theirs.FileItem], Class(f"{class_name}Schema", "FileItem", about, made, others).made())
-    item.id_name = own.id_name
+    item.id_name, item.id_schema = own.id_name, own.id_schema
     inner = {each: getattr(field, "inner", field) for each, field in fields_of(item()).items() if each != "id"}
     texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:

@@ -15,6 +15,7 @@ from restkeeper.features.files.reading import (
     FileError,
     Stamp,
     Texts,
+    id_kind,
     key_of,
     load_json,
     parse,
@@ -122,7 +123,9 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
             others = [each for each in collections if each not in references.values()]
             assumed = {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
             references |= {field: to for field, to in assumed.items() if field != content.id_name}
-        declared[name] = declared[name]._replace(references=references, suffix=suffix, id_name=content.id_name)
+        declared[name] = declared[name]._replace(
+            references=references, suffix=suffix, id_name=content.id_name, ids=content.ids[name]
+        )
     return declared, lines
 
 
@@ -134,12 +137,14 @@ def describe(declared: Mapping[str, Declared], bodies: Callable[[str], Iterable[
     found = dict(declared)
     for name, each in declared.items():
         if each.is_open:
-            shape = Shape()
+            shape, ids = Shape(), {*each.ids}
             for body in bodies(name):
                 shape.add(exactjson.stored(body))
+                if each.kind != "singleton":
+                    ids.add(id_kind(bytes(exactjson.cut(body)[each.id_name])))
             schema = loosened(shape.schema())
             known = {field: to for field, to in each.references.items() if field in schema.get("properties", ())}
-            found[name] = each._replace(schema=schema, references=known)
+            found[name] = each._replace(schema=schema, references=known, ids=ids)
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from marshmallow import ValidationError
 
 from restkeeper.features.files.declaring import FORMATS, JsonSchema
+from restkeeper.web.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
 MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON
@@ -37,6 +38,8 @@ class Shape:
     def add(self, value: Any) -> None:
         """Take a value of `exactjson.stored` into account."""
         kind = _TYPES[type(value)]
+        if kind == "integer" and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
+            kind = "number"
         self._types[kind] += 1
         if kind == "string":
             self._add_text(value)

@@ -6,7 +6,7 @@ Nothing is copied and no item is parsed further than to its id: memory is about 
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
@@ -18,6 +18,7 @@ import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
 from restkeeper.resources.resource import no_path
+from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.storage.interface import serial
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
@@ -35,6 +36,8 @@ MARKED = re.compile(  # its group: what is marked
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
+_PLAIN, _WHOLE = re.compile(f'"{GIVEN_ID[1:-1]}"'.encode()), re.compile(rb"-?[0-9]{1,19}")
+TEXT_IDS = {"plain", "text"}  # see `id_kind`
 _NO_ID = msgspec.Raw(b"")
 NONE = (b"", b"null")  # texts of an id that an item does not have
 BOM = b"\xef\xbb\xbf"
@@ -96,7 +99,7 @@ class Content(NamedTuple):
     served. The `source` is the text that was read of the `file`, and in it `spans` has where each member begins and
     ends; those in `changed` have others now. `id_name` is what the id of an item is called. If it `is_marked`, `MARK`
     stands for what parsers refuse: see `unmarked`. `twins` has the numbers of the items that are not served because of
-    others before them with the same ids: by name, and by the key of these.
+    others before them with the same ids: by name, and by the key of these. `ids` has what ids there are, see `id_kind`.
     """
 
     members: dict[str, Texts | Buffer]
@@ -110,6 +113,7 @@ class Content(NamedTuple):
     spans: Mapping[str, tuple[int, int]]
     changed: set[str]
     twins: Mapping[str, Mapping[str, Sequence[int]]]
+    ids: Mapping[str, Set[str]]
 
     @property
     def collections(self) -> dict[str, Texts]:
@@ -267,7 +271,8 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
-    arrays, changed, twins = dict[str, ArrayStyle](), set[str](), dict[str, dict[str, list[int]]]()
+    arrays, changed = dict[str, ArrayStyle](), set[str]()
+    twins, ids = dict[str, dict[str, list[int]]](), dict[str, Set[str]]()
     left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
     for key in spans:
         members[key] = text = found[key]
@@ -283,13 +288,14 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
                 left.append(f"{shortened(key)} has other values than objects, and is not served")
                 continue
             twins[key] = {}
-            members[key], kinds[key], is_given = _items(key, text, elements, left, id_name, twins[key])
+            members[key], ids[key], is_given = _items(key, text, elements, left, id_name, twins[key])
+            kinds[key] = "client" if ids[key] & TEXT_IDS else "client-integer"
             changed |= {key} if is_given else set()
             if elements:
                 arrays[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(arrays, *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed, twins)
+    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed, twins, ids)
 
 
 def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:
@@ -356,8 +362,8 @@ def load_json(name: str, data: bytes) -> Any:
 
 def _items(
     name: str, text: Buffer, elements: Sequence[Buffer], left: list[str], id_name: str, twins: dict[str, list[int]]
-) -> tuple[Texts, str, bool]:
-    """The items of an array by their keys, the kind of their collection, and whether some ids are given here.
+) -> tuple[Texts, Set[str], bool]:
+    """The items of an array by their keys, the kinds of their ids, and whether some ids are given here.
 
     Those without an id get the next integers, or in a collection with texts these as texts. `left` gets what is not
     served: of items with one id all but the first, which are in `twins`, and items that are too large.
@@ -366,7 +372,8 @@ def _items(
     id_type: Any = msgspec.defstruct("_Item", [("id", msgspec.Raw, msgspec.field(default=_NO_ID, name=id_name))])
     given = [bytes(each.id) for each in msgspec.json.decode(text, type=list[id_type])]
     label = json.dumps(id_name, ensure_ascii=False).encode()
-    has_texts = any(id[:1] == b'"' for id in given)
+    kinds = {id_kind(id) for id in given if id not in NONE}
+    has_texts = bool(kinds & TEXT_IDS)
     keys = [_key_of_text(id) for id in given]
     numbers = (id for key in keys if key and isinstance(id := id_of(key), int)) if None in keys else ()
     last = max(numbers, default=0)
@@ -390,7 +397,19 @@ def _items(
         left.append(f"{name}: of items with the same id the first is served, and {twice} others are not")
     if large:
         left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
-    return texts, "client" if has_texts else "client-integer", None in keys
+    is_given = None in keys
+    return texts, kinds | ({"plain" if has_texts else "index"} if is_given else set()), is_given
+
+
+def id_kind(id: bytes) -> str:
+    """What an id is, in JSON: a `plain` text, as those of services, or another `text`, an `index`, a `whole` number, or
+    any `number`.
+    """
+    if id[:1] == b'"':
+        return "plain" if _PLAIN.fullmatch(id) else "text"
+    if _WHOLE.fullmatch(id) and exactjson.SMALLEST_INTEGER <= int(id) <= exactjson.LARGEST_INTEGER:
+        return "index" if int(id) >= 0 else "whole"
+    return "number"
 
 
 def _key_of_text(id: bytes) -> str | None:

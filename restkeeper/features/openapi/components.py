@@ -13,7 +13,7 @@ from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
-from restkeeper.storage.interface import ANY, Kind, Op
+from restkeeper.storage.interface import ANY, Op
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 from restkeeper.web.queries import (
     GROUPS,
@@ -111,6 +111,8 @@ def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSc
     whole["properties"] = {id if name == "id" else name: part for name, part in whole["properties"].items()}
     properties = {name: whole["properties"][name] for name in representation.names}
     properties |= {id: given["id"]} if given else {}
+    if of_ids := representation.schema.id_schema:
+        properties[id] = {**of_ids, "description": given["id"]["description"]}
     # What clients depend on beside the schema of a field that they send.
     unique = map(representation.name_of, items.resource.unique)
     extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
@@ -129,7 +131,7 @@ def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSc
         others, odd = {"additionalProperties": False}, {name: {} for name in sorted(instance.others)}
     sent = {"type": "object"} | others
     # What is read, also in webhooks, has no default.
-    example = example_of(representation)
+    example = example_of(representation, properties.get(id, {}).get("type"))
     unsaid = ("readOnly", *(["examples"] if example else ()))
     shown = {name: spec.in_form("Returned", _without(part, *unsaid)) for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
@@ -174,7 +176,8 @@ def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tupl
     )
     counted = {"type": "string", "enum": representation.queryable.sortable, "x-extensible": True}
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
-    yield f"{kind}Id", parameter("id", spec.common["ids"][resource.ids], texts["Id"], location="path")
+    ids = representation.schema.id_schema or spec.common["ids"][resource.ids]
+    yield f"{kind}Id", parameter("id", ids.get("anyOf", [ids])[0], texts["Id"], location="path")
     yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
@@ -228,10 +231,9 @@ def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str =
     return {"name": name, "in": location, **required, **described, "schema": schema, **style}
 
 
-def example_of(representation: Representation) -> JsonSchema | None:
+def example_of(representation: Representation, type_of_id: str | None) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
-    kinds = {each.kind for each in representation.queryable.fields.values()}
-    id = 12 if Kind.SERIAL in kinds else "01912d68-783e-7a03-8467-5661c1243ad4"
+    id = 12 if type_of_id in ("integer", "number") else "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {
         representation.schema.id_name: id,
         "created_at": EXAMPLE_TIME,

@@ -13,6 +13,7 @@ from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
@@ -278,6 +279,34 @@ def test_a_wrong_credential_is_one_where_others_can_be_right(serve: Serve, auth:
     """With a key, or where other machines may call."""
     client = serve({"posts": []}, Config(auth=auth, admin_key="" if auth == "open-to-all" else "rk_" + "k" * 43))
     assert {client.get("/posts", headers=headers).status_code for headers in FOREIGN} == {400, 401}
+
+
+ARRAYS: dict[str, Any] = {"brands": ["Audi", "BMW"], "years ü": [2020, None], "mixed": [{"id": 1}, [2]]}
+
+
+def test_an_array_of_other_values_can_be_read(serve: Serve) -> None:
+    """As it stands in the file, and not be changed; it is a part of all, and of the document."""
+    client = serve({"cars": [{"id": 1}], **ARRAYS, "docs": [1]})
+    document = client.get("/openapi.json").json
+    for name, array in ARRAYS.items():
+        for path in (f"/{quote(name)}", f"/api/v1/{quote(name)}", f"/{quote(name)}/"):
+            assert client.get(path).json == array, path
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            assert client.open(f"/{quote(name)}", method=method, json={}).status_code == 405
+        assert list(document["paths"][f"/{quote(name)}"]) == ["get"]
+    assert client.post("/cars", json={}).status_code == 200
+    assert client.get("/db").json == {"cars": [{"id": 1}, {"id": 2}], **ARRAYS}
+    assert client.get("/docs").mimetype == "text/html"  # a page of the service has this path
+
+
+def test_an_array_needs_its_scope(serve: Serve) -> None:
+    """As a collection does, also as a part of all."""
+    client = serve({"cars": [], **ARRAYS}, Config(auth="required", admin_key=(key := "rk_" + "k" * 43)))
+    sent = {"name": "a", "scopes": ["cars:read", "brands:read"]}
+    secret = {"X-API-Key": client.post("/_/keys", json=sent, headers={"X-API-Key": key}).json["secret"]}
+    paths = ("/brands", "/cars", "/mixed", "/db")
+    assert [client.get(path).status_code for path in paths] == [401] * 4
+    assert [client.get(path, headers=secret).status_code for path in paths] == [200, 200, 403, 403]
 
 
 def test_all_of_a_file_is_at_db(serve: Serve) -> None:

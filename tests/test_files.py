@@ -111,8 +111,8 @@ def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[s
     served = Served(file)
     assert read_file(file).lines == [
         "n is no array or object, and is not served",
-        "tags has other values than objects, and is not served",
-        "mixed has other values than objects, and is not served",
+        "tags has other values than objects, and can only be read",
+        "mixed has other values than objects, and can only be read",
         "posts: of items with the same id the first is served, and 1 others are not",
     ]
     text = served.client.get("/posts").text
@@ -193,6 +193,21 @@ def test_what_json5_has_and_json_has_not(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "json5", parser)
     with pytest.raises(FileError, match=r"^db\.json5: Infinity is not a JSON number$"):
         read(file)
+
+
+@pytest.mark.parametrize(("count", "size", "is_cut"), [(10_000, 1, False), (10_001, 1, True), (10, 430_000, True)])
+def test_the_start_says_which_lists_are_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, size: int, *, is_cut: bool
+) -> None:
+    """Those of more items or bytes than a list has; a Link has the next ones."""
+    (file := tmp_path / "db.json").write_text(
+        json.dumps({"posts": [{"id": id, "t": "x" * size} for id in range(count)], "few": [{"id": 1}]}, indent=500)
+    )
+    application_of(create_app, file, FileOptions())
+    said = "posts: a list has at most 10,000 items and 4 MiB: its Link has the next, and /db all"
+    assert [line for line in capsys.readouterr().err.splitlines() if "a list has" in line] == [f"  {said}"] * is_cut
+    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    assert ('rel="next"' in client.get("/posts").headers["Link"]) is is_cut
 
 
 def test_names_that_are_alike(tmp_path: Path) -> None:
@@ -1036,17 +1051,19 @@ def test_an_unforeseen_error_does_not_end_the_writing(tmp_path: Path) -> None:
 def test_edits_of_a_running_service(tmp_path: Path) -> None:
     """They are served soon, also those that let it start again; with --no-save, nothing is written."""
     file = tmp_path / "db.json"
-    file.write_text(json.dumps(BLOG))
+    file.write_text(json.dumps({**BLOG, "tags": ["a"]}))
     with running(file, "--no-save", "--delay", "1-2") as server:
         assert server.send("DELETE", "/comments/a1").status == 200
-        file.write_text(json.dumps({**BLOG, "profile": {"name": "edited"}}))
+        file.write_text(json.dumps({**BLOG, "profile": {"name": "edited"}, "tags": ["a", 2]}))
         until(lambda: server.send("GET", "/profile").json() == {"name": "edited"})
+        assert server.send("GET", "/tags").json() == ["a", 2]
         assert server.send("GET", "/comments").json() == []
         file.write_text(json.dumps(BLOG).replace('"id": 1', '"id": 1,, "x": 1', 1))
         until(lambda: re.search(r"db\.json:1:\d+: .*: changes are refused", server.lines))
         assert "Traceback" not in server.lines
         file.write_text(text := json.dumps({**BLOG, "albums": [{"title": "x"}]}))
         until(lambda: server.has("/albums"))
+        assert not server.has("/tags")
         assert server.send("GET", "/albums").json() == [{"id": 1, "title": "x"}]
         assert file.read_text() == text
 

@@ -12,17 +12,18 @@ from pathlib import Path
 from signal import SIGTERM
 from threading import Thread
 
+import msgspec
 from flask import Blueprint, Request
 
 from restkeeper.clock import in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
-from restkeeper.features.files.declaring import Declared, resources_of
+from restkeeper.features.files.declaring import LISTS, Declared, resources_of
 from restkeeper.features.files.file import DATA, SCHEMA, File, declare, describe, read_file
 from restkeeper.features.files.former import write_rest
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install, keep_surrogates
-from restkeeper.features.files.reading import WITH_COMMENTS, FileError, Stamp, stamp_of
+from restkeeper.features.files.reading import WITH_COMMENTS, Content, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
     SMALL,
@@ -122,7 +123,7 @@ def _application_of(
 
     def begin(app: Application, service: Service) -> None:
         prefixes = {each.prefix: None for each in declared.values() if each.prefix}
-        set_up = partial(install, options=options, path=path, prefixes=prefixes)
+        set_up = partial(install, options=options, path=path, prefixes=prefixes, arrays=file.content.arrays)
         make = partial(create, blueprints=blueprints, name=path.name, begin=set_up)
         service.hooks.described = Description(make, declared, service).application
         set_up(app, service)
@@ -140,11 +141,13 @@ def _application_of(
     elif is_own:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
+        counts += file.content.arrays
         if len(counts) > MOST_NAMED:
             counts[MOST_NAMED:] = [f"and {len(counts) - MOST_NAMED} more"]
         found = [
             f"{path.name}: {', '.join(counts) or _EMPTY}",
             *lines,
+            *_about_lists(file.content),
             *(_about_saving(file) if is_saved else ()),
         ]
         if not options.quiet:
@@ -206,6 +209,16 @@ class Description:
         resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
         config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
         return self.create(config, resources, serves=False)
+
+
+def _about_lists(content: Content) -> Iterator[str]:
+    """What the start says of lists that do not have all items."""
+    items, size = LISTS["page_limit"], LISTS["page_bytes"]
+    for name in content.collections:
+        texts, (begin, end) = [text for _, text in content.items(name)], content.spans[name]
+        is_long = end - begin > size and sum(len(msgspec.json.format(bytes(each), indent=-1)) for each in texts) > size
+        if len(texts) > items or is_long:
+            yield f"{name}: a list has at most {items:,} items and {size >> 20} MiB: its Link has the next, and /db all"
 
 
 def _about_saving(file: File) -> Iterator[str]:

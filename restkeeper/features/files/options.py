@@ -1,7 +1,7 @@
 """How a file is served, beside its content: what requests meet before the handlers of its service."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,17 @@ from werkzeug.exceptions import MethodNotAllowed
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
 from restkeeper.features.files.file import DATA, SCHEMA
-from restkeeper.features.files.reading import MARKED, unmarked
+from restkeeper.features.files.reading import LONGEST_ITEM, MARKED, unmarked
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite, rule_of
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
+from restkeeper.versions import prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
 from restkeeper.web.auth import KNOWN, caller, lacking, needs
 from restkeeper.web.edge import Wsgi, own_site_check
-from restkeeper.web.exactjson import JSON, put_back, read_bytes, require_acceptable
+from restkeeper.web.exactjson import JSON, Buffer, put_back, read_bytes, require_acceptable
 from restkeeper.web.operations import Result, returns
 
 FORM = "application/x-www-form-urlencoded"
@@ -55,8 +56,15 @@ class FileOptions:
     quiet: bool = False
 
 
-def install(app: Application, service: Service, options: FileOptions, path: Path, prefixes: Iterable[str]) -> None:
-    """Serve folders and `/db`, read forms, rewrite paths, and do what the options say, of the file at this path.
+def install(
+    app: Application,
+    service: Service,
+    options: FileOptions,
+    path: Path,
+    prefixes: Iterable[str],
+    arrays: Mapping[str, Buffer],
+) -> None:
+    """Serve folders, `/db` and arrays, read forms, rewrite paths, and do what the options say, of the file at a path.
 
     Everything is also below the prefixes. Raises FileError and OSError.
     """
@@ -78,8 +86,12 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
         first.append(_refuse_writes)
     at = app.before.index(guard.identify)
     app.before[at:at] = first
+    for number, name in enumerate(arrays):
+        view = _array(name, arrays)
+        for prefix in ("", prefix_of(service.default_version)):
+            app.add_url_rule(f"{prefix}/{name}", endpoint=f"array_{number}", view_func=view)
     if WHOLE not in {rule.rule for rule in app.url_map.iter_rules()}:  # a collection, or a route of routes.py
-        app.add_url_rule(WHOLE, view_func=_whole(service))
+        app.add_url_rule(WHOLE, view_func=_whole(service, arrays))
 
 
 class _StaticFiles:
@@ -214,7 +226,25 @@ def keep_surrogates(app: Application, service: Service) -> None:
     app.after.append(show)
 
 
-def _whole(service: Service) -> Callable[[], Response]:
+def _array(name: str, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:
+    """The handler of an array of other values than objects."""
+
+    @needs(_scope(name))
+    @returns(Result("The array.", {JSON: {"type": "array", "items": {}, "maxItems": LONGEST_ITEM // 2}}))
+    def read_array() -> Response:
+        """Read an array, as the file has it."""
+        require_acceptable(JSON)
+        return Reply(bytes(arrays[name]), content_type=JSON, headers={"Cache-Control": "no-store"})
+
+    return read_array
+
+
+def _scope(name: str) -> str:
+    """The scope to read an array, as that of a collection."""
+    return f"{quote(name, safe='')}:read"
+
+
+def _whole(service: Service, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:
     """The handler of all that is served."""
 
     @needs(KNOWN)
@@ -222,15 +252,15 @@ def _whole(service: Service) -> Callable[[], Response]:
     def read_db() -> Response:
         """Read all that the file has, as it is now, to a caller that may read each collection of it."""
         require_acceptable(JSON)
-        for resource in service.resources:
-            if not caller().may(scope := resource.scope("read")):
+        for scope in (*(each.scope("read") for each in service.resources), *map(_scope, arrays)):
+            if not caller().may(scope):
                 raise lacking(scope)
-        return Reply(_texts(service), content_type=JSON, headers={"Cache-Control": "no-store"})
+        return Reply(_texts(service, arrays), content_type=JSON, headers={"Cache-Control": "no-store"})
 
     return read_db
 
 
-def _texts(service: Service) -> Iterator[bytes]:
+def _texts(service: Service, arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
     """The parts of an object of all items: a page of them is in memory at a time."""
     before = b"{"
     for stored in service.representations.values():
@@ -244,7 +274,10 @@ def _texts(service: Service) -> Iterator[bytes]:
                 yield b"," * bool(number and bodies) + b",".join(bodies)
             yield b"]"
         before = b","
-    yield b"}" if service.representations else b"{}"
+    for name, text in arrays.items():
+        yield b"%b%b:%b" % (before, exactjson.dumps(name), bytes(text))
+        before = b","
+    yield b"}" if before == b"," else b"{}"
 
 
 def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[bytes]]:

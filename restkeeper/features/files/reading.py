@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from restkeeper.errors import InvalidJson, shortened
+from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import no_path
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.storage.interface import serial
@@ -99,7 +100,8 @@ class Content(NamedTuple):
     served. The `source` is the text that was read of the `file`, and in it `spans` has where each member begins and
     ends; those in `changed` have others now. `id_name` is what the id of an item is called. If it `is_marked`, `MARK`
     stands for what parsers refuse: see `unmarked`. `twins` has the numbers of the items that are not served because of
-    others before them with the same ids: by name, and by the key of these. `ids` has what ids there are, see `id_kind`.
+    others before them with the same ids: by name, and by the key of these. `ids` has what ids there are, see `id_kind`,
+    and `arrays` those that have other values than objects.
     """
 
     members: dict[str, Texts | Buffer]
@@ -114,6 +116,7 @@ class Content(NamedTuple):
     changed: set[str]
     twins: Mapping[str, Mapping[str, Sequence[int]]]
     ids: Mapping[str, Set[str]]
+    arrays: dict[str, Buffer]
 
     @property
     def collections(self) -> dict[str, Texts]:
@@ -271,7 +274,7 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
-    arrays, changed = dict[str, ArrayStyle](), set[str]()
+    styles, changed, arrays = dict[str, ArrayStyle](), set[str](), dict[str, Buffer]()
     twins, ids = dict[str, dict[str, list[int]]](), dict[str, Set[str]]()
     left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
     for key in spans:
@@ -285,17 +288,21 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
         else:
             elements = msgspec.json.decode(text, type=list[msgspec.Raw])
             if any(bytes(each)[:1] != b"{" for each in elements):
-                left.append(f"{shortened(key)} has other values than objects, and is not served")
+                is_taken, is_large = key in (*RESERVED, "openapi.json"), len(bytes(text)) > LONGEST_ITEM
+                why = "the service has this path" if is_taken else f"it has more than {LONGEST_ITEM >> 20} MiB"
+                arrays |= {} if is_taken or is_large else {key: text}
+                state = "can only be read" if key in arrays else f"is not served: {why}"
+                left.append(f"{shortened(key)} has other values than objects, and {state}")
                 continue
             twins[key] = {}
             members[key], ids[key], is_given = _items(key, text, elements, left, id_name, twins[key])
             kinds[key] = "client" if ids[key] & TEXT_IDS else "client-integer"
             changed |= {key} if is_given else set()
             if elements:
-                arrays[key] = _array_style(bytes(text), elements)
+                styles[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
-    layout = Layout(arrays, *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed, twins, ids)
+    layout = Layout(styles, *((line[1], line[2]) if line else ()))
+    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed, twins, ids, arrays)
 
 
 def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:

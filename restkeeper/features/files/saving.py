@@ -72,7 +72,7 @@ class SavedFile:
         self._kinds = {name: each.kind for name, each in file.declared.items()}
         self._service, self._restart, self._is_saved = service, restart, saved
         self._stored = _by_member(service)
-        self.content = file.content
+        self.content, self._arrays = file.content, file.content.arrays
         self.stamp, self._schema_stamp = file.look
         self._access, self.in_place = access_of(self._path), not can_be_replaced(self._path)
         self._changed: dict[tuple[str, str], bool] = {}  # the items that this transaction changes: if it deletes one
@@ -157,6 +157,7 @@ class SavedFile:
             if edited.is_marked is not self.content.is_marked:
                 reason = "it has unpaired surrogates, or no more"
             if not (reason := reason or self._serve(edited)):
+                self._arrays |= edited.arrays
                 self.content, self.stamp = edited, look[0]
                 _place_ids(self._service, edited)
                 return
@@ -346,8 +347,8 @@ class SavedFile:
 
 
 def _structure(content: Content) -> dict[str, bool]:
-    """The names, and of each whether it is a singleton."""
-    return {name: kind == "singleton" for name, kind in content.kinds.items()}
+    """The names, and of each what it is: an array of other values than objects is none of `kinds`."""
+    return {name: content.kinds.get(name, "") == "singleton" for name in (*content.kinds, *content.arrays)}
 
 
 def access_of(path: Path) -> os.stat_result | None:

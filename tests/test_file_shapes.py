@@ -100,3 +100,21 @@ def test_the_document_describes_every_shape(tmp_path: Path) -> None:
                 for item in served:
                     id = item["id"] if one["schema"]["type"] != "string" else str(item["id"])
                     jsonschema.validate(id, one["schema"])
+
+
+def test_the_document_of_every_shape_is_sound(tmp_path: Path) -> None:
+    """No operation has a parameter twice, also where a field is called as one, and no component is unused."""
+    for shape, text in SHAPES.items():
+        document = client_of(tmp_path, text).get("/_/openapi.json").json
+        components, whole = document["components"], json.dumps(document)
+        for section in ("schemas", "parameters", "responses", "headers"):
+            unused = [name for name in components[section] if f'"#/components/{section}/{name}"' not in whole]
+            assert not unused, (shape, unused)
+        for path, item in document["paths"].items():
+            for method in {"get", "post", "put", "patch", "delete"} & item.keys():
+                declared = [*item.get("parameters", []), *item[method]["parameters"]]
+                found = [
+                    components["parameters"].get(each.get("$ref", "").rpartition("/")[2], each) for each in declared
+                ]
+                names = [(each["in"], each["name"]) for each in found]
+                assert len(names) == len({*names}), (shape, path, method)

@@ -165,10 +165,6 @@ def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tupl
     most = " or ".join(map(str, sorted({each.to.resource.embed_limit for each in items.relations.values()})))
     where = "any texts" if ANY in searched else ", ".join(searched)
     texts = filled(spec.common["collection"], kind=resource.singular, fields=where, most=most)
-    sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
-    order = [(representation.name_of(key.field), key.descending) for key in resource.order]
-    if order and {name for name, _ in order} <= {*representation.queryable.sortable}:
-        sort["default"] = [f"-{name}" if is_descending else name for name, is_descending in order]
     limit = spec.common["parameters"]["Limit"]
     yield (
         f"{kind}Limit",
@@ -178,7 +174,12 @@ def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tupl
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
     ids = representation.schema.id_schema or spec.common["ids"][resource.ids]
     yield f"{kind}Id", parameter("id", ids.get("anyOf", [ids])[0], texts["Id"], location="path")
-    yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
+    if not resource.singleton:  # else nothing would refer to its keys
+        sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
+        order = [(representation.name_of(key.field), key.descending) for key in resource.order]
+        if order and {name for name, _ in order} <= {*representation.queryable.sortable}:
+            sort["default"] = [f"-{name}" if is_descending else name for name, is_descending in order]
+        yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
     yield f"{kind}Owner", parameter("owner", owner, "Whose the item is: that of another caller needs the `:all` scope.")
@@ -204,7 +205,8 @@ def _filters(spec: Spec, items: CollectionReader) -> Iterator[JsonSchema | str]:
         schema = several(one, maxItems=MAX_VALUES) if op in SEVERAL else one
         if op is Op.EQ and field.name in folded:
             schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
-        made = parameter(field.name if op is Op.EQ else f"{field.name}[{op}]", schema)
+        is_plain = op is Op.EQ and field.name not in queryable.reserved  # which is another parameter
+        made = parameter(field.name if is_plain else f"{field.name}[{op}]", schema)
         name = f"{field.kind.value}.{field.name}.{op}"
         if field.name in READ_ONLY:  # of all collections
             spec.components.parameters_lazy.setdefault(name, made)

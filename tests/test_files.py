@@ -498,6 +498,17 @@ def test_edits_are_served(served: Served) -> None:
     assert not served.restart.called
 
 
+def test_an_edit_can_make_a_text_of_an_id(served: Served) -> None:
+    """And a number: what the service writes then has it, too. It is the same item."""
+    for id in ("1", 1):
+        served.edit(lambda data, id=id: data["posts"][0].update(id=id))
+        served.run()
+        assert served.get("/posts/1")["id"] == id
+        assert served.client.patch("/posts/1", json={"views": 7}).json == served.data["posts"][0]
+        assert served.data["posts"][0]["id"] == id
+    assert not served.restart.called
+
+
 def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What requests have changed stays as it is, with a line if it was edited, and the file as the editor has it."""
     (tmp_path / "db.json").write_text(json.dumps(BLOG))

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar, cast
 import click
 from gevent import get_hub, monkey
 
-from restkeeper.clock import YIELD_SECONDS, rfc3339
+from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem, shortened
 from restkeeper.features.files.declaring import Declared
 from restkeeper.features.files.file import File, Look, read_data
@@ -233,11 +233,13 @@ class SavedFile:
         now, before, after = rfc3339(self._service.clock.time()), None, None
         with suppress(RecordNotFound):
             before = transaction.read(stored.name, key)
-        if text is not None and before is None:
+        if text is not None:  # `replace` would keep 1 where the edit has "1"
             after = stored.create(members_of(text), id=key, now=now)
+        if after and before:
+            is_same, at = is_equal(after.body, before.body), time_after(before.updated_at, now)
+            after = before if is_same else after._replace(version=before.version + 1, updated_at=at, owner=before.owner)
+        elif after:
             stored.use_ids([after.id], transaction)
-        elif text is not None and before is not None:
-            after = stored.replace(before, members_of(text), now=now)
         if after is not before:
             self._service.hooks.apply(transaction, Change.now(stored, before, after, self._service.clock))
 

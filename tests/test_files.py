@@ -498,6 +498,16 @@ def test_edits_are_served(served: Served) -> None:
     assert not served.restart.called
 
 
+@pytest.mark.parametrize(("former", "edited"), [(["a"], [{"id": 1}]), ([{"id": 1}], ["a"]), (["a"], [])])
+def test_an_array_can_become_a_collection(tmp_path: Path, former: Any, edited: Any) -> None:
+    """And be none any more: the service starts again with it."""
+    (file := tmp_path / "db.json").write_text(json.dumps({**BLOG, "tags": former}))
+    served = Served(file)
+    served.edit(lambda data: data.update(tags=edited))
+    served.run()
+    served.restart.assert_called_once_with("it has other names")
+
+
 def test_an_edit_can_make_a_text_of_an_id(served: Served) -> None:
     """And a number: what the service writes then has it, too. It is the same item."""
     for id in ("1", 1):

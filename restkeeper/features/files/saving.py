@@ -348,9 +348,10 @@ class SavedFile:
         self.stamp = found
 
 
-def _structure(content: Content) -> dict[str, bool]:
-    """The names, and of each what it is: an array of other values than objects is none of `kinds`."""
-    return {name: content.kinds.get(name, "") == "singleton" for name in (*content.kinds, *content.arrays)}
+def _structure(content: Content) -> dict[str, bool | None]:
+    """The names, and of each whether it is a singleton; None of an array that can only be read."""
+    singletons = {name: kind == "singleton" for name, kind in content.kinds.items()}
+    return {**singletons, **dict.fromkeys(content.arrays)}
 
 
 def access_of(path: Path) -> os.stat_result | None:

@@ -201,8 +201,8 @@ class Declared(NamedTuple):
         """The schema of its ids, with texts first; None if they are those of every collection of its kind."""
         if self.ids <= {"plain" if self.kind == "client" else "index"}:
             return None
-        widest = [next((_IDS[kind] for kind in kinds if kind in self.ids), None) for kinds in (_TEXTS, _NUMBERS)]
-        parts = [part for part in widest if part]
+        ordered = [[kind for kind in kinds if kind in self.ids] for kinds in (_TEXTS, _NUMBERS)]
+        parts = [_IDS[kinds[0]] for kinds in ordered if kinds]
         return parts[0] if len(parts) == 1 else {"anyOf": parts}
 
 

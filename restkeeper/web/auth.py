@@ -205,7 +205,7 @@ class Guard:
         self.failures = FailureLimit()
         self.is_required = required
         self.local_only = local_only
-        self.ignores_credentials: Callable[[], bool] = lambda: False
+        self.ignores_credentials: Callable[[], bool] | None = None
         self._anonymous = NOBODY if required else EVERYBODY
         self.needs: dict[str | None, str] = {}  # by endpoint
         self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order
@@ -279,7 +279,7 @@ class Guard:
         Raises Unauthorized, BadRequest for two, and TooManyRequests when too many from the address were wrong.
         """
         authorization, key = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_API_KEY")
-        if (authorization is None and key is None) or self.ignores_credentials():
+        if (authorization is None and key is None) or (self.ignores_credentials and self.ignores_credentials()):
             return None
         if authorization is not None and key is not None:
             raise BadRequest("send Authorization or X-API-Key, not both")

@@ -183,7 +183,7 @@ class Transaction(Deliveries, Renaming):
         Raises SearchTooLong if it takes more than so many seconds.
         """
         with self._limit(seconds):
-            page = self._database.page(self._collections[collection], query, max_bytes)
+            page = self._database.page(self._collections[collection], query, max_bytes, bounded=True)
         return page._replace(change_token="", total=None)
 
     def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:

@@ -37,6 +37,7 @@ from restkeeper.storage.interface import (
     Sort,
     root_of,
 )
+from restkeeper.storage.plans import OWNERS
 
 Row = tuple[Any, ...]
 
@@ -110,8 +111,11 @@ class Database(Protocol):
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement. A list among the parameters is for a part of the dialect."""
 
-    def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
-        """See `base.Store.page`."""
+    def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
+        """See `base.Store.page`. If it is `bounded`, it reads what an equality has, not an order in search of it."""
+
+    def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
+        """The filters by whose indexes all items of a query are found, see `conditions`."""
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         """Make a change, now or before the next statement."""
@@ -202,12 +206,12 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         return True
     fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
     if query.owners is not None:
-        fields.add(_OWNERS)
-    indexed = {index.field for index in collection.indexes if not index.unique} | {_OWNERS}
+        fields.add(OWNERS)
+    indexed = {index.field for index in collection.indexes if not index.unique} | {OWNERS}
     if collection.has_owner_index and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses it, an order its own
         found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
         if found and found.isdisjoint(each.field for each in query.sort):
-            fields = fields - found | {_OWNERS}
+            fields = fields - found | {OWNERS}
     return Op.NE in operators or len(fields) > 1 or not fields <= indexed
 
 
@@ -259,7 +263,6 @@ def require_usable(database: Database, known: int, *, complete: bool = False) ->
 
 
 _EMPTY = "''"
-_OWNERS = "owners,"  # the index of the owners; a field cannot have this name
 _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a column
 
 
@@ -403,14 +406,16 @@ class Column:
         """The condition that one of some texts, or an element of a list, contains a folded text."""
 
 
-def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
+def conditions(collection: Collection, query: Query, kind: type[Column], by: Container[int | str] | None = None) -> str:
     """The condition for the items of a query, from all of which a page is chosen.
 
-    Its parameters are `owners`, `f0`, `f1` … for the filters, and `search`.
+    Its parameters are `owners`, `f0`, `f1` … for the filters, and `search`. Indexes are used for all filters, or `by`
+    these, see `Plan`.
     """
     found = [f"collection = {literal(collection.name)}"]
     if query.owners is not None:
-        found.append(kind.owner_condition(query.owners, "owners")[0])
+        owned = kind.owner_condition(query.owners, "owners")[0]
+        found.append(owned if by is None or OWNERS in by else f"+({owned})")
     groups: dict[int, list[str]] = {}
     for n, each in enumerate(query.filters):
         column = kind.of(collection, each.field)
@@ -419,6 +424,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column]) -> str:
             is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")
             condition = f"({condition} {'AND' if each.op is Op.NE else 'OR'} {is_null})"
         condition = f"({condition}) IS NOT TRUE" if each.negated else condition
+        condition = condition if by is None or n in by else f"+({condition})"
         groups.setdefault(each.group or -n - 1, []).append(condition)
     found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:
@@ -447,7 +453,8 @@ def rows_about(database: Database, statement: str, collection: Collection, query
     require_complete(database, collection, query)
     kind = database.columns
     query = kind.exact(collection, query)
-    items = f"FROM items WHERE {conditions(collection, query, kind)}"
+    by = database.used_filters(collection, query)
+    items = f"FROM items WHERE {conditions(collection, query, kind, by)}"
     values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
     name = literal(collection.name)
     found = statement.format(items=items, most=kind.parameter.format("most"), name=name)

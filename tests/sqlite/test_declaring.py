@@ -24,8 +24,9 @@ from restkeeper.storage.interface import (
     Record,
     StoredSchema,
 )
+from restkeeper.storage.plans import OWNERS, Plan
 from restkeeper.storage.sql import conditions, literal, parameters
-from restkeeper.storage.sqlite.queries import SqliteColumn, _page_statements
+from restkeeper.storage.sqlite.queries import SqliteColumn, page_statements
 from tests.things import FIELDS, ids, insert, open_store, record
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
@@ -243,10 +244,11 @@ def test_items_of_owners_are_found_by_an_index(tmp_path: Path, owners: tuple[str
     declared = Collection("things", {"id": FIELDS["id"]}, has_owner_index=True)
     opened(tmp_path, declared).close()
     query, plans = Query(owners=owners, limit=20), list[list[str]]()
+    plan = Plan(frozenset({OWNERS}), is_ordered=len(owners) == 1)
     after = Query(owners=owners, limit=20, after=("x",))
     statement = f"SELECT count(*) FROM items WHERE {conditions(declared, query, SqliteColumn)}"  # noqa: S608
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        for each in (statement, *_page_statements(declared, query), *_page_statements(declared, after)):
+        for each in (statement, *page_statements(declared, query, plan), *page_statements(declared, after, plan)):
             values = {**parameters(declared, query, SqliteColumn), "limit": 20, "offset": 0, "a0": "x"}
             plans.append([detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {each}", values)])
     for plan in plans:

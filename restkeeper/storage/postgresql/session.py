@@ -208,8 +208,11 @@ class Session(psycopg.Connection[Row]):
         lists = {"types": types, "collections": collections, "own": own, "owners": list(filter.owners)}
         return cleaned({**lists, "item": filter.item})
 
-    def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+    def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         return find_page(self, collection, query, max_bytes)
+
+    def used_filters(self, collection: Collection, query: Query) -> None:
+        """All: the server has statistics."""
 
     @contextmanager
     def limit(self, seconds: float, most: float) -> Iterator[None]:

@@ -17,7 +17,7 @@ need, which costs clients their cached responses.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -28,6 +28,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row, event_columns, event_type, require_complete
+from restkeeper.storage.sqlite.plans import plan_of
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
     COLUMNS,
@@ -111,13 +112,17 @@ class SqliteConnection(sqlite3.Connection):
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         return self.execute(DIALECT[statement], _with_lists(parameters)).fetchall()
 
-    def page(self, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+    def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         """See `sql.Database`: the page and its change token at one moment."""
         with snapshot(self):
             change_token, items = state_of(self, collection)
             require_complete(self, collection, query)
-            page = find_page(self, collection, query, max_bytes)
+            plan = plan_of(self, collection, query, items, bounded=bounded)
+            page = find_page(self, collection, query, max_bytes, plan)
             return page._replace(change_token=change_token, total=None if query.narrows else items)
+
+    def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
+        return plan_of(self, collection, query, bounded=True).filters
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)

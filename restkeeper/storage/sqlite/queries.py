@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Page, Query
+from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.sql import (
     Column,
     conditions,
@@ -193,7 +194,10 @@ class SqliteColumn(Column):
         # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
         lowest = self.lowest.get(self.field.kind)
         plus = "+" if filter.op in (Op.EQ, Op.IN) else ""  # so that the index finds by the other term
-        return f"({term} AND {plus}{self.key} > {lowest})" if lowest else f"({term} AND {self.value} IS NOT NULL)"
+        if lowest:
+            return f"({term} AND {plus}{self.key} > {lowest})"
+        has_text = "" if key == self.folded else f"{key} <> '' OR "  # as the index shows, without the item
+        return f"({term} AND ({has_text}{self.value} IS NOT NULL))"
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:
@@ -237,33 +241,38 @@ class SqliteColumn(Column):
         return f"CASE WHEN {is_list} THEN {self.value} END" if self.field.kind is Kind.LIST else self.value
 
 
-def find_page(connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+def find_page(
+    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, plan: Plan = ANY_PLAN
+) -> Page:
     """The page of a query, without its change token. It reads at most one row more."""
     query = SqliteColumn.exact(collection, query)
     values = parameters(collection, query, SqliteColumn)
     values |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
     values["offset"] = query.offset
     values["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
-    statements = _page_statements(collection, outline(query))
+    statements = page_statements(collection, outline(query), plan)
     rows = chain.from_iterable(connection.execute(statement, values) for statement in statements)
     return page_of(rows, query, max_bytes, SqliteColumn)
 
 
 @lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB
-def _page_statements(collection: Collection, query: Query) -> list[str]:
+def page_statements(collection: Collection, query: Query, plan: Plan = ANY_PLAN) -> list[str]:
     """The statements whose rows together are the page. See `page_of`.
 
     There is one statement, but for a page after a position there is one for each number of leading keys that are equal
     to the position's: first all keys but the id, then all but the last two, and so on. SQLite uses an index for these,
     and not for a comparison of row values.
     """
-    keys = [(SqliteColumn.of(collection, each.field).key, each.descending) for each in order_of(query)]
-    plus = "+" * (len(query.owners or ()) > 1)  # by the index of owners, and not all items by that of the order
-    order = [f"{plus}{key} DESC" if descending else f"{plus}{key}" for key, descending in keys]
+    plus = "" if plan.is_ordered else "+"
+    keys = [(f"{plus}{SqliteColumn.of(collection, each.field).key}", each.descending) for each in order_of(query)]
+    order = [f"{key} DESC" if descending else key for key, descending in keys]
     sorted_by = [key.field for key in query.sort if key.field != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
     has_index = not query.narrows and (not sorted_by or (len(query.sort) == 1 and sorted_by[0] in indexed))
-    where, extra = conditions(collection, query, SqliteColumn), "".join(f",\n    {key}" for key, _ in keys[:-1])
+    where, extra = (
+        conditions(collection, query, SqliteColumn, plan.filters),
+        "".join(f",\n    {key}" for key, _ in keys[:-1]),
+    )
     statements = []
     for ties, beyond in _beyond(keys, query):
         condition = f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset"

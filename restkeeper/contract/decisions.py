@@ -43,6 +43,7 @@ BOUNDS = {
 }
 SHARED: dict[str, Row] = {  # by all versions: what clients depend on beside the schema
     "x-unique": {"added": CHANGED, "removed": UNCLEAR},
+    "x-unique-with": {"added": CHANGED, "removed": UNCLEAR, "fewer": UNCLEAR, "more": CHANGED},
     "x-transitions": {"fewer": CHANGED, "more": HARMLESS},
     **dict.fromkeys(("x-writable-by", "x-readable-by"), {"added": CHANGED, "removed": HARMLESS, "changed": CHANGED}),
     "x-scopes": {"added": CHANGED, "removed": HARMLESS, "fewer": HARMLESS, "more": CHANGED},

@@ -256,7 +256,7 @@ def _restrictions(schema: Json, *, has_null: bool, is_id: bool) -> Json:
     for keyword, value in schema.items():
         if keyword in FLAGS:
             facts[keyword] = bool(value)
-        elif keyword == "x-search":
+        elif keyword in ("x-search", "x-unique-with"):
             facts[keyword] = frozenset(value)
         elif keyword == "x-transitions":
             facts[keyword] = frozenset((_text(old), _text(new)) for old in value for new in value[old])

@@ -27,7 +27,7 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Collection, Op, Query, Record
+from restkeeper.storage.interface import Query, Record
 from restkeeper.web import exactjson
 from restkeeper.web.queries import ListRequest, parse
 
@@ -42,7 +42,6 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 MOST_FOUND = 1000  # items that a function finds
 FIND_SECONDS = 0.1  # that it takes: other writes wait
 _ENDED = "the transaction has ended: items are for the function that they were given to"
-_BY_INDEX = {Op.EQ, Op.IN, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IS}
 _OF_RESPONSES = {"cursor", "count"}  # parameters of lists that select no items
 _OF_VIEWS = {"fields", "embed"}  # likewise, but a view may show what they say
 
@@ -237,7 +236,7 @@ class Items:
 
         Raises ValueError for what no index answers, or not soon: all others wait for it.
         """
-        if not _is_indexed(stored.collection, query):
+        if not self._transaction.is_indexed(stored.name, query):
             names = sorted({f.field for f in query.filters} or {key.field for key in query.sort})
             raise ValueError(
                 f"{stored.name}: items.find and items.count need an index: add one of these to the Resource's indexes: "
@@ -292,20 +291,6 @@ def query_of(
             texts.add(name, exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element))
     requested = parse(texts, stored.queryable, limit, limit, related or ())
     return requested._replace(query=requested.query._replace(sort=requested.query.sort or stored.resource.order))
-
-
-def _is_indexed(collection: Collection, query: Query) -> bool:
-    """Whether an index has the items that one of the filters selects, or without filters their order.
-
-    A unique one has no order, and no null: it answers equality alone, as the one of owners, which each collection has.
-    """
-    indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
-    of_owners = {name for name, field in collection.fields.items() if field.is_owner}
-    equal = indexed | {index.field for index in collection.indexes} | of_owners
-    if query.filters or query.search:
-        narrowing = (f for f in query.filters if not (f.negated or f.group) and f.op in _BY_INDEX)
-        return any(f.field in (equal if f.op in (Op.EQ, Op.IN) else indexed) for f in narrowing)
-    return all(key.field in indexed for key in query.sort[:1])
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class Conversion:
         changed = {name for step in self._steps for name in step.after}
         if self.is_move:
             transaction.require_fitting(self.name, source)
-        elif not resource.unique.isdisjoint(changed):
+        elif not resource.compared.isdisjoint(changed):
             source = transaction.set_aside(self.name)
         while found := transaction.unconverted(source, after, TOGETHER):
             self._store(transaction, source, [self._converted(each) for each in found])
@@ -118,7 +118,7 @@ class Conversion:
                 for each in records:
                     self._store(transaction, source, [each])
                 return
-            members, former = exactjson.cut(records[0].body), not self.stored.resource.unique.issuperset(error.fields)
+            members, former = exactjson.cut(records[0].body), not self.stored.resource.compared.issuperset(error.fields)
             values = ", ".join(f"{field} {_text(members.get(field, b'null'))}" for field in error.fields)
             why = "an index of a former version allows it once: add --tidy" if former else "another item has it, too"
             self._refuse(records[0], f"{values}: {why}")

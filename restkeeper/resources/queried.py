@@ -1,6 +1,7 @@
 """The fields of a schema as queries know them: which values a filter takes, and how these are stored and ordered."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,12 +14,13 @@ from marshmallow import ValidationError, fields, validate
 from restkeeper.clock import rfc3339
 from restkeeper.schemas.fields import IntegerReference, Owner, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
-from restkeeper.schemas.prepared import EXPECTED, ISO, fields_of
+from restkeeper.schemas.prepared import EXPECTED, ISO, LONGEST, fields_of
 from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.queries import MOST_NAMES, value_of
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a collection or a field
 LONGEST_KEY = 300  # characters of a value that can be sorted by
+_LONGEST_FORM = 60  # characters of a value of a format, such as a time or an address
 
 
 class _Compared(NamedTuple):
@@ -170,6 +172,18 @@ def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:
         return tuple(each.value if field.by_value else each.name for each in field.enum)
     choices = next((check.choices for check in field.validators if isinstance(check, validate.OneOf)), ())
     return tuple(_plain(field._serialize(each, "", None)) for each in choices)
+
+
+def longest_text(field: fields.Field[Any]) -> int:
+    """The characters of the longest text that a field can have; 0 if its values are no texts."""
+    compared = _compared(field)
+    if not compared or compared.kind not in _TEXTS:
+        return 0
+    if choices := _choices(field):
+        return max(len(str(choice)) for choice in choices)
+    lengths = [check.max for check in field.validators if isinstance(check, validate.Length) and check.max is not None]
+    lengths += [most for of, most in LONGEST.items() if isinstance(field, of)]
+    return min(lengths, default=_LONGEST_FORM if compared.expected else sys.maxsize)
 
 
 def _is_short(field: fields.Field[Any]) -> bool:

@@ -29,7 +29,7 @@ from restkeeper.resources.evolution import (
     steps_for,
     was_open,
 )
-from restkeeper.resources.queried import NAME, queryable_fields
+from restkeeper.resources.queried import NAME, longest_text, queryable_fields
 from restkeeper.schemas.fields import READABLE_BY, Email, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import (
@@ -82,6 +82,7 @@ Definitions = Mapping[str, fields.Field[Any]]
 CALLABLE = "callable"  # in a fingerprint, for a default that a function makes: its values differ
 ALL_OWNERS = "all"  # in the scope C:all, with which C:read and C:write reach the items of all owners
 LARGEST_PAGE = 10_000  # items
+MOST_INDEXED, LONGEST_INDEXED = 4, 600  # fields of an index, and of several the characters: PostgreSQL has 2,704 bytes
 LONGEST_PATH = 64  # characters
 
 
@@ -422,25 +423,25 @@ class Resource:
         for each in self.revisions.values():
             self._require_sound(each)
         known = self.newest.fields
-        for name in (*(index.field for index in self.indexes), *self.search):
+        for name in (*(name for index in self.indexes for name in index.fields), *self.search):
             is_known = name in known if name in self.search else field_in(known, name)
             if not is_known or "*" in name or ("." in name and name in self.search):
                 raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
         emails = [name for name, field in self.newest.definitions.items() if isinstance(field, Email | fields.Email)]
         vars(self)["indexes"] = tuple(
-            index if index.fold is not None else dataclasses.replace(index, fold=index.field in emails)
+            index
+            if index.fold is not None
+            else Index(*index.fields, unique=index.unique, fold=len(index.fields) == 1 and index.field in emails)
             for index in self.indexes
         )
         for index in self.indexes:
-            found = field_in(known, index.field)
-            if (index.unique or index.fold) and found and found.is_many:
-                raise ValueError(f"{self.name}.{index.field}: can have several values: write Index({index.field!r})")
+            self._require_possible(index)
         sortable = [name for name, field in known.items() if field.sortable and name != ANY]
         for key in self.order:
             is_free = self.undeclared and key.field not in known
             if key.field not in sortable and not is_free and self.sort != POSITION:
                 raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
-        shown = {**dict.fromkeys(self.search, "search"), **dict.fromkeys(self.unique, "a unique Index")}
+        shown = {**dict.fromkeys(self.search, "search"), **dict.fromkeys(self.compared, "a unique Index")}
         shown |= {key.field: "sort" for key in self.order}
         for name in self.newest.private:
             if use := "undeclared=True" if self.undeclared else shown.get(name):
@@ -471,6 +472,21 @@ class Resource:
             raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
         vars(self).update({name: tuple(getattr(self, name)) for name in ("search", "methods")})
         vars(self)["upgrades"] = MappingProxyType({number: tuple(each) for number, each in self.upgrades.items()})
+
+    def _require_possible(self, index: Index) -> None:
+        """Raises ValueError for an index that no store can have."""
+        known, several = [field_in(self.newest.fields, name) for name in index.fields], len(index.fields) > 1
+        for name, field in zip(index.fields, known, strict=True):
+            if field and field.is_many and (index.unique or index.fold or several):
+                raise ValueError(f"{self.name}.{name}: can have several values: write Index({name!r})")
+        if several and index.fold:
+            raise ValueError(f"{self.name}: {index}: is of several fields: write fold=True in an Index of each text")
+        if not len({*index.fields}) == len(index.fields) <= MOST_INDEXED:
+            raise ValueError(f"{self.name}: {index}: must be of 1 to {MOST_INDEXED} fields, each once")
+        lengths = [longest_text(field) for name, field in self.newest.definitions.items() if name in index.fields]
+        if several and sum(lengths) > LONGEST_INDEXED:
+            why = f"its texts can have more than {LONGEST_INDEXED} characters: give them a bound, as Text(1, 100)"
+            raise ValueError(f"{self.name}: {index}: {why}")
 
     def _require_sound(self, revision: Revision) -> None:
         """Raises ValueError for a name or a field that cannot be."""
@@ -564,7 +580,12 @@ class Resource:
     @cached_property
     def unique(self) -> frozenset[str]:
         """The fields with unique values."""
-        return frozenset(index.field for index in self.indexes if index.unique)
+        return frozenset(index.field for index in self.indexes if index.unique and len(index.fields) == 1)
+
+    @cached_property
+    def compared(self) -> frozenset[str]:
+        """The fields whose values are unique, or are together with others."""
+        return frozenset(field for index in self.indexes if index.unique for field in index.fields)
 
     @cached_property
     def kind(self) -> str:
@@ -617,7 +638,7 @@ class Resource:
     def collection(self) -> Collection:
         """The declaration of the collection for a store."""
         newest = self.newest
-        own = {index.field for index in self.indexes if not index.unique}
+        own = {index.field for index in self.indexes if not index.unique and len(index.fields) == 1}
         position = {POSITION: Field(POSITION, Kind.INTEGER)} if self.sort == POSITION else {}
         return Collection(
             self.name,

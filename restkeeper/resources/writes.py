@@ -404,20 +404,20 @@ class CollectionWriter(CollectionReader):
 
     def _taken_fields(self, write: Write) -> list[str]:
         """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
-        seen, taken = set[tuple[str, Any]](), list[str]()
+        seen, taken = set[tuple[Any, ...]](), list[str]()
         others = (Filter("id", Op.NE, write.before.id),) if write.before else ()
         unique = [index for index in (Index("id", unique=not others), *self.resource.indexes) if index.unique]
         with suppress(StoreUnavailable, ItemsIncomplete):  # then it is the one that the store has named
             for place, record in write.after.items():
                 item = exactjson.stored(record.body)
                 for index in unique:
-                    value = record.id if index.field == "id" else item.get(index.field)
-                    if isinstance(value, list | None):
+                    values = [record.id if field == "id" else item.get(field) for field in index.fields]
+                    if any(isinstance(value, list | None) for value in values):
                         continue
-                    key = index.field, value.lower() if index.fold else value
-                    query = Query(filters=(Filter(index.field, Op.EQ, value), *others))
-                    if key in seen or self.store.count(self.name, query, most=1):
-                        taken.append(f"{place}{self.representation.name_of(index.field)}")
+                    key = index.fields, *(value.lower() if index.fold else value for value in values)
+                    equal = (Filter(field, Op.EQ, value) for field, value in zip(index.fields, values, strict=True))
+                    if key in seen or self.store.count(self.name, Query((*equal, *others)), most=1):
+                        taken += [f"{place}{self.representation.name_of(field)}" for field in index.fields]
                     seen.add(key)
             return taken
         return []

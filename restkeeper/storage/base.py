@@ -54,6 +54,7 @@ from restkeeper.storage.interface import (
     Subscription,
     source_of,
 )
+from restkeeper.storage.plans import is_indexed
 from restkeeper.storage.records import (
     look_up,
     read_item,
@@ -190,6 +191,10 @@ class Transaction(Deliveries, Renaming):
         """As `Store.count`, with the changes of this transaction. Raises SearchTooLong as `page`."""
         with self._limit(seconds):
             return count_items(self._database, self._collections[collection], query, most)
+
+    def is_indexed(self, collection: str, query: Query) -> bool:
+        """Whether an index has the items that one of the filters selects, or without filters their order."""
+        return is_indexed(self._collections[collection], query)
 
     @abstractmethod
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:

@@ -99,17 +99,36 @@ class Field:
         return self.kind in (Kind.LIST, Kind.JSON) or self.listed or "." in self.name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Index:
     """An index: queries on its field do not read the whole collection.
 
     In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case, and is None where
     the kind of the field decides. A field that can have several values has neither, and its index serves EQ and IN.
+
+    One of several `fields` serves an equality of the first ones with a comparison of the next one, or in its order. If
+    it is unique, their values occur together once; an item in which one of them is null is not compared.
     """
 
-    field: str
-    unique: bool = False
-    fold: bool | None = None
+    fields: tuple[str, ...]
+    unique: bool
+    fold: bool | None
+
+    def __init__(self, *fields: str, unique: bool = False, fold: bool | None = None) -> None:
+        if not fields or not all(isinstance(name, str) for name in fields):
+            raise ValueError(f"Index{fields!r}: must have names of fields, such as Index('customer', 'start')")
+        for name, value in (("fields", fields), ("unique", unique), ("fold", fold)):
+            object.__setattr__(self, name, value)
+
+    def __str__(self) -> str:
+        """As it is declared."""
+        options = [f"{name}=True" for name in ("unique", "fold") if getattr(self, name)]
+        return f"Index({', '.join([*map(repr, self.fields), *options])})"
+
+    @property
+    def field(self) -> str:
+        """The first field."""
+        return self.fields[0]
 
 
 class StoredSchema(NamedTuple):

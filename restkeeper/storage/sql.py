@@ -10,7 +10,7 @@ import re
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -37,7 +37,7 @@ from restkeeper.storage.interface import (
     Sort,
     root_of,
 )
-from restkeeper.storage.plans import OWNERS
+from restkeeper.storage.plans import ANY_PLAN, OWNERS, equality_plans
 
 Row = tuple[Any, ...]
 
@@ -47,6 +47,7 @@ _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # column
 
 _NAME, _FREE_NAME = re.compile(r"\w+", re.ASCII), re.compile(FREE_NAME)
 
+BETWEEN_FIELDS = "+"  # between the fields of one index, in its name
 MOST_NAMED = 10  # items that have a value that is to be unique
 MOST_SHOWN = 80  # characters of that
 SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
@@ -140,31 +141,38 @@ def path_of(name: str) -> list[str]:
 
 
 _SELECT_DUPLICATES = """\
-WITH taken AS (
-    SELECT {value} AS value, count(*) AS items FROM items WHERE {where} GROUP BY 1 HAVING count(*) > 1
-)
-SELECT {value}, id, body, (SELECT sum(items) FROM taken)
+WITH taken AS (SELECT {named}, count(*) AS items FROM items WHERE {where} GROUP BY {values} HAVING count(*) > 1)
+SELECT id, body, (SELECT sum(items) FROM taken), {values}
 FROM items
-WHERE {where} AND {value} IN (SELECT value FROM taken)
-ORDER BY {value}, id
+WHERE {where} AND ({values}) IN (SELECT {names} FROM taken)
+ORDER BY {values}, id
 LIMIT {most}"""
 
 
-def not_unique(database: Database, collection: Collection, name: str) -> StoreUnavailable:
-    """Why a field cannot become unique: the first items that share a value, and how many more there are."""
-    value = database.columns.of(collection, name).folded
-    where = f"collection = {literal(collection.name)} AND {value} IS NOT NULL"
-    rows = database.fetch(_SELECT_DUPLICATES.format(value=value, where=where, most=MOST_NAMED), {})
+def not_unique(database: Database, collection: Collection, fields: Sequence[str]) -> StoreUnavailable:
+    """Why fields cannot become unique: the first items that share their values, and how many more there are."""
+    values = [database.columns.of(collection, name).folded for name in fields]
+    where = " AND ".join([f"collection = {literal(collection.name)}", *(f"{value} IS NOT NULL" for value in values)])
+    rows = database.fetch(
+        _SELECT_DUPLICATES.format(
+            values=", ".join(values),
+            named=", ".join(f"{value} AS v{n}" for n, value in enumerate(values)),
+            names=", ".join(f"v{n}" for n in range(len(values))),
+            where=where,
+            most=MOST_NAMED,
+        ),
+        {},
+    )
     found = []
-    for _, same in groupby(rows, key=itemgetter(0)):  # those of a folded value, which the first one shows
-        items = [{"id": id} | orjson.loads(body) for _, id, body, _ in same]
-        shown = orjson.dumps(items[0].get(name)).decode()
+    for _, same in groupby(rows, key=itemgetter(slice(3, None))):  # of folded values, which the first one shows
+        items = [{"id": id} | orjson.loads(body) for id, body, *_ in same]
+        shown = ", ".join(orjson.dumps(items[0].get(name)).decode() for name in fields)
         shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
         found.append(f"{shown}: {', '.join(str(item['id']) for item in items)}")
-    found += [f"and {more} more items" for *_, total in rows[-1:] if (more := total - len(rows))]
+    found += [f"and {more} more items" for _, _, total, *_ in rows[-1:] if (more := total - len(rows))]
     reason = "; ".join([*found, "change or delete them with the former program"])
     return StoreUnavailable(
-        f"some items of {collection.name} have the same {name}, which must be unique", reason=reason
+        f"some items of {collection.name} have the same {' and '.join(fields)}, which must be unique", reason=reason
     )
 
 
@@ -199,15 +207,17 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         or any(each.group for each in query.filters)
     ):
         return True
-    unique = {index.field for index in collection.indexes if index.unique} | {"id"}
-    if any(each.op in (Op.EQ, Op.IN) and not each.negated and each.field in unique for each in query.filters):
+    best = next(iter(equality_plans(collection, query)), ANY_PLAN)
+    if best.is_unique:
         return False  # one item for each value
     if reads_all:
         return True
+    if best.is_ordered and len(best.used) == len(query.filters) + (query.owners is not None) > 0:
+        return False  # all that an index finds, in its order
     fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
     if query.owners is not None:
         fields.add(OWNERS)
-    indexed = {index.field for index in collection.indexes if not index.unique} | {OWNERS}
+    indexed = {index.field for index in collection.indexes if not index.unique and len(index.fields) == 1} | {OWNERS}
     if collection.has_owner_index and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses it, an order its own
         found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
         if found and found.isdisjoint(each.field for each in query.sort):
@@ -270,7 +280,8 @@ _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a co
 class Column:
     """A field of a collection, as expressions over a row of the table of items.
 
-    `folds` says whether texts are compared without case, `is_indexed` and `is_unique` whether there are such indexes.
+    `folds` says whether texts are compared without case, `is_indexed` whether an index begins with it, `is_part`
+    whether it is in one, and `is_unique` whether it is alone in a unique one.
     `parameter` is how the database writes a parameter, and `one_of` a list of texts. `lowest` are the sort keys of
     null: below every value of a kind. `of_each` selects what one part of `Related` finds: its number, a value, and the
     record.
@@ -281,6 +292,7 @@ class Column:
     folds: bool
     is_indexed: bool
     is_unique: bool
+    is_part: bool
 
     parameter: ClassVar[str]
     one_of: ClassVar[str]
@@ -290,13 +302,14 @@ class Column:
     @classmethod
     def of(cls, collection: Collection, name: str) -> Self:
         """The column of a field."""
-        of_field = [index for index in collection.indexes if index.field == name]
+        indexes = [index for index in collection.indexes if name in index.fields]
         return cls(
             collection.field(name),
             collection.name,
-            folds=any(bool(index.fold) for index in of_field),
-            is_indexed=any(not index.unique for index in of_field),
-            is_unique=any(index.unique for index in of_field),
+            folds=any(bool(index.fold) for index in indexes),
+            is_indexed=any(not index.unique and index.field == name for index in indexes),
+            is_unique=any(index.unique and index.fields == (name,) for index in indexes),
+            is_part=any(not index.unique for index in indexes),
         )
 
     @property
@@ -417,8 +430,10 @@ def conditions(collection: Collection, query: Query, kind: type[Column], by: Con
         owned = kind.owner_condition(query.owners, "owners")[0]
         found.append(owned if by is None or OWNERS in by else f"+({owned})")
     groups: dict[int, list[str]] = {}
+    best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     for n, each in enumerate(query.filters):
         column = kind.of(collection, each.field)
+        column = replace(column, is_unique=True) if best.is_unique and n in best.used else column
         condition = column.condition(each, kind.parameter.format(f"f{n}"))
         if _has_null(each):
             is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")

@@ -12,6 +12,8 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Sort
 from restkeeper.storage.sql import count_items
 from restkeeper.storage.sqlite.connection import SqliteConnection
+from restkeeper.storage.sqlite.plans import plan_of
+from restkeeper.storage.sqlite.queries import page_statements
 from tests.things import insert, open_store, record
 
 KINDS = {"tool": Kind.TEXT, "start": Kind.TIME, "mail": Kind.TEXT, "rank": Kind.INTEGER, "price": Kind.NUMBER}
@@ -143,3 +145,44 @@ def test_a_page_of_a_frequent_value_in_an_order_costs_the_same_at_any_size(tmp_p
                 connection.page(BOOKINGS, query, None)
             counts.append(steps)
     assert counts[1] < 4 * counts[0]  # what is counted grows with the root of the size
+
+
+VALUES = ("f0", "f1", "f2", "f3", "limit", "offset")
+RANK, PRICE = Filter("rank", Op.EQ, 1), Filter("price", Op.EQ, 5)
+PAIRS = Collection("things", FIELDS, (*INDEXES, Index("tool", "start"), Index("rank", "price", unique=True)))
+TOOL, SINCE = Filter("tool", Op.EQ, "t"), Filter("start", Op.GTE, "2026")
+
+
+@pytest.mark.parametrize(
+    ("filters", "sort", "index", "searched", "is_sorted"),
+    [
+        ((TOOL, SINCE), (Sort("start"),), "tool+start", "<expr>=? AND <expr>>?", False),
+        ((SINCE, TOOL), (Sort("start", descending=True),), "tool+start", "<expr>=? AND <expr>>?", False),
+        ((SINCE, TOOL), (), "tool+start", "<expr>=? AND <expr>>?", True),
+        ((TOOL,), (Sort("start"),), "tool+start", "<expr>=?", False),
+        ((TOOL,), (), "tool", "<expr>=?", False),
+        ((TOOL, Filter("start", Op.EQ, "2026"), Filter("price", Op.GT, 5)), (), "tool+start", "=? AND <expr>=?", False),
+        (
+            (Filter("rank", Op.EQ, 1), Filter("price", Op.EQ, 5), TOOL, SINCE),
+            (),
+            "rank+price",
+            "=? AND <expr>=?",
+            False,
+        ),
+        ((RANK, SINCE), (), "rank", "<expr>=?", False),
+    ],
+)
+def test_an_index_of_several_fields(
+    tmp_path: Path, filters: tuple[Filter, ...], sort: tuple[Sort, ...], index: str, searched: str, is_sorted: bool
+) -> None:
+    """It serves equalities of its first fields with a range of the next one, or in its order, beside other indexes."""
+    with closing(connection_of(open_store(f"sqlite:///{tmp_path}/store.db", [PAIRS]))) as connection:
+        query = Query(filters, sort=sort, limit=20)
+        page = searches(connection, connection.page, PAIRS, query, None)[-1]
+        counted = searches(connection, count_items, connection, PAIRS, query, None)[-1]
+        assert page.split(".")[2] == index and searched in page and searched in counted, (page, counted)
+        plan = plan_of(connection, PAIRS, query, 10, bounded=False)
+        explained = connection.execute(
+            f"EXPLAIN QUERY PLAN {page_statements(PAIRS, query, plan)[0]}", dict.fromkeys(VALUES, 0)
+        )
+        assert any("TEMP B-TREE" in step for *_, step in explained) is is_sorted

@@ -114,8 +114,15 @@ def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSc
     if of_ids := representation.schema.id_schema:
         properties[id] = {**of_ids, "description": given["id"]["description"]}
     # What clients depend on beside the schema of a field that they send.
-    unique = map(representation.name_of, items.resource.unique)
-    extensions: dict[str, JsonSchema] = {name: {"x-unique": True} for name in unique}
+    extensions: dict[str, JsonSchema] = {}
+    for index in (index for index in items.resource.indexes if index.unique):
+        members = [*map(representation.name_of, index.fields)]
+        for member in members:
+            extension = extensions.setdefault(member, {})
+            if rest := ", ".join(name for name in members if name != member):
+                extension["x-unique-with"] = [*extension.get("x-unique-with", []), rest]
+            else:
+                extension["x-unique"] = True
     instance = representation.schema()
     optional = {name for name, declared in fields_of(instance).items() if is_optional(instance, declared)}
     for name, declared in fields_of(instance).items():

@@ -60,7 +60,7 @@ def _calls_of(items: CollectionReader, record: Record | None) -> Iterator[Call]:
     texts = {name: exactjson.dumps(exactjson.stored(text)) for name, text in found.items() if len(bytes(text)) <= _MOST}
     # What is not printable, such as a backspace, would be a key in a terminal.
     short = {name: text for name, text in texts.items() if text.decode().isprintable()}
-    taken = {shown.name_of(name) for name in resource.unique if record}  # values that no other item can have
+    taken = {shown.name_of(name) for name in resource.compared if record}  # values that no other item can have
     known, own = fields_of(shown.schema()), dict[str, Any]()
     for name, field in known.items():
         if not (field.dump_only or name in taken or is_guarded(field)) and (name in short or field.required):

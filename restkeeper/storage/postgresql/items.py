@@ -27,6 +27,7 @@ from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import NOT_FOUND, read_item
+from restkeeper.storage.sql import BETWEEN_FIELDS
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
 # A connection changes one of them last in a transaction, and locks it briefly; with more connections than rows, some
@@ -112,7 +113,9 @@ class PostgresTransaction(Transaction):
     turn_seconds = TURN_SECONDS  # several are computed at a time, in turns
     _database: Session
 
-    def __init__(self, session: Session, collections: Mapping[str, Collection], unique: Mapping[str, str]) -> None:
+    def __init__(
+        self, session: Session, collections: Mapping[str, Collection], unique: Mapping[str, Sequence[str]]
+    ) -> None:
         self._database = session
         self._collections = collections
         self._unique = unique
@@ -292,7 +295,7 @@ class PostgresTransaction(Transaction):
         self._counted.clear()
 
 
-def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
+def change_error(error: psycopg.Error, unique: Mapping[str, Sequence[str]]) -> StoreError:
     """The error of a change: a duplicate, or as `store_error`.
 
     `unique` has the fields of the unique indexes.
@@ -306,9 +309,9 @@ def change_error(error: psycopg.Error, unique: Mapping[str, str]) -> StoreError:
     return store_error(error)
 
 
-def _duplicate(unique: Mapping[str, str], error: psycopg.Error, **written: Any) -> DuplicateValue:
+def _duplicate(unique: Mapping[str, Sequence[str]], error: psycopg.Error, **written: Any) -> DuplicateValue:
     """See `change_error`; `written` is the collection and the record, if they are known."""
     name = error.diag.constraint_name or ""
     parts = name.split(".")  # of an index that another program has declared; those of an operator have no field
-    other = parts[2] if len(parts) == 4 else "value"
-    return DuplicateValue("id" if name == "items_pkey" else unique.get(name, other), **written)
+    other = parts[2].split(BETWEEN_FIELDS) if len(parts) == 4 else ["value"]
+    return DuplicateValue(*(["id"] if name == "items_pkey" else unique.get(name, other)), **written)

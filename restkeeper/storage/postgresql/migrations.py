@@ -28,6 +28,7 @@ from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session, note_database
 from restkeeper.storage.records import first_revision, is_registered, register
 from restkeeper.storage.sql import (
+    BETWEEN_FIELDS,
     MIGRATIONS,
     incomplete,
     is_breaking,
@@ -371,22 +372,23 @@ def indexes_of(collection: Collection) -> dict[str, str]:
     return dict(_named(collection, *each) for each in found)
 
 
-def unique_fields(collection: Collection) -> dict[str, str]:
+def unique_fields(collection: Collection) -> dict[str, tuple[str, ...]]:
     """The fields of the unique indexes, by the names of the indexes."""
     return {
-        _named(collection, *_index(collection, index))[0]: index.field for index in collection.indexes if index.unique
+        _named(collection, *_index(collection, index))[0]: index.fields for index in collection.indexes if index.unique
     }
 
 
 def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
-    indexed = PostgresColumn.of(collection, index.field)
+    columns = [PostgresColumn.of(collection, field) for field in index.fields]
+    indexed, suffix = columns[0], BETWEEN_FIELDS.join(index.fields)
     where = f"collection = {literal(collection.name)}"
     if indexed.field.is_many:
-        return index.field, False, f"USING gin (({indexed.values}) jsonb_path_ops) WHERE {where}"
+        return suffix, False, f"USING gin (({indexed.values}) jsonb_path_ops) WHERE {where}"
     if not index.unique:
-        return index.field, False, f"({indexed.order}, id) WHERE {where}"
-    where += f" AND {indexed.value} IS NOT NULL" if indexed.field.nullable else ""
-    return index.field, True, f"({indexed.unique}) WHERE {where}"
+        return suffix, False, f"({', '.join(column.order for column in columns)}, id) WHERE {where}"
+    where += f" AND {indexed.value} IS NOT NULL" if indexed.field.nullable and len(columns) == 1 else ""
+    return suffix, True, f"({', '.join(column.unique for column in columns)}) WHERE {where}"
 
 
 def _named(collection: Collection, suffix: str, is_unique: bool, definition: str) -> tuple[str, str]:

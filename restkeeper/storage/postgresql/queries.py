@@ -210,13 +210,14 @@ class PostgresColumn(Column):
         """
         if self.folds:
             value = f'lower({value} COLLATE "C")'
+        by_value = self.by_owner(filter) or (self.is_unique and filter.op in (Op.EQ, Op.IN))
         if self.is_text and self.is_unique and filter.op in (Op.EQ, Op.IN):
             return [self.unique], [unique_text(value)]
-        if self.is_text and self.is_indexed and filter.op not in (Op.NE, Op.ENDS):
+        if self.is_text and self.is_part and not by_value and filter.op not in (Op.NE, Op.ENDS):
             if exceeds_index(filter) and filter.op is not Op.STARTS:
                 return [self.order, self.key], [beginning(value), value]
             return [self.order], [value]
-        return [self.folded if self.by_owner(filter) else self.key], [value]
+        return [self.folded if by_value else self.key], [value]
 
     @staticmethod
     def given(field: Field, filter: Filter) -> Any:

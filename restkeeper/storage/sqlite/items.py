@@ -44,7 +44,7 @@ from restkeeper.storage.sqlite.connection import (
     interrupt_after,
     snapshot,
 )
-from restkeeper.storage.sqlite.migrations import drop_undeclared, field_of
+from restkeeper.storage.sqlite.migrations import drop_undeclared, fields_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
@@ -182,7 +182,7 @@ class SqliteTransaction(Transaction):
         try:
             self._database.execute(f"{insert}{values}{marks}", [*chain(*rows)])
         except sqlite3.IntegrityError as error:
-            raise self._failed(DuplicateValue(field_of(error))) from None
+            raise self._failed(DuplicateValue(*fields_of(error))) from None
         self._touch(collection, len(records))
 
     def _change(
@@ -191,7 +191,7 @@ class SqliteTransaction(Transaction):
         try:
             cursor = self._database.execute(DIALECT[statement], item)
         except sqlite3.IntegrityError as error:
-            raise self._failed(DuplicateValue(field_of(error), collection=item["collection"], of=of)) from None
+            raise self._failed(DuplicateValue(*fields_of(error), collection=item["collection"], of=of)) from None
         if cursor.rowcount == 0:
             raise self._failed(RecordNotFound(NOT_FOUND))
         if counts:

@@ -12,7 +12,15 @@ from hashlib import blake2b
 
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import epoch_of, first_revision, is_registered, register
-from restkeeper.storage.sql import MIGRATIONS, incomplete, literal, not_unique, oldest_of, require_usable
+from restkeeper.storage.sql import (
+    BETWEEN_FIELDS,
+    MIGRATIONS,
+    incomplete,
+    literal,
+    not_unique,
+    oldest_of,
+    require_usable,
+)
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
 from restkeeper.storage.sqlite.queries import SqliteColumn
 
@@ -41,7 +49,7 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
                 try:
                     connection.execute(statement)
                 except sqlite3.IntegrityError as error:
-                    raise not_unique(connection, collection, field_of(error)) from error
+                    raise not_unique(connection, collection, fields_of(error)) from error
         if has_epoch:
             note_schema(connection)
         connection.execute("COMMIT")
@@ -84,10 +92,10 @@ def drop_undeclared(connection: sqlite3.Connection, collections: Iterable[Collec
     return ""
 
 
-def field_of(error: sqlite3.IntegrityError) -> str:
-    """The field of the unique index that refuses a value; without an index it is the id."""
+def fields_of(error: sqlite3.IntegrityError) -> list[str]:
+    """The fields of the unique index that refuses their values; without an index it is the id."""
     index = re.search(r"index '(.+)'", str(error))
-    return index[1].split(".")[2] if index else "id"
+    return index[1].split(".")[2].split(BETWEEN_FIELDS) if index else ["id"]
 
 
 def _missing(connection: SqliteConnection, collection: Collection, indexed: bool) -> Iterator[str]:
@@ -110,14 +118,17 @@ def indexes_of(collection: Collection) -> dict[str, list[str]]:
     definitions = []
     tables: dict[str, list[str]] = {}
     for index in collection.indexes:
-        column = SqliteColumn.of(collection, index.field)
+        columns = [SqliteColumn.of(collection, field) for field in index.fields]
+        column, suffix = columns[0], BETWEEN_FIELDS.join(index.fields)
         if column.field.is_many:
             tables[column.table] = _table_of(column, where)
         elif index.unique:  # in which nulls are all different
-            not_null = f" AND {column.value} IS NOT NULL" if column.field.nullable else ""
-            definitions.append((index.field, "UNIQUE INDEX", f"(collection, {column.folded}) WHERE {where}{not_null}"))
+            not_null = f" AND {column.value} IS NOT NULL" if column.field.nullable and len(columns) == 1 else ""
+            keys = ", ".join(column.folded for column in columns)
+            definitions.append((suffix, "UNIQUE INDEX", f"(collection, {keys}) WHERE {where}{not_null}"))
         else:
-            definitions.append((index.field, "INDEX", f"(collection, {column.key}, id) WHERE {where}"))
+            keys = ", ".join(column.key for column in columns)
+            definitions.append((suffix, "INDEX", f"(collection, {keys}, id) WHERE {where}"))
     if collection.has_owner_index:
         definitions.append(("owner", "INDEX", f"(collection, owner, id) WHERE {where}"))
     for name in sorted(collection.sparse):

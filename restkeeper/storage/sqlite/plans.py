@@ -43,9 +43,8 @@ def plan_of(
 
 def _count(connection: sqlite3.Connection, collection: Collection, query: Query, plan: Plan, most: int) -> int:
     """The number of items that a plan finds, at most so many."""
-    used = plan.filters or ()
-    filters = tuple(filter for number, filter in enumerate(query.filters) if number in used)
-    part = SqliteColumn.exact(collection, Query(filters, owners=query.owners if OWNERS in used else None))
+    filters = tuple(filter for number, filter in enumerate(query.filters) if number in plan.used)
+    part = SqliteColumn.exact(collection, Query(filters, owners=query.owners if OWNERS in plan.used else None))
     values = {**parameters(collection, part, SqliteColumn), "most": most}
     return int(connection.execute(_count_statement(collection, outline(part)), values).fetchone()[0])
 

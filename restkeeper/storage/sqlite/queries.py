@@ -194,7 +194,7 @@ class SqliteColumn(Column):
         # Of numbers the index knows which are null; of texts it has the same for null and the empty text.
         lowest = self.lowest.get(self.field.kind)
         plus = "+" if filter.op in (Op.EQ, Op.IN) else ""  # so that the index finds by the other term
-        if lowest:
+        if lowest and key != self.folded:
             return f"({term} AND {plus}{self.key} > {lowest})"
         has_text = "" if key == self.folded else f"{key} <> '' OR "  # as the index shows, without the item
         return f"({term} AND ({has_text}{self.value} IS NOT NULL))"

@@ -453,7 +453,7 @@ def test_a_search_that_is_a_fault_of_the_service(
 def test_the_time_limit_of_a_search_ends_its_work_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things: Resource
 ) -> None:
-    """Others that share its commit are stored."""
+    """It is a 503 that can be repeated. Others that share its commit are stored."""
     monkeypatch.setattr(functions, "FIND_SECONDS", 0.0)
 
     @things.before("create")
@@ -473,9 +473,53 @@ def test_the_time_limit_of_a_search_ends_its_work_alone(
 
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(create, range(40)))
-    assert statuses == [200, 500] * 20
+    assert statuses == [200, 503] * 20
     totals = {mode: client.get(f"/things?count=mode&mode={mode}").json for mode in ("quick", "lost", "slow")}
     assert [sum(each["count"] for each in found) for found in totals.values()] == [20, 0, 0]
+
+
+def test_a_slow_search_is_logged_with_its_plan_and_the_index_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, things: Resource
+) -> None:
+    """Once a minute for each form of query, whatever its values."""
+    monkeypatch.setattr(functions, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(functions, "FIND_SECONDS", SECONDS)
+    monkeypatch.setattr(functions, "_logged", {})
+
+    def do(items: Items) -> None:
+        for mode in "ab":
+            items.find("things", {"mode": mode, "rank[gt]": 1, "weight[lt]": 5, "sort": "-rank"})
+        items.count("things", {"mode": "a", "sku": None})
+        items.find("things", {"mode": "a"})
+
+    with caplog.at_level(logging.WARNING, "restkeeper"):
+        assert run(things, do).status_code == 200
+    lines = [each.getMessage() for each in caplog.records]
+    assert len(lines) == 3
+    taken = "for which others wait, by mode[eq] rank[gt] weight[lt] sort=rank: declare Index('mode', 'rank') or "
+    assert lines[0].startswith("things: items.find or items.count took ") and taken in lines[0]
+    assert "Index('mode', 'weight'). Plan: " in lines[0] and "items.things." in lines[0]
+    assert "by mode[eq] sku[is]: declare Index('mode', 'sku'). Plan: " in lines[1]
+    assert "by mode[eq]: add filters of values that fewer items share. Plan: " in lines[2]
+
+
+def test_searches_of_one_transaction_share_what_they_take_too_long(
+    monkeypatch: pytest.MonkeyPatch, things: Resource
+) -> None:
+    """So many of them make others wait no longer than one does."""
+    limits: list[float] = []
+    monkeypatch.setattr(functions, "_logged", {})
+
+    def page(transaction: Transaction, *arguments: Any, seconds: float, **options: Any) -> Any:
+        limits.append(seconds)
+        found = search(transaction, *arguments, seconds=SECONDS, **options)
+        transaction.search_seconds = 0.3
+        return found
+
+    search = Transaction.page
+    monkeypatch.setattr(Transaction, "page", page)
+    assert run(things, lambda items: [items.find("things", {"mode": "a"}) for _ in range(4)]).status_code == 200
+    assert limits == pytest.approx([0.5, 0.3, 0.1, 0.1])
 
 
 def test_a_function_is_called_again_when_the_store_asks_for_it(things: Resource) -> None:

@@ -1,5 +1,6 @@
 """What a service's own functions do with items: actions, and functions before and after each write."""
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
@@ -40,10 +41,15 @@ MOST_BYTES = 16 * 1024 * 1024  # of these items before and after
 MOST_LOGGED = 10  # of the values that a function of the service sets and the schema refuses
 
 MOST_FOUND = 1000  # items that a function finds
-FIND_SECONDS = 0.1  # that it takes: other writes wait
+SLOW_SECONDS = 0.1  # after which it is logged: other writes wait
+FIND_SECONDS = 0.5  # after which it is stopped; of several in a transaction, what is above SLOW_SECONDS together
+LOG_SECONDS, MOST_FORMS = 60.0, 100  # between two lines about a form of query, and how many of these are remembered
 _ENDED = "the transaction has ended: items are for the function that they were given to"
 _OF_RESPONSES = {"cursor", "count"}  # parameters of lists that select no items
 _OF_VIEWS = {"fields", "embed"}  # likewise, but a view may show what they say
+
+_log = logging.getLogger("restkeeper")
+_logged: dict[tuple[str, str], float] = {}  # the time of the last line about each collection and form of a query
 
 # In which a function of the service is called.
 current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)
@@ -86,6 +92,7 @@ class Items:
         self.deletions: list[Change] = []  # that are to be followed, see `References`
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
         self._changes = self._bytes = self._references = 0
+        self._slow_seconds = FIND_SECONDS - SLOW_SECONDS  # that is left to searches, besides SLOW_SECONDS of each
 
     @property
     def _transaction(self) -> Transaction:
@@ -104,7 +111,7 @@ class Items:
         Without a `limit` it is all of them. Raises ValueError for more than 1,000.
         """
         stored, query = self._query(collection, parameters)
-        find = partial(self._transaction.page, collection, query, MOST_BYTES, seconds=FIND_SECONDS)
+        find = partial(self._transaction.page, collection, query, MOST_BYTES)
         page = self._search(stored, query, find)
         wanted = query.limit if "limit" in (parameters or {}) else None
         if page.more and (wanted is None or len(page.bodies) < wanted):
@@ -115,8 +122,8 @@ class Items:
     def count(self, collection: str, parameters: Mapping[str, Any] | None = None) -> int:
         """The number of the items of a list, by its parameters as `find`."""
         stored, query = self._query(collection, parameters)
-        query = query._replace(sort=())  # which a number has not
-        count = partial(self._transaction.count, collection, query, most=sys.maxsize, seconds=FIND_SECONDS)
+        query = query._replace(sort=(), limit=None)  # which a number has not
+        count = partial(self._transaction.count, collection, query, most=sys.maxsize)
         return self._search(stored, query, count)
 
     def create(self, collection: str, item: JsonObject, *, owner: str | None = None) -> JsonObject:
@@ -231,10 +238,10 @@ class Items:
         except InvalidQuery as error:
             raise ValueError(f"{collection}: items.find and items.count: {error.detail}") from None
 
-    def _search(self, stored: StoredRepresentation, query: Query, search: Callable[[], T]) -> T:
+    def _search(self, stored: StoredRepresentation, query: Query, search: Callable[..., T]) -> T:
         """What `search` returns, when nobody else changes items of the collection any more.
 
-        Raises ValueError for what no index answers, or not soon: all others wait for it.
+        Raises ValueError for what no index answers, and SearchTooLong: all others wait for it.
         """
         if not self._transaction.is_indexed(stored.name, query):
             names = sorted({f.field for f in query.filters} or {key.field for key in query.sort})
@@ -245,12 +252,31 @@ class Items:
         with self._whole():
             self._transaction.lock_collection(stored.name)
             try:
-                return search()
-            except SearchTooLong:
-                raise ValueError(
-                    f"{stored.name}: items.find and items.count have {FIND_SECONDS} s: add filters, or an Index of a "
-                    "field whose values fewer items share"
-                ) from None
+                return search(seconds=SLOW_SECONDS + self._slow_seconds)
+            except SearchTooLong as error:
+                error.reason = "see the line about items.find and items.count"
+                raise
+            finally:
+                if (seconds := self._transaction.search_seconds) > SLOW_SECONDS:
+                    self._slow_seconds = max(0.0, self._slow_seconds + SLOW_SECONDS - seconds)
+                    self._log_slow(stored.name, query, seconds)
+
+    def _log_slow(self, collection: str, query: Query, seconds: float) -> None:
+        """Log a search that took long, unless there was a line about one of its form."""
+        form = " ".join([*(f"{f.field}[{f.op}]" for f in query.filters), *(f"sort={key.field}" for key in query.sort)])
+        now = self._clock.monotonic()
+        if now - _logged.get((collection, form), -LOG_SECONDS) < LOG_SECONDS:
+            return
+        if len(_logged) >= MOST_FORMS:
+            _logged.clear()
+        _logged[collection, form] = now
+        wanted = self._transaction.wanted_indexes(collection, query)
+        remedy = (
+            f"declare {' or '.join(map(str, wanted))}" if wanted else "add filters of values that fewer items share"
+        )
+        plan = self._transaction.explain(collection, query)
+        message = "%s: items.find or items.count took %.2f s, for which others wait, by %s: %s. Plan: %s"
+        _log.warning(message, collection, seconds, form or "id", remedy, plan)
 
     def _stored(self, collection: str) -> StoredRepresentation:
         if not self.functions:  # the transaction can be there still, as an exception refers to it

@@ -44,6 +44,7 @@ from restkeeper.schemas.prepared import (
 )
 from restkeeper.storage.interface import (
     ANY,
+    MOST_INDEXED,
     POSITION,
     Collection,
     Field,
@@ -82,7 +83,7 @@ Definitions = Mapping[str, fields.Field[Any]]
 CALLABLE = "callable"  # in a fingerprint, for a default that a function makes: its values differ
 ALL_OWNERS = "all"  # in the scope C:all, with which C:read and C:write reach the items of all owners
 LARGEST_PAGE = 10_000  # items
-MOST_INDEXED, LONGEST_INDEXED = 4, 600  # fields of an index, and of several the characters: PostgreSQL has 2,704 bytes
+LONGEST_INDEXED = 600  # characters of several fields of an index: PostgreSQL has 2,704 bytes for them
 LONGEST_PATH = 64  # characters
 
 

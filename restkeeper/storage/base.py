@@ -40,6 +40,7 @@ from restkeeper.storage.interface import (
     EventFilter,
     Events,
     Found,
+    Index,
     Key,
     Kind,
     LogEntry,
@@ -54,7 +55,7 @@ from restkeeper.storage.interface import (
     Subscription,
     source_of,
 )
-from restkeeper.storage.plans import is_indexed
+from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import (
     look_up,
     read_item,
@@ -160,6 +161,7 @@ class Transaction(Deliveries, Renaming):
 
     items: Any = None  # the one of all functions of the service in it
     turn_seconds: float = WRITE_TURN_SECONDS  # for which it computes before other requests have their turn
+    search_seconds = 0.0  # for which the last search with a limit has worked
     _collections: Mapping[str, Collection]
 
     @abstractmethod
@@ -195,6 +197,23 @@ class Transaction(Deliveries, Renaming):
     def is_indexed(self, collection: str, query: Query) -> bool:
         """Whether an index has the items that one of the filters selects, or without filters their order."""
         return is_indexed(self._collections[collection], query)
+
+    def explain(self, collection: str, query: Query) -> str:
+        """Return how the database finds the items of a query, in its own words."""
+        return "; ".join(self._database.explain(self._collections[collection], query))
+
+    def wanted_indexes(self, collection: str, query: Query) -> list[Index]:
+        """Return the indexes that a collection has not, each of which would serve a query."""
+        return wanted_indexes(self._collections[collection], query)
+
+    @contextmanager
+    def _timed(self, now: Callable[[], float]) -> Iterator[None]:
+        """Note the `search_seconds` of what is done meanwhile."""
+        begin = now()
+        try:
+            yield
+        finally:
+            self.search_seconds = now() - begin
 
     @abstractmethod
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:

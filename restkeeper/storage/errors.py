@@ -101,7 +101,7 @@ class SearchTooLong(StoreUnavailable):
     """A search in a transaction took longer than the `seconds` that it may take; nothing was changed."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"a search in a change took more than {seconds:g} s: it needs an index")
+        super().__init__(f"a search in a change took more than {seconds:.2g} s: it needs an index")
         self.seconds = seconds
 
 

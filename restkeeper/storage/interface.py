@@ -18,6 +18,7 @@ ANY = "*"  # the name of the field that stands for all that no other one is
 FREE_NAME = r"[\w$@ :/-]+"  # a regular expression: a name of a field of kind JSON, or on its path
 POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
 SORTED = 300  # characters of a text of kind JSON
+MOST_INDEXED = 4  # fields of an index
 GONE = 2**31 - 1  # the revision of a collection whose items are of another one now, or are being deleted
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position

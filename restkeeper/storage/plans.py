@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from restkeeper.storage.interface import Collection, Index, Op, Query
+from restkeeper.storage.interface import MOST_INDEXED, Collection, Index, Op, Query
 
 OWNERS = "owners,"  # the index of the owners; a field cannot have this name
 _ID = Index("id", unique=True)
@@ -85,6 +85,20 @@ def is_indexed(collection: Collection, query: Query) -> bool:
     free = (each for each in query.filters if not (each.negated or each.group))
     has_range = any(each.field in indexed and each.op in (*_RANGES, Op.IS) for each in free)
     return has_range or bool(equality_plans(collection, query))
+
+
+def wanted_indexes(collection: Collection, query: Query) -> list[Index]:
+    """See `base.Transaction`: of the fields that have one value, then one that has a range, or else the order."""
+    free = [
+        each
+        for each in query.filters
+        if not (each.negated or each.group) and each.field != "id" and collection.field(each.field).sortable
+    ]
+    equal = dict.fromkeys(each.field for each in free if each.op in (Op.EQ, Op.IN) or each[1:3] == (Op.IS, True))
+    last = dict.fromkeys(each.field for each in free if each.op in _RANGES) or dict.fromkeys(_order(query)[:1])
+    fields = [(*equal, field) for field in last if field not in equal] or ([(*equal,)] if equal else [])
+    existing = {index.fields for index in collection.indexes if not index.unique}
+    return [Index(*each) for each in fields if each not in existing and len(each) <= MOST_INDEXED]
 
 
 def _order(query: Query) -> tuple[str, ...]:

@@ -118,6 +118,9 @@ class Database(Protocol):
     def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
         """The filters by whose indexes all items of a query are found, see `conditions`."""
 
+    def explain(self, collection: Collection, query: Query) -> list[str]:
+        """How the items of a query are found in a transaction, in the database's own words."""
+
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         """Make a change, now or before the next statement."""
 

@@ -1,7 +1,8 @@
 """Items, responses, counters and new events in PostgreSQL."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from math import inf
 from typing import Any
@@ -35,6 +36,7 @@ from restkeeper.storage.sql import BETWEEN_FIELDS
 SHARDS = 16
 
 BUSY = 10  # times as long as it works, a search may take on a server on which others work, too
+SEARCH_SECONDS = 1.0  # but no longer: others wait for it
 
 # A change keeps the id, so that it and what refers to the item do not wait for each other; a deletion and that do.
 # The locks of a reference and of a deletion, which exclude each other. With SKIP LOCKED they do not wait.
@@ -126,8 +128,13 @@ class PostgresTransaction(Transaction):
         self._order: Locked | None = None  # see `lock`
         self._last = "", ""  # of its items
 
-    def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
-        return nullcontext() if seconds is None else self._database.limit(seconds, BUSY * seconds)
+    @contextmanager
+    def _limit(self, seconds: float | None) -> Iterator[None]:
+        if seconds is None:
+            yield
+            return
+        with self._database.limit(seconds, min(BUSY * seconds, SEARCH_SECONDS)), self._timed(time.monotonic):
+            yield
 
     def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:
         new, _ = (0, 0) if query.narrows else self._counted.get(collection, (0, 0))

@@ -31,7 +31,7 @@ from restkeeper.storage.errors import SearchTooLong, StoreError
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, NEW_EPOCH, cleaned, like
-from restkeeper.storage.postgresql.queries import PostgresColumn, find_page
+from restkeeper.storage.postgresql.queries import PostgresColumn, find_page, select_page
 from restkeeper.storage.sql import Row
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
@@ -210,6 +210,14 @@ class Session(psycopg.Connection[Row]):
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         return find_page(self, collection, query, max_bytes)
+
+    def explain(self, collection: Collection, query: Query) -> list[str]:
+        if self._failure:
+            return ["the server has stopped it"]
+        statement, values = select_page(collection, query)
+        rows = self.fetch(f"EXPLAIN {statement}", {**values, "most_bytes": 1})
+        steps = (str(step).strip(" ->") for (step,) in rows)  # others have values, which are not for the log
+        return [step for step in steps if " on items" in step or 'on "items.' in step]
 
     def used_filters(self, collection: Collection, query: Query) -> None:
         """All: the server has statistics."""

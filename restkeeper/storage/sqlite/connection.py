@@ -38,6 +38,7 @@ from restkeeper.storage.sqlite.queries import (
     fold,
     is_found,
     is_inside,
+    select_page,
 )
 
 APPLICATION_ID = int.from_bytes(b"RstK")  # of our files, in their header
@@ -123,6 +124,12 @@ class SqliteConnection(sqlite3.Connection):
 
     def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
         return plan_of(self, collection, query, bounded=True).filters
+
+    def explain(self, collection: Collection, query: Query) -> list[str]:
+        plan = plan_of(self, collection, query, state_of(self, collection)[1], bounded=True)
+        (statement, *_), values = select_page(collection, query, plan)
+        steps = self.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+        return [step for *_, step in steps if " items " in step or "ORDER BY" in step]
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)

@@ -137,7 +137,8 @@ class SqliteTransaction(Transaction):
             yield
             return
         error = partial(self._failed, SearchTooLong(seconds))  # the whole transaction is of others, too, and goes on
-        with interrupt_after(self._database, seconds, thread_time, error):  # which no other process makes longer
+        now = thread_time  # which no other process makes longer
+        with self._timed(now), interrupt_after(self._database, seconds, now, error):
             yield
 
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:

@@ -245,14 +245,19 @@ def find_page(
     connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, plan: Plan = ANY_PLAN
 ) -> Page:
     """The page of a query, without its change token. It reads at most one row more."""
+    statements, values = select_page(collection, query, plan)
+    rows = chain.from_iterable(connection.execute(statement, values) for statement in statements)
+    return page_of(rows, query, max_bytes, SqliteColumn)
+
+
+def select_page(collection: Collection, query: Query, plan: Plan) -> tuple[list[str], dict[str, Any]]:
+    """The statements of a page, and their parameters."""
     query = SqliteColumn.exact(collection, query)
     values = parameters(collection, query, SqliteColumn)
     values |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}
     values["offset"] = query.offset
     values["limit"] = sys.maxsize if query.limit is None else query.limit + 1  # the last shows that there are more
-    statements = page_statements(collection, outline(query), plan)
-    rows = chain.from_iterable(connection.execute(statement, values) for statement in statements)
-    return page_of(rows, query, max_bytes, SqliteColumn)
+    return page_statements(collection, outline(query), plan), values
 
 
 @lru_cache(maxsize=64)  # combinations of filters and sort; some take 100 KiB

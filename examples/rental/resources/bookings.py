@@ -3,11 +3,12 @@
 from datetime import date
 
 from availability import ToolIsTaken, require_free
-from restkeeper import Conflict, Items, Ownership, Resource, returns
+from restkeeper import Conflict, Index, Items, Ownership, Resource, returns
 from schemas import Item
 from schemas.booking import BookingSchema
 
-RESOURCE = Resource("bookings", "booking", BookingSchema, ownership=Ownership.ALL, methods=("GET", "POST"))
+INDEXES = (Index("tool", "end"),)  # of a tool, those that are not over yet: see availability.py
+RESOURCE = Resource("bookings", "booking", BookingSchema, INDEXES, ownership=Ownership.ALL, methods=("GET", "POST"))
 
 
 @RESOURCE.before("create")

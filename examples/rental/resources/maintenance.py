@@ -1,11 +1,11 @@
 """Also at /tools/:id/maintenance. Customers see when it is, and not what it costs."""
 
 from availability import require_free
-from restkeeper import Items, Resource
+from restkeeper import Index, Items, Resource
 from schemas import Item
 from schemas.maintenance import MaintenanceSchema
 
-RESOURCE = Resource("maintenance", "maintenance", MaintenanceSchema)
+RESOURCE = Resource("maintenance", "maintenance", MaintenanceSchema, indexes=(Index("tool", "end"),))
 
 
 @RESOURCE.before("create", "update")

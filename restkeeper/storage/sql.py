@@ -285,9 +285,9 @@ class Column:
 
     `folds` says whether texts are compared without case, `is_indexed` whether an index begins with it, `is_part`
     whether it is in one, and `is_unique` whether it is alone in a unique one.
-    `parameter` is how the database writes a parameter, and `one_of` a list of texts. `lowest` are the sort keys of
-    null: below every value of a kind. `of_each` selects what one part of `Related` finds: its number, a value, and the
-    record.
+    `parameter` is how the database writes a parameter, `unindexed` a condition that fits no index, and `one_of` a list
+    of texts. `lowest` are the sort keys of null: below every value of a kind. `of_each` selects what one part of
+    `Related` finds: its number, a value, and the record.
     """
 
     field: Field
@@ -298,6 +298,7 @@ class Column:
     is_part: bool
 
     parameter: ClassVar[str]
+    unindexed: ClassVar[str]
     one_of: ClassVar[str]
     of_each: ClassVar[str]
     lowest: ClassVar[Mapping[Kind, str]]
@@ -394,6 +395,11 @@ class Column:
         """A filter's value as a parameter."""
 
     @staticmethod
+    def outlined(filter: Filter) -> Scalar:
+        """What a statement depends on of the value of a filter."""
+        return None
+
+    @staticmethod
     def text(text: str) -> str:
         """A text as a parameter."""
         return text
@@ -431,7 +437,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column], by: Con
     found = [f"collection = {literal(collection.name)}"]
     if query.owners is not None:
         owned = kind.owner_condition(query.owners, "owners")[0]
-        found.append(owned if by is None or OWNERS in by else f"+({owned})")
+        found.append(owned if by is None or OWNERS in by else kind.unindexed.format(owned))
     groups: dict[int, list[str]] = {}
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     for n, each in enumerate(query.filters):
@@ -442,7 +448,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column], by: Con
             is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")
             condition = f"({condition} {'AND' if each.op is Op.NE else 'OR'} {is_null})"
         condition = f"({condition}) IS NOT TRUE" if each.negated else condition
-        condition = condition if by is None or n in by else f"+({condition})"
+        condition = condition if by is None or n in by else kind.unindexed.format(condition)
         groups.setdefault(each.group or -n - 1, []).append(condition)
     found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:
@@ -529,7 +535,7 @@ def order_of(query: Query) -> list[Sort]:
 
 
 def outline(
-    query: Query, value: Callable[[Filter], Scalar] = lambda filter: None, *, limit: int | None = None, offset: int = 0
+    query: Query, value: Callable[[Filter], Scalar] = Column.outlined, *, limit: int | None = None, offset: int = 0
 ) -> Query:
     """The query without the values of its parameters: queries with the same outline have the same statement.
 

@@ -10,9 +10,9 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Sort
+from restkeeper.storage.planning import plan_of
 from restkeeper.storage.sql import count_items
 from restkeeper.storage.sqlite.connection import SqliteConnection
-from restkeeper.storage.sqlite.plans import plan_of
 from restkeeper.storage.sqlite.queries import page_statements
 from tests.things import insert, open_store, record
 
@@ -181,7 +181,7 @@ def test_an_index_of_several_fields(
         page = searches(connection, connection.page, PAIRS, query, None)[-1]
         counted = searches(connection, count_items, connection, PAIRS, query, None)[-1]
         assert page.split(".")[2] == index and searched in page and searched in counted, (page, counted)
-        plan = plan_of(connection, PAIRS, query, 10, bounded=False)
+        plan = plan_of(connection, PAIRS, query, lambda: 10)
         explained = connection.execute(
             f"EXPLAIN QUERY PLAN {page_statements(PAIRS, query, plan)[0]}", dict.fromkeys(VALUES, 0)
         )

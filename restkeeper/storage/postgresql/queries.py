@@ -27,6 +27,7 @@ from restkeeper.storage.interface import (
     Scalar,
     Sort,
 )
+from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.sql import (
     Column,
     Database,
@@ -92,6 +93,9 @@ class PostgresColumn(Column):
     """See `sql.Column`."""
 
     parameter = "%({})s"
+    unindexed = (
+        "CASE WHEN {} THEN true ELSE false END"  # of which the planner expects that half of the items satisfy it
+    )
     one_of = "= ANY({}::text[])"
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
@@ -230,6 +234,10 @@ class PostgresColumn(Column):
         return comparable(field.kind, filter.value)
 
     @staticmethod
+    def outlined(filter: Filter) -> Scalar:
+        return _LONG if exceeds_index(filter) else None
+
+    @staticmethod
     def text(text: str) -> str:
         return clean(text)
 
@@ -333,10 +341,12 @@ def exceeds_index(filter: Filter) -> bool:
 _LONG = "x" * BEGINNING
 
 
-def find_page(database: Database, collection: Collection, query: Query, max_bytes: int | None) -> Page:
+def find_page(
+    database: Database, collection: Collection, query: Query, max_bytes: int | None, plan: Plan = ANY_PLAN
+) -> Page:
     """See `base.Store.page`: one statement, which reads at most one row more."""
     require_complete(database, collection, query)
-    statement, values = select_page(collection, query)
+    statement, values = select_page(collection, query, plan)
     found = database.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, revision, *_ = found[0]
     require_revision(collection, revision)
@@ -345,7 +355,7 @@ def find_page(database: Database, collection: Collection, query: Query, max_byte
     return page._replace(change_token=change_token(epoch, changes), total=total)
 
 
-def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, Any]]:
+def select_page(collection: Collection, query: Query, plan: Plan = ANY_PLAN) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
     Each row has the epoch, and the collection's changes, items and revision; then id, fingerprint, body, removed,
@@ -360,24 +370,22 @@ def select_page(collection: Collection, query: Query) -> tuple[str, dict[str, An
         if isinstance(value, str) and n < len(keys) - 1:  # another kind of store has all of a text in its positions
             value = value[:BEGINNING]
         values[f"a{n}"] = comparable(column.field.kind, value)
-    outlined = outline(query, _length, limit=query.limit, offset=min(query.offset, 1))
-    return _page_statement(collection, outlined), values
-
-
-def _length(filter: Filter) -> str | None:
-    """What a statement depends on of the value of a filter."""
-    return _LONG if exceeds_index(filter) else None
+    outlined = outline(query, PostgresColumn.outlined, limit=query.limit, offset=min(query.offset, 1))
+    return _page_statement(collection, outlined, plan), values
 
 
 @lru_cache(maxsize=64)  # combinations of filters, sort and limit
-def _page_statement(collection: Collection, query: Query) -> str:
+def _page_statement(collection: Collection, query: Query, plan: Plan) -> str:
     keys = _sort_keys(collection, query.sort, query.backward)
     names = [f"k{n}" for n in range(len(keys) - 1)]
     terms = "".join(f",\n            {column.order} AS {name}" for (column, _), name in zip(keys, names, strict=False))
     order = ", ".join(
         f"{name}{' DESC' if descending else ''}" for (_, descending), name in zip(keys, [*names, "id"], strict=True)
     )
-    where = conditions(collection, query, PostgresColumn) + (f" AND {_beyond(keys)}" if query.after else "")
+    where, source = conditions(collection, query, PostgresColumn, plan.filters), "items"
+    if not plan.is_ordered:  # all that it finds, before they are sorted: OFFSET keeps the index of the order out
+        source, where = f"(SELECT * FROM items WHERE {where} OFFSET 0) AS found", "true"  # noqa: S608 - declared names only
+    where += f" AND {_beyond(keys)}" if query.after else ""
     shown = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
     offset = " OFFSET %(offset)s" if query.offset else ""
@@ -411,7 +419,7 @@ FROM (
                 removed,
                 owner,
                 octet_length(body) + coalesce(octet_length(removed), 0) AS size{terms}
-            FROM items
+            FROM {source}
             WHERE {where}
             ORDER BY {order}
             LIMIT {limit}{offset}

@@ -14,7 +14,7 @@ cached responses.
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -29,9 +29,12 @@ from psycopg.waiting import Ready, Wait
 
 from restkeeper.storage.errors import SearchTooLong, StoreError
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
+from restkeeper.storage.planning import plan_of
+from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, NEW_EPOCH, cleaned, like
 from restkeeper.storage.postgresql.queries import PostgresColumn, find_page, select_page
+from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Row
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
@@ -209,18 +212,22 @@ class Session(psycopg.Connection[Row]):
         return cleaned({**lists, "item": filter.item})
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
-        return find_page(self, collection, query, max_bytes)
+        return find_page(self, collection, query, max_bytes, self._plan(collection, query) if bounded else ANY_PLAN)
+
+    def _plan(self, collection: Collection, query: Query) -> Plan:
+        """The plan of a page for which others wait: it may take two statements more, which that of a list does not."""
+        return plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
         if self._failure:
             return ["the server has stopped it"]
-        statement, values = select_page(collection, query)
+        statement, values = select_page(collection, query, self._plan(collection, query))
         rows = self.fetch(f"EXPLAIN {statement}", {**values, "most_bytes": 1})
         steps = (str(step).strip(" ->") for (step,) in rows)  # others have values, which are not for the log
         return [step for step in steps if " on items" in step or 'on "items.' in step]
 
-    def used_filters(self, collection: Collection, query: Query) -> None:
-        """All: the server has statistics."""
+    def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
+        return plan_of(self, collection, query).filters
 
     @contextmanager
     def limit(self, seconds: float, most: float) -> Iterator[None]:

@@ -26,9 +26,9 @@ import orjson
 
 from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
+from restkeeper.storage.planning import plan_of
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row, event_columns, event_type, require_complete
-from restkeeper.storage.sqlite.plans import plan_of
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
     COLUMNS,
@@ -118,15 +118,15 @@ class SqliteConnection(sqlite3.Connection):
         with snapshot(self):
             change_token, items = state_of(self, collection)
             require_complete(self, collection, query)
-            plan = plan_of(self, collection, query, items, bounded=bounded)
+            plan = plan_of(self, collection, query, lambda: items, bounded=bounded)
             page = find_page(self, collection, query, max_bytes, plan)
             return page._replace(change_token=change_token, total=None if query.narrows else items)
 
     def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
-        return plan_of(self, collection, query, bounded=True).filters
+        return plan_of(self, collection, query).filters
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
-        plan = plan_of(self, collection, query, state_of(self, collection)[1], bounded=True)
+        plan = plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)
         (statement, *_), values = select_page(collection, query, plan)
         steps = self.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
         return [step for *_, step in steps if " items " in step or "ORDER BY" in step]

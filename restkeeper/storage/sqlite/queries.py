@@ -81,6 +81,7 @@ class SqliteColumn(Column):
     """See `sql.Column`. The key of a field is what the indexes have."""
 
     parameter = ":{}"
+    unindexed = "+({})"
     one_of = "IN (SELECT value FROM json_each({}))"
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}

@@ -1,0 +1,61 @@
+"""Which index answers a query.
+
+The database cannot know: SQLite has no statistics, and PostgreSQL uses none of partial indexes. It would take the index
+of a range before that of an equality, and that of the order before both. So a query is written in a way that leaves it
+one: the others do not fit conditions that are `unindexed`. Which one has the fewest items is counted, up to a bound.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import isqrt
+from typing import Any
+
+from restkeeper.storage.interface import Collection, Query
+from restkeeper.storage.plans import ANY_PLAN, OWNERS, Plan, equality_plans, order_plan
+from restkeeper.storage.sql import Database, conditions, outline, parameters
+
+MOST_COUNTED = 50_000  # items of an equality, in some milliseconds; to read them takes some hundreds
+
+
+def plan_of(
+    database: Database,
+    collection: Collection,
+    query: Query,
+    items: Callable[[], int] | None = None,
+    *,
+    bounded: bool = False,
+) -> Plan:
+    """The plan for a query; for a page of it, `items` returns the number of the collection's items.
+
+    A page is read in its order until it is full, unless an equality has so few items that sorting these costs less. If
+    it is `bounded` and has other conditions, which can refuse what is read, it costs more to search an order for it.
+    """
+    plans = equality_plans(collection, query)
+    if not plans or plans[0].is_unique:
+        return plans[0] if plans else ANY_PLAN
+    in_order = None if items is None or query.limit is None else order_plan(collection, query)
+    if len(plans) == 1 and (plans[0].is_ordered or in_order is None):
+        return plans[0]
+    most = MOST_COUNTED
+    has_others = len(query.filters) + bool(query.search) + bool(query.owners) > 1
+    if items is not None and query.limit is not None and in_order and not (bounded and has_others):
+        most = isqrt((query.limit + 1) * items())  # as many items of the order have so many of the equality among them
+    counts = [_count(database, collection, query, plan, most + 1) for plan in plans]
+    if min(counts) <= most:
+        return plans[counts.index(min(counts))]
+    return next((plan for plan in plans if plan.is_ordered), in_order or plans[0])
+
+
+def _count(database: Database, collection: Collection, query: Query, plan: Plan, most: int) -> int:
+    """The number of items that a plan finds, at most so many."""
+    kind: Any = database.columns
+    filters = tuple(filter for number, filter in enumerate(query.filters) if number in plan.used)
+    part = kind.exact(collection, Query(filters, owners=query.owners if OWNERS in plan.used else None))
+    values: dict[str, Any] = {**parameters(collection, part, kind), "most": most}
+    return int(database.fetch(_count_statement(collection, outline(part, kind.outlined), kind), values)[0][0])
+
+
+@lru_cache(maxsize=64)
+def _count_statement(collection: Collection, query: Query, kind: Any) -> str:
+    items = f"SELECT 1 FROM items WHERE {conditions(collection, query, kind)} LIMIT {kind.parameter.format('most')}"  # noqa: S608 - declared names only
+    return f"SELECT count(*) FROM ({items}) AS counted"  # noqa: S608 - likewise

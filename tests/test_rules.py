@@ -469,7 +469,9 @@ def test_the_time_limit_of_a_search_ends_its_work_alone(
 
     def create(number: int) -> int:
         sent = {"mode": "slow" if number % 2 else "quick"}
-        return app.test_client().post("/things", json=sent).status_code
+        response = app.test_client().post("/things", json=sent)
+        assert ("Retry-After" in response.headers) is (response.status_code == 503)
+        return response.status_code
 
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(create, range(40)))

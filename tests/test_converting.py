@@ -162,15 +162,17 @@ def test_two_values_that_become_one(programs: Programs) -> None:
     assert shown(old, "/notes") == before
 
 
-def test_values_that_change_places(programs: Programs) -> None:
-    """A unique value can be that of another item before: nothing is compared until all are converted."""
-    unique = {"indexes": (Index("number", unique=True),)}
+@pytest.mark.parametrize("together", [(), ("book",)])
+def test_values_that_change_places(programs: Programs, together: tuple[str, ...]) -> None:
+    """A unique value can be that of another item before, alone or with others: all are converted first."""
+    unique = {"indexes": (Index(*together, "number", unique=True),)}
     number = Whole(required=True)
-    old = programs.serve(declared({"number": number}, **unique))
+    fields = {"book": Text(1, 9, load_default="b"), "number": number}
+    old = programs.serve(declared(fields, **unique))
     for value in range(5):
         old.post("/notes", json={"number": value})
     convert = Convert({"number": number}, ["number"], up=lambda n: n + 1, down=lambda n: n - 1)
-    new = programs.migrate(declared({"number": number}, convert, **unique))
+    new = programs.migrate(declared(fields, convert, **unique))
     assert [each["number"] for each in shown(new, "/notes")] == [1, 2, 3, 4, 5]
     assert [each["number"] for each in shown(new, "/api/v1/notes")] == [0, 1, 2, 3, 4]
     assert new.post("/notes", json={"number": 5}).status_code == 409

@@ -28,7 +28,7 @@ def plan_of(
     """The plan for a query; for a page of it, `items` returns the number of the collection's items.
 
     A page is read in its order until it is full, unless an equality has so few items that sorting these costs less. If
-    it is `bounded` and has other conditions, which can refuse what is read, it costs more to search an order for it.
+    it is `bounded`, and other conditions can refuse what is read, an order may cost all items: more is read before that.
     """
     plans = equality_plans(collection, query)
     if not plans or plans[0].is_unique:
@@ -39,7 +39,8 @@ def plan_of(
     most = MOST_COUNTED
     has_others = len(query.filters) + bool(query.search) + bool(query.owners) > 1
     if items is not None and query.limit is not None and in_order and not (bounded and has_others):
-        most = isqrt((query.limit + 1) * items())  # as many items of the order have so many of the equality among them
+        wanted = query.offset + query.limit + 1
+        most = isqrt(wanted * items())  # as many items of the order have the wanted ones among them
     counts = [_count(database, collection, query, plan, most + 1) for plan in plans]
     if min(counts) <= most:
         return plans[counts.index(min(counts))]

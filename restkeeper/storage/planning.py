@@ -28,7 +28,7 @@ def plan_of(
     """The plan for a query; for a page of it, `items` returns the number of the collection's items.
 
     A page is read in its order until it is full, unless an equality has so few items that sorting these costs less. If
-    it is `bounded`, and other conditions can refuse what is read, an order may cost all items: more is read before that.
+    it is `bounded`, and other conditions can refuse what is read, more of an equality is read: the order may cost all.
     """
     plans = equality_plans(collection, query)
     if not plans or plans[0].is_unique:

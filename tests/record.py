@@ -5,9 +5,9 @@ prints what differs. `--write FOLDER` stores the responses, and `--compare FOLDE
 header fields, body, and on PostgreSQL the number of round trips.
 
 A random script makes the requests. It does not depend on responses: in it `@parts7@` is the id, and `@parts7.2@` the
-third id, of the response to request 7, or of a former part if there is none; `@tag7@` is its ETag, and `@next7@` the
-address of its next page. Ids, ETags, cursors and times have the number of the request that showed them first in place
-of their value.
+third id, of the response to request 7, or of a former part if there is none; `@tag7@` is its ETag, `@date7@` its
+Last-Modified, and `@next7@`, `@prev7@` and `@last7@` are the addresses of other pages. Ids, ETags, cursors and times
+have the number of the request that showed them first in place of their value.
 """
 
 import argparse
@@ -36,6 +36,7 @@ from unittest import mock
 from restkeeper import Config, create_app
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
+from tests.issuer import token, trusted
 from tests.postgresql.wire import Wire, counted
 from tests.postgresql_server import PostgresServer
 from tests.shapes import RESOURCES, VERSIONS
@@ -59,7 +60,7 @@ VALUES = re.compile(
     r"|(?<=[?&]cursor=)(?P<cursor>[\w-]+)"
     r"|(?<=[?&]after=)(?P<after>[\w-]+)"
 )
-ALL = ("people", "brands", "products", "parts", "offers", "orders", "jobs", "settings", "posts", "logs")
+ALL = ("people", "brands", "products", "parts", "offers", "orders", "jobs", "settings", "posts", "logs", "notes")
 READ = tuple(f"{name}:read" for name in ALL)
 WRITE = tuple(f"{name}:write" for name in ALL if name != "logs")
 CALLERS: dict[str, dict[str, Any]] = {
@@ -67,11 +68,18 @@ CALLERS: dict[str, dict[str, Any]] = {
     "bob": {"scopes": [*READ, *WRITE], "owners": ["bob", "team"]},
     "team": {"scopes": [*READ, *WRITE, "orders:secrets"], "owners": ["team"]},
     "staff": {
-        "scopes": [*READ, *WRITE, "orders:all", "jobs:all", "orders:pay", "orders:secrets", "jobs:grade"],
+        "scopes": [*READ, *WRITE, "orders:all", "jobs:all", "notes:all", "orders:pay", "orders:secrets", "jobs:grade"],
         "owners": ["staff"],
     },
     "reader": {"scopes": [*READ], "owners": ["ada"]},
     "clerk": {"scopes": ["products:read", "products:write", "products:archive", "orders:write"], "owners": ["ada"]},
+}
+
+
+SAME = {"mona": "lisa", "lisa": "mona"}  # two tokens of one subject: the second one has fewer scopes
+CALLERS |= {
+    "mona": {"scopes": [*READ, *WRITE, "orders:secrets"], "owners": ["mona"]},
+    "lisa": {"scopes": [*READ, *WRITE], "owners": ["mona"]},
 }
 
 
@@ -94,6 +102,7 @@ class Script:
         self._posts: list[Request] = []  # with an idempotency key
         self._read: list[int] = []  # requests that had an ETag, if they succeeded
         self._lists: list[tuple[int, str]] = []
+        self._feeds: list[int] = []
         self.requests: list[Request] = []
 
     def write(self, number: int) -> list[Request]:
@@ -104,12 +113,15 @@ class Script:
             (24, self._list),
             (5, self._next_page),
             (14, self._change),
-            (4, self._delete),
+            (6, self._delete),
             (6, self._act),
             (7, self._batch),
             (4, self._replay),
             (3, self._nested),
-            (2, self._follow),
+            (5, self._follow),
+            (12, self._again),
+            (3, self._repeat),
+            (5, self._family),
             (2, self._mistake),
         ]
         weights, makers = zip(*kinds, strict=True)
@@ -129,13 +141,13 @@ class Script:
     def _caller(self) -> str:
         names, weights = zip(
             *(("admin", 25), ("ada", 25), ("bob", 12), ("team", 8), ("staff", 15), ("reader", 6), ("clerk", 6)),
-            *(("nobody", 2), ("stranger", 1)),
+            *(("nobody", 2), ("stranger", 1), ("mona", 12), ("lisa", 6)),
             strict=True,
         )
         return str(self._random.choices(names, weights)[0])
 
     def _collection(self) -> str:
-        weights = (8, 6, 24, 8, 8, 22, 10, 5, 8, 3)
+        weights = (8, 6, 24, 8, 8, 22, 10, 5, 8, 3, 5)
         return self._random.choices(ALL, weights)[0]
 
     def _base(self, name: str) -> str:
@@ -155,7 +167,9 @@ class Script:
         return base if name == "settings" else f"{base}/{self._id(name)}"
 
     def _text(self) -> str:
-        return self._one("Lamp", "Desk", "Chair, old", 'the "best"', "Ökonom", "lamp", "Ω", "a", "x" * 61, "", 5, None)
+        return self._one(
+            "Lamp", "Desk", "Chair, old", 'the "best"', "Ökonom", "lamp", "Ω", "a", "x" * 61, "", 5, None, "a.c (5*)"
+        )
 
     def _name(self) -> str:
         return f"{self._one('Lamp', 'Desk', 'Chair', 'Ökonom')} {self._random.randrange(40)}"
@@ -178,7 +192,7 @@ class Script:
                 ("name", self._name()),
                 ("sku", self._one(None, f"S-{number}", f"S-{number}")),
                 ("price", self._one(9.5, 12.25, number, number / 100, None)),
-                ("weight", self._one("1.50", 2, 1e2, None)),
+                ("weight", self._one("1.50", "1.5", 2, 1e2, 100, None)),
                 ("score", self._one(0.1, 3, "2.5")),
                 ("stock", self._one(5, 50, 100, 900)),
                 ("tags", self._one([], ["office"], ["office", "new"], ["a", "b", "c"])),
@@ -202,7 +216,7 @@ class Script:
                 ("after", self._one(None, None, self._id("orders"))),
                 (self._one("remark", "remark", "remark", "note"), self._name()),
                 ("gift", self._one(True, False)),
-                *([("channel", "shop")] if self._may(0.2) else []),
+                *([("channel", "shop")] * 3 if self._may(0.8) else []),
                 ("amount", number),
                 ("secret", self._name()),
                 ("status", self._one("open", "ended", "paid", "lost")),
@@ -215,11 +229,13 @@ class Script:
             "settings": [("theme", self._one("light", "dark", "")), ("writes", 5)],
             "posts": [
                 ("title", self._name()),
-                ("views", self._one(number, str(number), 1.50, None, True)),
+                ("views", self._one(number, -number, str(number), 1.50, None, True)),
+                ("labels", self._one(["red", {"shade": "deep"}], ["blue"])),
                 ("author", self._one({"name": "Ann"}, {"name": "Bob", "age": 5}, "Ann")),
                 ("opt_in", self._one(True, False)),
             ],
             "logs": [("text", "x")],
+            "notes": [("text", self._name()), ("owner", self._one("ada", "bob", "team", "mona"))],
         }
         field, value = self._one(*fields[name])
         if self._may(0.06):
@@ -237,7 +253,11 @@ class Script:
             "products": lambda: {"name": self._name()},
             "parts": lambda: {"name": self._name(), "product": self._id("products")},
             "offers": lambda: {"percent": 10, "product": self._one(self._id("products"), None)},
-            "orders": lambda: {"lines": [self._line()]} if self._may(0.8) else {},
+            "orders": lambda: {
+                **({"lines": [self._line()]} if self._may(0.8) else {}),
+                **({"after": self._id("orders")} if self._may(0.3) else {}),
+            },
+            "notes": lambda: {"text": self._name()},
             "jobs": lambda: {"title": self._name()},
         }
         body = required[name]() if whole and name in required and self._may(0.97) else {}
@@ -248,6 +268,8 @@ class Script:
             body["id"] = f"job-{self._random.randrange(3000)}" if name == "jobs" else self._random.randrange(1, 5000)
         if self._may(0.01):
             body["unknown"] = 1
+        if self._may(0.02):
+            body |= {self._one("version", "created_at"): 1, self._one("name", "lines"): ""}
         return body
 
     def _key(self, probability: float) -> dict[str, str]:
@@ -292,7 +314,7 @@ class Script:
     def _read_item(self) -> Request:
         name = self._collection()
         embeds = {
-            "products": ["brand", "parts", "offers", "brand,parts"],
+            "products": ["brand", "parts", "offers", "brand,parts", "orders"],
             "orders": ["lines.product", "after", "orders", "lines.product,after"],
             "parts": ["product"],
             "people": ["manager", "people", "jobs"],
@@ -325,18 +347,33 @@ class Script:
         text = (
             {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(value, bool | None) else value
         )
+        if isinstance(value, float) and self._may(0.3):  # more digits than a double has
+            text = f"{value}000000000000000000001"
         operator = self._one(
             "", "", "", "[gte]", "[lt]", "[gt]", "[lte]", "[ne]", "[in]", "[nin]", "[like]", "[starts]", "[ends]"
         )
-        return f"{field}{operator}={str(text).replace('&', '').replace('+', '%2B')}"
+        text = str(text)
+        if operator in ("[like]", "[starts]", "[ends]") and self._may(0.6):
+            text = text[: len(text) // 2] if operator == "[starts]" else text[len(text) // 2 :]
+        if operator in ("[in]", "[nin]"):
+            text = ",".join([text, *(str(other) for same, other in map(self._field, [name] * 8) if same == field)])
+        if not operator and self._may(0.1):  # any of two values
+            text += f"&{field}={self._one('active', 'lamp', 'Desk 7', '5', 'true')}"
+        return f"{field}{operator}={text.replace('+', '%2B')}"
 
     def _list(self) -> Request:
         name = self._collection()
         name = "people" if name == "settings" else name
         parts = [self._filter(name) for _ in range(self._one(0, 0, 1, 1, 1, 2))]
         if self._may(0.12):
-            inside = ",".join(self._filter(name) for _ in range(2))
-            parts.append(f"{self._one('or', 'not')}=({inside})")
+            one, two, three = (self._filter(name).partition("&")[0] for _ in range(3))
+            parts += self._one(
+                [f"or=({one},{two})"],
+                [f"not=({one},{two})"],
+                [f"or=({one},{two})", f"or=({two},{three})"],
+                [f"or=({one},not({two}),and({three},not({one})))"],
+                [f"not=({one},not({two},{three}))"],
+            )
         if self._may(0.4):
             fields = (
                 "name",
@@ -350,7 +387,7 @@ class Script:
                 "amount",
                 "remark",
             )
-            parts.append(f"sort={self._one(*fields)}")
+            parts.append(f"sort={self._one(*fields, *['price,-name'] * 9 * (name == 'products'))}")
         if self._may(0.4):
             parts.append(f"limit={self._one(1, 2, 3, 5, 50, 0)}")
         if self._may(0.1):
@@ -360,9 +397,11 @@ class Script:
         if self._may(0.1):
             parts.append(f"embed={self._one('brand', 'parts', 'lines.product', 'product', 'owner', 'offers', 'after')}")
         if self._may(0.06):
-            parts.append(f"q={self._one('lamp', 'Öko', '3')}")
+            parts.append(f"q={self._one('lamp', 'Öko', '3', 'off', 'red', 'deep')}")
         if self._may(0.08):
-            parts.append(f"count={self._one('status', 'name', 'brand', 'is_new', 'views', 'grade')}")
+            parts.append(
+                f"count={self._one('status', 'name', 'brand', 'is_new', 'views', 'grade', self._field(name)[0])}"
+            )
         if self._may(0.08):
             parts = [
                 self._one("_page=1&_limit=2", "_sort=name&_order=desc", "price_gte=5", "_start=1&_end=3", "range=[0,1]")
@@ -378,13 +417,16 @@ class Script:
         number, _ = self._lists[-min(int(self._random.expovariate(1 / 6)) + 1, len(self._lists))]
         former = self.requests[number]
         self._lists.append((len(self.requests), former.path))
-        return Request(former.caller, "GET", f"@next{number}@", None, {})
+        page = self._one("next", "next", "next", "prev", "last")
+        more = "&version=1" if self._may(0.05) else ""  # the cursor is of another list then
+        return Request(former.caller, "GET", f"@{page}{number}@{more}", None, {})
 
     def _change(self) -> Request:
         name = self._collection()
         method = self._one("PATCH", "PATCH", "PUT")
         body = self._body(name, whole=method == "PUT")
-        body.pop("id", None)
+        if self._may(0.8):
+            body.pop("id", None)
         if self._may(0.05):
             body["version"] = self._one(1, 2, 3)
         path = self._path(name)
@@ -396,7 +438,7 @@ class Script:
 
     def _delete(self) -> Request:
         name = self._collection()
-        query = self._one("", "", "", "?_dependent=parts") if name == "products" else ""
+        query = self._one("", "", "", "?_dependent=parts", *["?_dependent=offers"] * 4) if name == "products" else ""
         return Request(self._caller(), "DELETE", self._path(name) + query, None, self._condition())
 
     def _action(self) -> tuple[str, Any]:
@@ -408,6 +450,8 @@ class Script:
                 {"source": self._id("products"), "target": self._id("products"), "count": self._one(1, 2, 50)},
             ),
             (f"/products/{self._id('products')}/touch", None),
+            (f"/notes/{self._id('notes')}/give", None),
+            (f"/notes/{self._id('notes')}/give", None),
             ("/settings/darken", None if self._may(0.9) else {"a": 1}),
         )
 
@@ -434,7 +478,8 @@ class Script:
         if kind == "create" or (kind == "nested" and not any(collection == "products" for _, collection in names)):
             called = f"n{len(names)}"
             names.append((called, name))
-            return {"method": "POST", "path": f"/{name}", "body": self._body(name), "name": called, **condition}
+            body = self._with_names(self._body(name), names[:-1])
+            return {"method": "POST", "path": f"/{name}", "body": body, "name": called, **condition}
         if kind == "nested":
             product = self._one(*(each for each, collection in names if collection == "products"))
             return {"method": "POST", "path": f"/products/${product}/parts", "body": {"name": self._name()}}
@@ -443,9 +488,18 @@ class Script:
         return {
             "method": self._one("PATCH", "PUT"),
             "path": address,
-            "body": self._body(name, whole=False),
+            "body": self._with_names(self._body(name, whole=False), names),
             **condition,
         }
+
+    def _with_names(self, body: dict[str, Any], names: list[tuple[str, str]]) -> Any:
+        """A body with the names of earlier operations in place of some ids."""
+
+        def named(symbol: re.Match[str]) -> str:
+            earlier = [name for name, collection in names if collection == symbol[1]]
+            return f'"${self._one(*earlier)}"' if earlier and self._may(0.7) else symbol[0]
+
+        return json.loads(re.sub(r'"@([a-z]+)\d+(?:\.\d+)?@"', named, json.dumps(body)))
 
     def _batch(self) -> Request:
         names: list[tuple[str, str]] = []
@@ -456,13 +510,91 @@ class Script:
             self._posts.append(request)
         return request
 
+    def _family(self) -> Request:
+        """A batch that mostly succeeds: items that refer to each other, and changes of them."""
+        create = [
+            {"method": "POST", "path": "/products", "body": {"name": self._name()}, "name": "p"},
+            {"method": "POST", "path": "/orders", "body": {"lines": [{"product": "$p"}]}, "name": "o"},
+            {"method": "POST", "path": "/orders", "body": {"after": "$o"}, "name": "q"},
+            {"method": "POST", "path": "/orders", "body": {"after": "$q"}},
+            {"method": "POST", "path": "/offers", "body": {"percent": 5, "product": "$p"}},
+        ]
+        change: list[dict[str, Any]] = [
+            {"method": "PATCH", "path": "/products/$p", "body": {"weight": self._one("1.5", 2)}},
+            {"method": "PATCH", "path": "/orders/$o", "body": {"remark": self._name()}},
+            {"method": "POST", "path": "/orders/$q/pay", "body": {"method": "cash"}},
+            {"method": "DELETE", "path": "/orders/$o"},
+        ]
+        read = [
+            n for n in self._read[-12:] if self.requests[n].path.count("/") == 2 and "?" not in self.requests[n].path
+        ]
+        if read and self._may(0.5):  # with a condition, which is not that of the next ones
+            number = self._one(*read)
+            first = {"method": "PATCH", "path": self.requests[number].path, "body": {}, "if_match": f"@tag{number}@"}
+            create = [first, *create]
+        operations = create + self._random.sample(change, self._random.randrange(4))
+        caller = self._one("admin", "staff", "mona")
+        if number_read := [each for each in operations if "if_match" in each]:
+            caller = self.requests[int(re.findall(r"\d+", number_read[0]["if_match"])[0])].caller
+        return Request(caller, "POST", f"{self._one('/api/v1', '/api/v2')}/batch", {"operations": operations}, {})
+
     def _replay(self) -> Request:
         if not self._posts:
             return self._create()
         request = self._posts[-min(int(self._random.expovariate(1 / 10)) + 1, len(self._posts))]
-        if self._may(0.2):
-            request = request._replace(body={"name": "another"})
-        return request._replace(caller=self._caller()) if self._may(0.2) else request
+        match self._one(*[""] * 3, "body", "order", "caller", "caller", "path", "query"):
+            case "body":
+                return request._replace(body={"name": "another"})
+            case "order" if isinstance(request.body, dict):
+                return request._replace(body=dict(reversed(request.body.items())))
+            case "caller":
+                return request._replace(caller=SAME.get(request.caller) or self._caller())
+            case "path":
+                path = request.path.removeprefix("/api/v1")
+                return request._replace(path=path if path != request.path else "/api/v1" + path)
+            case "query":
+                return request._replace(path=request.path.partition("?")[0] + "?owner=ada")
+        return request
+
+    def _again(self) -> Request:
+        """A request to what a recent one has read, with a condition that mostly holds."""
+        number = self._read[-min(int(self._random.expovariate(1 / 6)) + 1, len(self._read))]
+        former = self.requests[number]
+        if former.path.startswith("@") or former.method not in ("GET", "HEAD"):
+            return self._next_page()
+        path, tag, moment = former.path.partition("?")[0], f"@tag{number}@", f"@date{number}@"
+        *_, name, last = path.split("/")
+        is_list = last in ALL and last != "settings"
+        name = last if last in ALL else name
+        method = (
+            self._one("GET", "POST") if is_list else self._one("GET", "GET", "GET", "PATCH", "PATCH", "PUT", "DELETE")
+        )
+        condition = self._one(
+            *[{"If-None-Match": tag}, {"If-Match": tag}, {"If-Match": f"W/{tag}"}, {"If-None-Match": f"W/{tag}"}],
+            *[{"If-Modified-Since": moment}, {"If-Unmodified-Since": moment}],
+            {"If-None-Match": '"x"', "If-Modified-Since": moment},
+        )
+        if method == "GET":
+            return Request(former.caller, method, former.path, None, condition)
+        body = None if method == "DELETE" else self._body(name, whole=method != "PATCH")
+        self._read.append(len(self.requests))
+        return Request(former.caller, method, path, body, condition)
+
+    def _repeat(self) -> Request:
+        """A change of an item to what it was created with, in which numbers may have another form."""
+        recent = range(max(0, len(self.requests) - 30), len(self.requests))
+        creates = [n for n in recent if self.requests[n].method == "POST" and isinstance(self.requests[n].body, dict)]
+        creates = [n for n in creates if self.requests[n].path.partition("?")[0].rpartition("/")[2] in ALL[:-1]]
+        if not creates:
+            return self._create()
+        former = self.requests[number := self._one(*creates)]
+        base, _, name = former.path.partition("?")[0].rpartition("/")
+        forms = {"1.50": "1.5", "1.5": "1.50", 2: 2.0}
+        weight = former.body.get("weight")
+        body = former.body | ({"weight": forms.get(weight, weight)} if "weight" in former.body else {})
+        base = base if base.count("/") < 3 else ""  # not of a nested list
+        self._read.append(len(self.requests))
+        return Request(former.caller, self._one("PATCH", "PUT"), f"{base}/{name}/@{name}{number}@", body, {})
 
     def _nested(self) -> Request:
         parent, child, body = self._one(
@@ -476,16 +608,20 @@ class Script:
         if self._may(0.5):
             self._made_here(child)
             return Request(self._caller(), "POST", path, body, self._key(0.3) | self._condition())
-        return Request(self._caller(), "GET", f"{path}?limit=2", None, self._condition())
+        self._read.append(len(self.requests))
+        return Request(self._caller(), "GET", path + self._one("", "?limit=2"), None, self._condition())
 
     def _follow(self) -> Request:
         collection = f"&collection={self._one('orders', 'products,jobs')}" if self._may(0.5) else ""
-        after = self._one("latest", "", "@next" + str(max(0, len(self.requests) - 1)) + "@")
-        if after.startswith("@"):
-            return self._next_page()
+        if self._feeds and self._may(0.7):
+            former = self._one(*self._feeds[-6:])
+            self._feeds.append(len(self.requests))
+            return Request(self.requests[former].caller, "GET", f"@next{former}@", None, {})
+        after = self._one("latest", "latest", "")
+        self._feeds.append(len(self.requests))
         base = self._one("/api/v1", "/api/v2")
         return Request(
-            self._caller(), "GET", f"{base}/events?limit=5{f'&after={after}' if after else ''}{collection}", None, {}
+            self._caller(), "GET", f"{base}/events?limit=20{f'&after={after}' if after else ''}{collection}", None, {}
         )
 
     def _mistake(self) -> Request:
@@ -508,20 +644,31 @@ class Script:
 class Recorder:
     """Makes the requests of a script, with a service on a store, and notes the responses."""
 
-    def __init__(self, clock: SetClock, url: str, wire: Wire | None = None) -> None:
+    def __init__(self, clock: SetClock, url: str, folder: Path, wire: Wire | None = None) -> None:
         self._clock, self._wire = clock, wire
         config = Config(
-            database_url=url, auth="required", admin_key=ADMIN_KEY, rate_limit="off", rate_limit_write="off"
+            database_url=url,
+            auth="required",
+            admin_key=ADMIN_KEY,
+            rate_limit="off",
+            rate_limit_write="off",
+            idempotency_ttl=120,
+            **trusted(folder),
         )
         self._app = create_app(config, RESOURCES, versions=VERSIONS, clock=self._clock)
         self._client = self._app.test_client()
         self._callers = {"admin": ADMIN, "nobody": {}, "stranger": {"X-API-Key": "rk_0000000000000000_x"}}
         for name, caller in CALLERS.items():
-            self._callers[name] = key(self._client, *caller["scopes"], name=name, owners=caller["owners"])
+            if name in SAME:
+                text = token(sub="mona", scope=" ".join(caller["scopes"]), exp=FIRST + REQUESTS * 2)
+                self._callers[name] = {"Authorization": f"Bearer {text}"}
+            else:
+                self._callers[name] = key(self._client, *caller["scopes"], name=name, owners=caller["owners"])
         self._ids: dict[int, list[str]] = {}
         self._last: dict[str, str] = {}  # the last id of each collection that a request had
         self._tags: dict[int, str] = {}
-        self._next: dict[int, str] = {}
+        self._links: dict[tuple[str, int], str] = {}
+        self._dates: dict[int, str] = {}
         self._named: dict[str, str] = {}
         self._names: Counter[tuple[str, int]] = Counter()
 
@@ -558,8 +705,10 @@ class Recorder:
         if tag := response.headers.get("ETag"):
             self._tags[number] = tag
             self._named.setdefault(tag.strip('"'), f"<tag {number}>")
-        if found := re.search(r'<([^>]+)>; rel="next"', response.headers.get("Link", "")):
-            self._next[number] = found[1]
+        for address, relation in re.findall(r'<([^>]+)>; rel="(\w+)"', response.headers.get("Link", "")):
+            self._links[relation, number] = address
+        if date := response.headers.get("Last-Modified"):
+            self._dates[number] = date
 
     def _resolved(self, request: Request, symbol: re.Match[str]) -> str:
         kind, number, index = symbol[1], int(symbol[2]), int(symbol[3] or 0)
@@ -569,8 +718,10 @@ class Recorder:
                 if request.path.endswith("/batch")
                 else self._tags.get(number, '"none"')
             )
-        if kind == "next":
-            return self._next.get(number, "/products?limit=1")
+        if kind in ("next", "prev", "last"):
+            return self._links.get((kind, number), "/products?limit=1")
+        if kind == "date":
+            return self._dates.get(number, "Thu, 01 Jan 2099 00:00:00 GMT")
         ids = self._ids.get(number, [])
         if index < len(ids) and ids[index]:
             self._last[kind] = ids[index]
@@ -602,11 +753,11 @@ def recorder(store: str, folder: Path, clock: SetClock) -> Iterator[Recorder]:
     """A recorder on an empty store."""
     with ExitStack() as stack:
         if store == "sqlite":
-            made = Recorder(clock, f"sqlite:///{folder}/record.db")
+            made = Recorder(clock, f"sqlite:///{folder}/record.db", folder)
         else:
             server = stack.enter_context(PostgresServer())
             wire = stack.enter_context(counted(server.create_database()))
-            made = Recorder(clock, wire.url, wire)
+            made = Recorder(clock, wire.url, folder, wire)
         stack.callback(made.close)
         yield made
 

@@ -1,4 +1,4 @@
-"""Ten collections with each kind of field, id, reference, owner, function and version that a service can declare."""
+"""Eleven collections with each kind of field, id, reference, owner, function and version that a service can declare."""
 
 from typing import Any
 
@@ -152,6 +152,13 @@ class LogSchema(ItemSchema):
     text = Text(1, 60, required=True)
 
 
+class NoteSchema(ItemSchema):
+    """What its owner alone sees, who can give it to another one."""
+
+    text = Text(1, 60, required=True)
+    owner = Owner()
+
+
 class PaymentSchema(Schema):
     """How an order is paid."""
 
@@ -172,7 +179,7 @@ PRODUCTS = Resource(
     *("products", "product", ProductSchema),
     indexes=(Index("sku", unique=True), Index("price"), Index("status"), Index("tags"), Index("name")),
     search=("name", "tags"),
-    upgrades={2: [Convert({"grams": Whole(0, allow_none=True, load_default=None)}, ["score"], up=float, down=int)]},
+    upgrades={2: [Convert({"grams": Whole(0, allow_none=True, load_default=0)}, ["score"], up=float, down=int)]},
 )
 PARTS = Resource("parts", "part", PartSchema, sort="name", embed_limit=2)
 OFFERS = Resource("offers", "offer", OfferSchema)
@@ -188,7 +195,8 @@ JOBS = Resource("jobs", "job", JobSchema, ownership=Ownership.CHANGES, ids="clie
 SETTINGS = Resource("settings", "settings", SettingsSchema, singleton=True)
 POSTS = Resource("posts", "post", PostSchema, ids="client-integer", undeclared=True)
 LOGS = Resource("logs", "log", LogSchema, methods=("GET",), sort="-created_at")
-RESOURCES = (PEOPLE, BRANDS, PRODUCTS, PARTS, OFFERS, ORDERS, JOBS, SETTINGS, POSTS, LOGS)
+NOTES = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
+RESOURCES = (PEOPLE, BRANDS, PRODUCTS, PARTS, OFFERS, ORDERS, JOBS, SETTINGS, POSTS, LOGS, NOTES)
 VERSIONS = Versions(
     Version("v1", successor="v2", revisions={"orders": 1, "products": 1}), Version("v2"), unversioned="v2"
 )
@@ -208,6 +216,8 @@ def count_pieces(order: Item, before: Item | None, items: Items) -> None:
     order["pieces"] = sum(line["count"] for line in order["lines"])
     if order["pieces"] > 200:
         raise ValidationFailed("too many", errors=[{"pointer": "#/lines", "detail": "must have at most 200 pieces"}])
+    if order["remark"].startswith("Chair 1"):
+        raise ValidationFailed("no chair", errors=[{"pointer": "#/remark", "detail": "must be no such chair"}])
     for line in order["lines"]:
         if items.read("products", line["product"])["stock"] < line["count"]:
             raise Conflict("there are not so many")
@@ -223,6 +233,8 @@ def protect(order: None, before: Item) -> None:
 @ORDERS.after("create", "update", "delete")
 def log_order(order: Item | None, before: Item | None, items: Items) -> None:
     """Log what happens to an order."""
+    if before is None:
+        items.create("notes", {"text": "ordered"})
     items.create("logs", {"text": "deleted" if order is None else "created" if before is None else order["status"]})
 
 
@@ -240,7 +252,8 @@ def pay(order: Item, payment: Item, items: Items) -> None:
         items.change(
             "products", line["product"], lambda item, n=line["count"]: {**item, "stock": max(0, item["stock"] - n)}
         )
-    order["status"], order["remark"] = "paid", payment["method"]
+    paid = items.count("orders", {"status": "paid"})
+    order["status"], order["remark"] = "paid", f"{payment['method']} {paid}"
 
 
 @PRODUCTS.action("move", body=MoveSchema, of="collection")
@@ -256,6 +269,12 @@ def move(sent: Item, items: Items) -> Item:
 @PRODUCTS.action("touch")
 def touch(product: Item, items: Items) -> None:
     """Change nothing."""
+
+
+@NOTES.action("give")
+def give(note: Item, items: Items) -> None:
+    """Give it to another owner."""
+    note["owner"] = "bob" if note["owner"] == "ada" else "ada"
 
 
 @SETTINGS.before("create", "update")

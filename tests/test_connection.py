@@ -10,7 +10,7 @@ import gevent.socket
 import pytest
 
 from restkeeper.server import connection
-from restkeeper.server.connection import Client, ClientConnections
+from restkeeper.server.connection import Bodies, Client, ClientConnections
 from restkeeper.server.request import MOST_FRAMING, Chunks, Refused
 from restkeeper.server.worker import Worker
 
@@ -157,8 +157,10 @@ def content(received: Iterable[bytes]) -> bytes:
     """The content of which these pieces arrive."""
     pieces = iter(received)
     cfg = SimpleNamespace(limit_request_fields=100, limit_request_field_size=8190)
-    client = SimpleNamespace(rest=b"", recv=lambda size: next(pieces), worker=SimpleNamespace(cfg=cfg))
-    return io.BufferedReader(Chunks(client)).read()
+    client = SimpleNamespace(
+        rest=b"", recv=lambda size: next(pieces), worker=SimpleNamespace(cfg=cfg, bodies=Bodies(Worker))
+    )
+    return io.BufferedReader(Chunks(client, {})).read()
 
 
 def test_framing_may_exceed_the_content_by_a_fixed_amount() -> None:

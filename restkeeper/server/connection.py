@@ -8,6 +8,8 @@ from typing import Any
 
 import gevent.socket
 
+from restkeeper.errors import Unavailable
+
 
 class Refused(Exception):
     """A request that is not valid, and the status that says so."""
@@ -190,3 +192,24 @@ class ClientConnections:
                 return
             longest.end(socket.SHUT_RDWR if self.waiting[longest] else socket.SHUT_RD)
             self.remove(longest)
+
+
+class Bodies:
+    """The bytes of bodies that a process holds, by caller: of those above UNCOUNTED, until their requests have ended.
+
+    They are limited, in total and for a caller. Beyond its share a caller can still have one body, which counts as the
+    share: so each length that the application allows is possible.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self.sizes: dict[str, int] = {}
+
+    def hold(self, caller: str, held: int, size: int) -> None:
+        """Hold another size of a body than it `held`, 0 at its end. Raises Unavailable if there is no room."""
+        share, rest = self._worker.body_share, self.sizes.get(caller, 0) - held
+        sizes = {**self.sizes, caller: rest + size}
+        is_full = sum(min(share, total) for total in sizes.values()) > self._worker.body_limit
+        if size and (is_full or (rest and rest + size > share)):
+            raise Unavailable("too many large bodies arrive at this moment, in all or from this caller; try again")
+        self.sizes = sizes if rest + size else {name: total for name, total in sizes.items() if total}

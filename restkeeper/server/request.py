@@ -16,6 +16,7 @@ import gevent
 import httptools
 
 from restkeeper.server.connection import Client, Refused
+from restkeeper.web.auth import caller_keys
 
 LINE = re.compile(rb'(?:\r\n)?([A-Z][A-Z-]{2,19}) ([!"$-~]+) (HTTP/1\.[01])\r\n')  # an empty one can precede (§2.2)
 METHOD = re.compile(rb"(?:\r\n)?[A-Z-]{1,20}(?: |$)")  # that may be one which llhttp does not know
@@ -24,6 +25,7 @@ HOST = re.compile(r"[^/?#@,\s]*")  # the application checks the rest
 END = b"\r\n\r\n"  # of a head
 SINGLE = {"HTTP_HOST": "Host", "CONTENT_TYPE": "Content-Type"}  # two of them make a request ambiguous (RFC 9110 §5.3)
 RECEIVED = 8192  # bytes that are read at once
+UNCOUNTED = 16 * 1024  # bytes of a body for which there is always room: see `Bodies`
 MOST_DIGITS = 20  # of Content-Length
 MOST_FRAMING = 64 * 1024  # bytes of chunks and trailers beyond those of the content
 
@@ -144,8 +146,9 @@ def read_request(client: Client, common: Mapping[str, Any]) -> Request | None:
     _feed(parser, head, known)
     client.limit(client.worker.stall_timeout, client.worker.slowest)
     client.expects = request.expects
-    request.content = Chunks(client) if request.length < 0 else Content(client, request.length)
-    request.environ["wsgi.input"] = io.BufferedReader(request.content) if request.length else io.BytesIO()
+    environ, length = request.environ, request.length
+    request.content = Chunks(client, environ) if length < 0 else Content(client, environ, length)
+    environ["wsgi.input"] = io.BufferedReader(request.content) if length else io.BytesIO()
     return request
 
 
@@ -176,10 +179,15 @@ def _feed(parser: httptools.HttpRequestParser, head: bytes, begin: int) -> None:
 
 
 class Content(io.RawIOBase):
-    """The content of a request, which is received when it is read; `left` are the bytes that are not."""
+    """The content of a request, which is received when it is read; `left` are the bytes that are not.
 
-    def __init__(self, client: Client, left: int) -> None:
-        self._client, self.left = client, left
+    What has been read is held until the request has ended; see `Bodies`.
+    """
+
+    _size, _caller = 0, ""
+
+    def __init__(self, client: Client, environ: dict[str, Any], left: int = -1) -> None:
+        self._client, self._environ, self.left = client, environ, left
 
     def readable(self) -> bool:
         return True
@@ -188,10 +196,23 @@ class Content(io.RawIOBase):
         client, most = self._client, min(len(buffer), self.left)
         if most and not client.rest:
             self._receive()
-        data, client.rest = client.rest[:most], client.rest[most:]
+        data = client.rest[:most]
+        if (size := self._size + len(data)) > UNCOUNTED:  # of the caller, or of the address before that is known
+            self._caller = self._caller or caller_keys(self._environ)[0]
+            client.worker.bodies.hold(self._caller, self._held(), size)
+        client.rest = client.rest[len(data) :]
         buffer[: len(data)] = data
         self.left -= len(data)
+        self._size = size
         return len(data)
+
+    def release(self) -> None:
+        """Hold it no more: the request has ended."""
+        if held := self._held():
+            self._client.worker.bodies.hold(self._caller, held, 0)
+
+    def _held(self) -> int:
+        return self._size if self._size > UNCOUNTED else 0
 
     def _receive(self) -> None:
         self._client.rest += self._client.recv(RECEIVED)
@@ -203,8 +224,8 @@ class Chunks(Content):
     Framing has a limit: one byte of content could cost kilobytes of it.
     """
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client, -1)
+    def __init__(self, client: Client, environ: dict[str, Any]) -> None:
+        super().__init__(client, environ)
         self._spare = MOST_FRAMING
 
     def readinto(self, buffer: Any) -> int:

@@ -156,6 +156,8 @@ timeout = 30  # seconds without a heartbeat until a worker is replaced
 graceful_timeout = 0 if _config.harness else 30  # seconds for requests in progress to finish; a test has none
 if "RESTKEEPER_FD" in os.environ:  # who has saved a file waits for the end; see `reload`
     graceful_timeout, Worker.idle_grace = 1, 0.05
+if _config.harness or _config.auth == "open":  # all callers are one: they have one machine, or one address
+    Worker.body_limit = Worker.body_share = (256 if _config.harness else 32) * 2**20
 if _config.harness:  # 200 spaces share them, and have 3 files each: none is closed for those of another test
     _files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     worker_connections = 5000 if _files < 0 else max(100, min(5000, _files - 800))

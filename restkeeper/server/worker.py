@@ -27,9 +27,10 @@ from gunicorn.errors import AppImportError
 from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import YIELD_SECONDS
+from restkeeper.errors import Unavailable
 from restkeeper.features.events import IS_CANCELLED
 from restkeeper.features.metrics import continue_files
-from restkeeper.server.connection import Client, ClientConnections, Refused
+from restkeeper.server.connection import Bodies, Client, ClientConnections, Refused
 from restkeeper.server.request import Request, read_request
 from restkeeper.server.response import Response, problem
 from restkeeper.web.application import SERVE
@@ -50,6 +51,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
     send_timeout = 30.0  # for a whole response, and longer for a large one, up to
     send_longest = 120.0
     unsent_limit = 32 * 1024 * 1024  # bytes of responses that wait for slow readers, in total
+    body_limit = 32 * 1024 * 1024  # bytes of bodies that are held, in total, and
+    body_share = body_limit // 4  # for a caller
     gathered = 64 * 1024  # bytes of a response that are buffered before a system call
     linger_limit = 16 * 1024 * 1024  # bytes that are read on after a last response, so that this arrives
     linger_timeout = 10.0
@@ -60,7 +63,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.connections = ClientConnections(self)
+        self.connections, self.bodies = ClientConnections(self), Bodies(self)
         self.stopped = Event()
 
     def patch(self) -> None:
@@ -203,13 +206,15 @@ class Worker(GeventWorker):  # type: ignore[misc]
             if not f"{path}/".startswith(f"{prefix}/"):
                 raise Refused(404, f"the service is below {prefix}")
             environ["PATH_INFO"] = path.removeprefix(prefix)
-        result = self.wsgi(environ, response.start_response)
+        result: Any = ()
         try:
+            result = self.wsgi(environ, response.start_response)
             for data in result:
                 response.write(data)
             response.end()
             client.served = True
         finally:
+            request.content.release()
             if hasattr(result, "close"):
                 result.close()
         return not response.closes
@@ -217,7 +222,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def _refuse(self, client: Client, error: Exception) -> None:
         """Send the problem (RFC 9457), unless a response has begun; the caller then closes the connection."""
         status, detail = 500, "The server met an unexpected condition."
-        if isinstance(error, Refused):
+        if isinstance(error, Refused | Unavailable):
             status, detail = error.status, str(error)
         if not client.lost:
             self.log.log(ERROR if status == 500 else INFO, "%d: %s", status, detail, exc_info=status == 500)

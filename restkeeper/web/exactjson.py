@@ -24,6 +24,7 @@ from restkeeper.errors import (
     BodyTooLarge,
     InvalidJson,
     NotAcceptable,
+    Unavailable,
     UnsupportedMediaType,
     ValidationFailed,
     shortened,
@@ -304,6 +305,8 @@ def _received(limit: int) -> bytes:
     request.max_content_length = limit + 1  # for bodies that come in chunks; werkzeug stops there in silence
     try:
         body: bytes = request.environ["wsgi.input"].read(length) if length else request.get_data(cache=False)
+    except Unavailable:  # the server has no room for it
+        raise
     except ClientDisconnected:  # which werkzeug raises for a body in chunks
         raise BadRequest("the body ended before its last chunk") from None
     except Exception as error:  # PEP 3333 leaves it to servers what they raise for content that is malformed or late

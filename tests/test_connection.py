@@ -23,7 +23,8 @@ def worker() -> Any:
     """The parts of a worker that a connection needs, with the worker's limits."""
     bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
     made = SimpleNamespace(**bounds, alive=True, worker_connections=1000, cfg=SimpleNamespace(keepalive=75))
-    made.connections = ClientConnections(made)
+    made.connections, made.refusals = ClientConnections(made), []
+    made.note_refusal = lambda status, line: made.refusals.append(status)
     return made
 
 
@@ -123,13 +124,17 @@ def test_lingering_reads_a_limited_number_of_bytes(worker: Any, pair: tuple[Clie
 
 @pytest.mark.parametrize(("many", "ended"), [(900, []), (901, [0]), (903, [0, 1, 2])])
 def test_in_a_nearly_full_process_waits_end(worker: Any, many: int, ended: list[int]) -> None:
-    """The connections that have waited longest end, also if they began to wait after the last one was accepted."""
+    """The connections that have waited longest end, also if they began to wait after the last one was accepted.
+
+    Each is counted.
+    """
     connections, found = worker.connections, []
     waits = [Waiting(number, found) for number in range(5)]
     connections.open = {*range(many - len(waits)), *waits}
     for each in waits:
         connections.begin_wait(each)
     assert found == ended and len(connections.waiting) == 5 - len(ended)
+    assert worker.refusals == ["closed"] * len(ended)
 
 
 def test_one_large_response_ends_for_no_other_reason(worker: Any) -> None:

@@ -70,6 +70,38 @@ def counted(server: Gunicorn) -> float:
     return float(found[1]) if found else 0
 
 
+KEY = "rk_0123456789abcdef_a-secret"
+REFUSED = {  # requests that do not reach the application, each with a key behind its first line
+    400: f"GET / HTTP/9.9\r\nX-API-Key: {KEY}\r\n\r\n",
+    417: f"GET / HTTP/1.1\r\nHost: a\r\nExpect: {KEY}\r\n\r\n",
+    431: f"GET / HTTP/1.1\r\nX-API-Key: {KEY}{'a' * 9000}\r\n\r\n",
+    501: f"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: {KEY}\r\n\r\n",
+}
+
+
+@pytest.mark.needs("metrics")
+@pytest.mark.parametrize("status", REFUSED)
+def test_what_the_server_refuses_leaves_a_trace(tmp_path: Path, status: int) -> None:
+    """It is counted by status, and has a line in the log, once a minute; no key is in this, nor in the response."""
+    with Gunicorn(tmp_path, workers=1, METRICS_TOKEN=METRICS_TOKEN, LOG_FORMAT="json") as server:
+        for _ in range(3):
+            with server.connect() as connection:
+                connection.sendall(REFUSED[status].encode())
+                response = read_all(connection)
+                assert response.startswith(b"HTTP/1.1 %d " % status) and b"secret" not in response
+        metrics = server.get("/metrics", {"Authorization": f"Bearer {METRICS_TOKEN}"}).body.decode()
+        assert f'restkeeper_refused_total{{status="{status}"}} 3.0' in metrics.splitlines()
+        assert server.log.read_text().count(f"requests get {status}: ") == 1
+        assert "(from 127.0.0.1)" in server.log.read_text() and "secret" not in server.log.read_text()
+
+
+def test_a_path_in_the_log_has_a_bound(server: Gunicorn) -> None:
+    """Of 1,000 characters."""
+    assert server.get("/" + '"' * 7000, {"X-Request-Id": "long-path"}).status == 404
+    (line,) = _log_lines(server, "long-path")
+    assert line["path"] == "/" + '"' * 999
+
+
 @pytest.mark.needs("metrics")
 def test_a_new_worker_continues_the_metrics_of_one_that_has_ended(tmp_path: Path) -> None:
     """A kill and reloads lose no count and count nothing twice, and leave no more files to read at each scrape."""

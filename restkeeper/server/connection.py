@@ -190,6 +190,7 @@ class ClientConnections:
             longest = next((each for each, unsent in self.waiting.items() if is_full or unsent), newest)
             if longest is newest:
                 return
+            worker.note_refusal("closed", f"connections are closed for others: {len(self.open)} are open")
             longest.end(socket.SHUT_RDWR if self.waiting[longest] else socket.SHUT_RD)
             self.remove(longest)
 

@@ -88,21 +88,21 @@ class Request:
             raise Refused(400, "there is no field Host")
         if self._authority:  # it overrides Host (§3.2.2)
             environ["HTTP_HOST"] = self._authority
-        elif not HOST.fullmatch(host := environ.get("HTTP_HOST", "")):
-            raise Refused(400, f"Host: {host}")
+        elif not HOST.fullmatch(environ.get("HTTP_HOST", "")):
+            raise Refused(400, "the field Host is not the name of a host")
         options = _listed(environ.get("HTTP_CONNECTION", ""))
         is_last = "close" in options or environ["REQUEST_METHOD"] == "CONNECT"
         self.closes = is_last or not (self.is_http11 or "keep-alive" in options)
         if (expected := environ.get("HTTP_EXPECT")) is not None:
             if _listed(expected) != {"100-continue"}:
-                raise Refused(417, f"Expect: {expected}")
+                raise Refused(417, "the field Expect has another value than 100-continue")
             self.expects = self.is_http11
         if len(length := environ.get("CONTENT_LENGTH", "0")) > MOST_DIGITS:
             raise Refused(400, "Content-Length has too many digits")
         self.length = int(length)
         if (coding := environ.get("HTTP_TRANSFER_ENCODING")) is not None:  # §6.1
             if coding.lower() != "chunked" or not self.is_http11:
-                raise Refused(501 if self.is_http11 else 400, f"Transfer-Encoding: {coding}")
+                raise Refused(501 if self.is_http11 else 400, "Transfer-Encoding can be chunked, of HTTP/1.1")
             self.length = -1
 
 
@@ -121,7 +121,8 @@ def _variable(name: bytes) -> str:
 def _line_of(head: bytes) -> tuple[bytes, ...]:
     """The method, target and version of the request line. Raises Refused."""
     if not (found := LINE.match(head)):
-        raise Refused(400, f"not a request line: {head[:100].decode('latin-1')!r}")
+        line = re.split(rb"[\r\n]", head.removeprefix(b"\r\n"), maxsplit=1)[0]  # what follows can be a secret
+        raise Refused(400, f"not a request line: {line[:100].decode('latin-1')!r}")
     return found.groups()
 
 
@@ -252,7 +253,7 @@ class Chunks(Content):
         while not (end := client.rest.find(b"\n") + 1) and len(client.rest) < most and begun.fullmatch(client.rest):
             self._receive()
         if not (found := line.fullmatch(client.rest, 0, min(end, most))):
-            raise self._refused(400, f"not valid in chunks: {client.rest[:100].decode('latin-1')!r}")
+            raise self._refused(400, "the size, the end or a trailer of a chunk is not valid")
         self._spare -= end
         if self._spare < 0:
             raise self._refused(400, "there is more framing than content")

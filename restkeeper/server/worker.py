@@ -6,6 +6,7 @@ fair share for each address are left to the proxy in front.
 """
 
 import gc
+import logging
 import os
 import resource
 import signal
@@ -15,7 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
-from logging import ERROR, INFO
 from time import time
 from typing import Any
 
@@ -34,10 +34,12 @@ from restkeeper.server.connection import Bodies, Client, ClientConnections, Refu
 from restkeeper.server.request import Request, read_request
 from restkeeper.server.response import Response, problem
 from restkeeper.web.application import SERVE
+from restkeeper.web.errors import is_due
 
 UNLIMITED = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 32768}  # 0 means it
 NONE: dict[str, str] = {}
 SPARE_FILES = 100  # descriptors for all but connections: of the store, of the logs, of metrics and of deliveries
+_log = logging.getLogger("restkeeper")
 NO_PRELOAD = "preload_app (--preload) is not supported: each worker creates the application"
 
 
@@ -154,10 +156,10 @@ class Worker(GeventWorker):  # type: ignore[misc]
     def handle(self, listener: Any, server: Any, variables: dict[str, str], sock: Any, addr: Any) -> None:
         """Serve a connection to the address `server`, one request after another. All of them have the `variables`."""
         client = Client(self, sock, listener)
+        common = self._environ_of(client, server, addr) | variables
         try:
             self.connections.open.add(client)
             self.connections.make_room(client)
-            common = self._environ_of(client, server, addr) | variables
             while (request := read_request(client, common)) and self._serve(request, client):
                 # Without this, a fast client, which never waits in recv, would delay the others.
                 is_late = time() - gevent.get_hub().loop.now() > self.check_interval  # its time is of the last check
@@ -165,7 +167,7 @@ class Worker(GeventWorker):  # type: ignore[misc]
         except ConnectionAbortedError:  # by the harness
             pass
         except Exception as error:
-            self._refuse(client, error)
+            self._refuse(client, error, common["REMOTE_ADDR"])
         finally:
             if client in self.connections.open and not client.idle and not client.lost:
                 client.linger()
@@ -219,18 +221,27 @@ class Worker(GeventWorker):  # type: ignore[misc]
                 result.close()
         return not response.closes
 
-    def _refuse(self, client: Client, error: Exception) -> None:
+    def _refuse(self, client: Client, error: Exception, address: str) -> None:
         """Send the problem (RFC 9457), unless a response has begun; the caller then closes the connection."""
         status, detail = 500, "The server met an unexpected condition."
         if isinstance(error, Refused | Unavailable):
             status, detail = error.status, str(error)
-        if not client.lost:
-            self.log.log(ERROR if status == 500 else INFO, "%d: %s", status, detail, exc_info=status == 500)
+        if status == 500 and not client.lost:
+            self.log.error("500: %s", detail, exc_info=True)
+        elif not client.lost:
+            self.note_refusal(str(status), f"requests get {status}: {detail} (from {address})")
         if not client.begun:
             client.begun = True
             with suppress(OSError):
                 client.write(problem(status, detail))
                 client.flush()
+
+    def note_refusal(self, status: str, line: str) -> None:
+        """Count what the application does not see, and log a line about it, once a minute for each status."""
+        for count in getattr(self.wsgi, "refused", ()):
+            count(status)
+        if is_due(status):
+            _log.info("%s", line)
 
     def is_stopping(self) -> bool:
         """Whether the worker is stopping."""

@@ -104,6 +104,9 @@ class Application(Flask):
 
     `mounted` are the names of the blueprints of the API: see `service.mount`.
 
+    `refused` are called with the status of each request that our servers refuse before it reaches the application, or
+    with "closed" for each connection that they close to make room.
+
     `adding` is called with the endpoint and the function of each view before its route is added.
     """
 
@@ -120,6 +123,7 @@ class Application(Flask):
         self.ensure_sync = lru_cache(maxsize=1024)(self.ensure_sync)  # type: ignore[method-assign]
         self.before: list[Before] = []
         self.after: list[After] = []
+        self.refused: list[Callable[[str], None]] = []
         self.ready: list[Callable[[], None]] = []  # to be called once, when all routes are registered
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self.trusts_any_host = True  # so that a request's host is no more than what the client says

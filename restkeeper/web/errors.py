@@ -9,7 +9,7 @@ import errno
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, cast
 
 from flask import Response, current_app, request
@@ -43,7 +43,7 @@ PAGES = "/problems/"  # each type's URI is its page under here, relative: no cli
 
 _log = logging.getLogger("restkeeper")
 _MOST_LOGGED = 100  # causes that are remembered
-_logged: dict[tuple[type[BaseException], str], float] = {}  # the time of the last line about each cause
+_logged: dict[Hashable, float] = {}  # the time of the last line about each cause
 _NUMBER = re.compile(r"\d+")  # in a text that differs from request to request, as the free space of a disk
 
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
@@ -84,14 +84,21 @@ def render(problem: Problem) -> Response:
     return _answer(problem.status, uri, problem.name, problem.title, problem.detail, problem.headers, problem.members)
 
 
-def _log_rarely(problem: Problem, cause: BaseException) -> None:
-    """Log a line, with the traceback of what is not foreseen, unless there was one about the same cause."""
-    key, now = (type(cause), _NUMBER.sub("", str(cause))), time.monotonic()
-    if now - _logged.get(key, -LOG_SECONDS) < LOG_SECONDS:
-        return
+def is_due(cause: Hashable) -> bool:
+    """Whether a line about this cause is to be logged now: there was none in the last minute."""
+    now = time.monotonic()
+    if now - _logged.get(cause, -LOG_SECONDS) < LOG_SECONDS:
+        return False
     if len(_logged) >= _MOST_LOGGED:
         _logged.clear()
-    _logged[key] = now
+    _logged[cause] = now
+    return True
+
+
+def _log_rarely(problem: Problem, cause: BaseException) -> None:
+    """Log a line, with the traceback of what is not foreseen, unless there was one about the same cause."""
+    if not is_due((type(cause), _NUMBER.sub("", str(cause)))):
+        return
     reason = cause.__cause__ or cause
     text = problem.detail if str(reason) in problem.detail else f"{problem.detail}: {reason}"
     is_known = isinstance(cause, _KNOWN) or isinstance(reason, StoreUnavailable)

@@ -34,6 +34,7 @@ _SECRET = re.compile(rb"(rk_[0-9a-f]{16}_)[\w-]+")  # of a key, whose id may be 
 _UNESCAPED = re.compile(rf"[\w.~{_PLAIN}-]*", re.ASCII)
 
 Line = dict[str, Any]
+LONGEST_PATH = 1000  # characters of a path in a line
 STDERR = 2
 
 
@@ -64,7 +65,7 @@ def install(
             "request_id": environ[_REQUEST_ID],
             "caller": name_of(environ),
             "method": request.method,
-            "path": request.path,
+            "path": request.path[:LONGEST_PATH],
             "route": request.url_rule.rule if request.url_rule else "(none)",
             "status": response.status_code,
             "ms": round((time.perf_counter() - environ[BEGAN]) * 1000, 3),

@@ -112,6 +112,8 @@ AT_ONCE = {  # the beginning of a request that is refused although more could fo
     "second request": get() + b"GET /\n",
     "size": chunked(b"x"),
     "endless size": chunked(b"0" * 17),
+    "size of 4 GiB": chunked(b"100000000"),
+    "size of 64 bits": chunked(b"f" * 9),
     "size with line feed": chunked(b"1\n"),
     "size with carriage return": chunked(b"1\ra"),
     "extension": chunked(b"1;a\0"),
@@ -152,7 +154,7 @@ AUTHORITY = rb"[][A-Za-z0-9_.~!$&'()*+,;=:%@-]+"
 TARGET = rb'/[!"$-~]*|http://%b(?:[/?][!"$-~]*)?' % AUTHORITY
 HEAD = re.compile(rb"(?:\r\n)?(GET|POST) (%b) HTTP/1\.([01])\r\n((?:%b:%b\r\n)*)\r\n" % (TARGET, TOKEN, TEXT))
 QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
-CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;%b(?:=(?:%b|%b))?)*\r\n" % (TOKEN, TOKEN, QUOTED))
+CHUNK = re.compile(rb"(0{0,8}[0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*\r\n" % (TOKEN, TOKEN, QUOTED))
 TRAILERS = re.compile(rb"(?:%b:%b\r\n)*\r\n" % (TOKEN, TEXT))
 NO_TRAILERS = {b"host", b"content-length", b"transfer-encoding", b"trailer", b"authorization", b"te"}
 

@@ -33,8 +33,9 @@ TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
 TEXT = rb"[\t -~\x80-\xff]*"
 # The lines of chunks (§7.1), and what can become one of them. Some fields cannot be trailers (§6.5.1).
-SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;%b(?:=(?:%b|%b))?)*\r\n" % (TOKEN, TOKEN, QUOTED))
-SIZE_BEGUN = re.compile(rb"(?:[0-9A-Fa-f]{1,16}(?:;%b)?\r?)?" % TEXT)
+# A size has up to eight digits, and zeros before them: no body has 4 GiB.
+SIZE = re.compile(rb"(0{0,8}[0-9A-Fa-f]{1,8})(?:;%b(?:=(?:%b|%b))?)*\r\n" % (TOKEN, TOKEN, QUOTED))
+SIZE_BEGUN = re.compile(rb"(?:0{0,8}[0-9A-Fa-f]{1,8}(?:;%b)?\r?)?" % TEXT)
 CHUNK_END, CHUNK_END_BEGUN = re.compile(rb"\r\n"), re.compile(rb"\r?")
 NO_TRAILER = rb"(?!(?i:host|content-length|transfer-encoding|trailer|authorization|te):)"
 TRAILER = re.compile(rb"(?:%b%b:%b)?\r\n" % (NO_TRAILER, TOKEN, TEXT))

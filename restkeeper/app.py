@@ -225,8 +225,8 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
         local_only=guard.local_only,
         count_refused_host=lambda environ: guard.failures.note_failure(environ) if config.quotas else None,
     )
-    if guard.local_only:
-        edge.refuse_other_sites(app, config.cors_origins)
+    if guard.local_only or config.harness:  # where a page could do what nobody wants
+        edge.refuse_other_sites(app, config.cors_origins, local_only=guard.local_only)
     install("cors")  # which pages may read; before the caller is known
     install("keys", "jwt")  # which credentials there are
     app.before.append(guard.identify)  # who calls

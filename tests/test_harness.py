@@ -26,7 +26,7 @@ from restkeeper.features.harness import spaces as harness_spaces
 from restkeeper.features.harness import webhooks as harness_webhooks
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.seeding import seed
-from restkeeper.features.harness.spaces import LATEST, SpaceClock, Spaces
+from restkeeper.features.harness.spaces import LATEST, SPACE, SpaceClock, Spaces
 from restkeeper.storage.sqlite import store as sqlite_store
 from tests.endpoint import OK, serving
 from tests.waiting import join, until
@@ -303,6 +303,22 @@ class TestControl:
         client = create_app(own, RESOURCES).test_client()
         for host, status in (("harness.test:8000", 201), ("evil.example", 400)):
             assert client.post("/__harness__/spaces", json={}, headers={"Host": host}).status_code == status
+
+    def test_for_other_machines_pages_of_others_are_refused(self) -> None:
+        """By what controls it and by its services, also pages of this machine; CORS_ORIGINS allows others."""
+        own = Config(harness="remote", auth="open-to-all", cors_origins=("http://front.test",))
+        app = create_app(own, RESOURCES)
+        client, id = app.test_client(), app.test_client().post("/__harness__/spaces").json["id"]
+        for headers, status in (
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "http://localhost:5173"}, 403),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({"Origin": "http://front.test"}, 201),
+            ({"Origin": "http://localhost"}, 201),  # its own
+        ):
+            assert client.post("/__harness__/spaces", headers=headers).status_code == status
+            found = client.get("/users", headers=headers, environ_overrides={SPACE: id})
+            assert found.status_code == (403 if status == 403 else 200)
 
     def test_pages_of_others_are_refused(self, client: FlaskClient) -> None:
         """A page that a browser of this machine shows cannot control it, whatever its name points to."""

@@ -129,13 +129,13 @@ def origin_check(origins: Collection[str]) -> Callable[[str], bool]:
     return lambda origin: _LOCAL.fullmatch(origin) is not None
 
 
-def refuse_other_sites(app: Application, origins: Collection[str] = ()) -> None:
+def refuse_other_sites(app: Application, origins: Collection[str] = (), *, local_only: bool = True) -> None:
     """Refuse requests from pages whose origin is neither allowed nor the service's own.
 
     An open service on the reader's machine would be reachable to every page, and even responses that a page cannot
     read cost time and reveal their size.
     """
-    app.before.append(own_site_check(origins))
+    app.before.append(own_site_check(origins, local_only=local_only))
 
 
 def own_site_check(origins: Collection[str] = (), *, local_only: bool = True) -> Callable[[Request], None]:

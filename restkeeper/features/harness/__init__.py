@@ -19,6 +19,7 @@ from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.spaces import AT_ONCE, ROOT, SPACE, Instance, Space, Spaces
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
+from restkeeper.web.edge import refuse_other_sites
 
 CONTROL = "/__harness__"
 MOST_BODY = 64 * 1024 * 1024  # bytes of what a space is seeded with, and
@@ -44,6 +45,8 @@ def application_of(make: Callable[..., Application], make_control: Callable[...,
     if config.harness == "1":
         spaces.root = Space(ROOT, spaces, None, root, webhooks=AT_ONCE if config.webhook_worker == "inside" else "")
     control = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness")
+    if config.harness == "remote":
+        refuse_other_sites(control, config.cors_origins, local_only=False)
     control.after.append(_date)
     control.before.insert(control.before.index(service_of(control).guard.identify), _refuse)
     below = DispatcherMiddleware(control, {CONTROL: control})

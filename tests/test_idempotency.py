@@ -68,6 +68,18 @@ def test_a_replay_equals_the_first_response(client: FlaskClient, post: Post) -> 
     assert count(client) == 0
 
 
+def test_a_large_response_is_stored_compressed(app: Application, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is replayed byte for byte, and takes a fraction of its bytes in the store."""
+    store: Store = service_of(app).store
+    look_up, found = store.look_up, list[Any]()
+    monkeypatch.setattr(store, "look_up", lambda keys: found.extend(look_up(keys)) or look_up(keys))
+    lamps = [{"name": "Lamp", "description": "a lamp " * 300}] * 100
+    first, second = post(body=lamps), post(body=lamps)
+    assert second.data == first.data and second.headers["Idempotent-Replayed"] == "true"
+    (stored,) = (response for response in found if isinstance(response, StoredResponse))
+    assert len(first.data) > 200_000 > 10 * len(stored.body)
+
+
 def test_the_response_that_is_stored_is_the_one_that_is_sent(app: Application, post: Post, clock: SetClock) -> None:
     """Whatever its fields say of the time that has passed between the two."""
 

@@ -8,6 +8,7 @@ with errors are not stored.
 
 import re
 import time
+import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ from restkeeper.web.auth import ADMIN, caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
 LONGEST = 255  # characters of a key
+UNCOMPRESSED = 64 * 1024  # bytes of a response; a larger one is stored compressed
 SWEEP_ONE_IN = 64  # one of so many new responses deletes expired ones,
 SWEPT = 128  # this many at most: more than are stored, so that they never accumulate
 
@@ -191,7 +193,7 @@ class _Keyed(IdempotencyRecord):
         if not isinstance(found, StoredResponse) or found.stored_at < self.oldest:
             return None
         head, _, body = found.body.partition(b"\n")
-        print_, status, headers = orjson.loads(head)
+        print_, status, headers, *coding = orjson.loads(head)
         if print_ != self.print_:
             raise IdempotencyKeyReused(
                 "this key was used with another body or query, or by who had other scopes, owners or readable fields: "
@@ -202,6 +204,7 @@ class _Keyed(IdempotencyRecord):
             body = self.seal.decrypt(body) if self.seal else body
         except InvalidToken:
             raise IdempotencyKeyReused("the first response is encrypted with other credentials than these") from None
+        body = zlib.decompress(body) if coding else body
         return Reply(body, status, Headers(map(tuple, headers)))
 
     def claim(self, transaction: Transaction) -> None:
@@ -209,8 +212,10 @@ class _Keyed(IdempotencyRecord):
         transaction.store_response(self.id, StoredResponse(self.oldest - 1, b""), expired_before=self.oldest)
 
     def save(self, transaction: Transaction, reply: Reply) -> None:
-        body = reply.get_data()
-        head = orjson.dumps([self.print_, reply.status_code, list(reply.headers)])
+        body, coding = reply.get_data(), list[str]()
+        if len(body) > UNCOMPRESSED:
+            body, coding = zlib.compress(body, 1), ["zlib"]
+        head = orjson.dumps([self.print_, reply.status_code, list(reply.headers), *coding])
         stored = head + b"\n" + (self.seal.encrypt(body) if self.seal else body)
         transaction.store_response(self.id, StoredResponse(self.now, stored), expired_before=self.oldest)
         if self.id[0] < 256 // SWEEP_ONE_IN:

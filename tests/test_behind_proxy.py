@@ -157,6 +157,27 @@ def test_plain_http_is_redirected(proxy: Proxy) -> None:
         proxy.connect(name="evil.example")
 
 
+@pytest.mark.parametrize(
+    ("status", "request_bytes"),
+    [
+        (400, "GET x\r\n\r\n"),
+        (400, f"GET / HTTP/1.1\r\nHost: {NAME}\r\nX\0: a\r\n\r\n"),
+        (400, f"GET / HTTP/9.9\r\nHost: {NAME}\r\n\r\n"),
+        (414, f"GET /{'a' * 9000} HTTP/1.1\r\nHost: {NAME}\r\n\r\n"),
+        (501, f"POST /products HTTP/1.1\r\nHost: {NAME}\r\nTransfer-Encoding: x\r\n\r\n"),
+        (501, f"TRACE / HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n"),
+    ],
+)
+def test_what_nginx_refuses_has_the_form_of_a_problem(
+    server: Gunicorn, tmp_path: Path, status: int, request_bytes: str
+) -> None:
+    with Nginx(tmp_path, server.port) as proxy, proxy.connect() as connection:
+        connection.sendall(request_bytes.encode())
+        head, _, body = ended_after(connection)[1].partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status) and b"Content-Type: application/problem+json" in head
+    assert json.loads(body)["status"] == status and b"Strict-Transport-Security" in head
+
+
 def test_an_address_has_a_limited_number_of_connections(server: Gunicorn, tmp_path: Path) -> None:
     """nginx refuses more than 100 requests of an address at a time with 503; other addresses are served."""
     head = f"POST /products HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 99999\r\n\r\n".encode()

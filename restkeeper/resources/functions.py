@@ -30,6 +30,7 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Query, Record
 from restkeeper.web import exactjson
+from restkeeper.web.errors import is_due
 from restkeeper.web.queries import ListRequest, parse
 
 T = TypeVar("T")
@@ -43,13 +44,11 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 MOST_FOUND = 1000  # items that a function finds
 SLOW_SECONDS = 0.1  # after which it is logged: other writes wait
 FIND_SECONDS = 0.5  # after which it is stopped; of several in a transaction, what is above SLOW_SECONDS together
-LOG_SECONDS, MOST_FORMS = 60.0, 100  # between two lines about a form of query, and how many of these are remembered
 _ENDED = "the transaction has ended: items are for the function that they were given to"
 _OF_RESPONSES = {"cursor", "count"}  # parameters of lists that select no items
 _OF_VIEWS = {"fields", "embed"}  # likewise, but a view may show what they say
 
 _log = logging.getLogger("restkeeper")
-_logged: dict[tuple[str, str], float] = {}  # the time of the last line about each collection and form of a query
 
 # In which a function of the service is called.
 current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)
@@ -264,12 +263,8 @@ class Items:
     def _log_slow(self, collection: str, query: Query, seconds: float) -> None:
         """Log a search that took long, unless there was a line about one of its form."""
         form = " ".join([*(f"{f.field}[{f.op}]" for f in query.filters), *(f"sort={key.field}" for key in query.sort)])
-        now = self._clock.monotonic()
-        if now - _logged.get((collection, form), -LOG_SECONDS) < LOG_SECONDS:
+        if not is_due((collection, form)):
             return
-        if len(_logged) >= MOST_FORMS:
-            _logged.clear()
-        _logged[collection, form] = now
         wanted = self._transaction.wanted_indexes(collection, query)
         remedy = (
             f"declare {' or '.join(map(str, wanted))}" if wanted else "add filters of values that fewer items share"

@@ -135,9 +135,10 @@ def test_a_program_that_cannot_be_executed_leaves_the_former_one(
         assert server.worker_pids() == former
 
 
-def test_connections_are_limited_by_descriptors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [160, 96])
+def test_connections_are_limited_by_descriptors(tmp_path: Path, files: int) -> None:
     """A process that may have few files closes the connection that waits longest, so that each new one is served."""
-    file = configuration(tmp_path, "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (160, 160))")
+    file = configuration(tmp_path, f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))")
     with Gunicorn(tmp_path, "-c", str(file), workers=1) as server, ExitStack() as stack:
         for _ in range(200):
             connection = stack.enter_context(server.connect())

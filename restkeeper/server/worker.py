@@ -88,7 +88,8 @@ class Worker(GeventWorker):  # type: ignore[misc]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
             soft = most
         if soft != resource.RLIM_INFINITY:
-            self.worker_connections: int = max(1, min(self.cfg.worker_connections, soft - SPARE_FILES))
+            # At least two: the only one would be closed for nobody.
+            self.worker_connections: int = max(2, min(self.cfg.worker_connections, soft - SPARE_FILES))
         self.pool = Pool(self.worker_connections)  # of all connections
         super().init_process()
 

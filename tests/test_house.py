@@ -163,15 +163,14 @@ def test_public_names_are_typed() -> None:
 def test_the_environment_is_read_in_one_place() -> None:
     """Only config.py, the starts of servers, and prometheus_client use os.environ."""
     allowed = {"config.py", "loading.py", "metrics.py", "serve.py", "settings.py", "server.py", "worker.py"}
-    allowed.add("former.py")  # where an older version had its stores
     others = [path for path in (*MODULES, *SERVICE) if path.name not in allowed]
     assert not [path for path in others if "os.environ" in path.read_text(encoding="utf-8")]
 
 
 def test_only_storage_has_sql() -> None:
-    """No SQL statement and no sqlite3 outside storage/, but in what reads a store of an older version."""
+    """No SQL statement and no sqlite3 outside storage/."""
     words = ("SELECT ", "INSERT INTO", "DELETE FROM", "sqlite3", "PRAGMA")
-    outside = [path for path in MODULES if part_of(path) != "storage" and path.name != "former.py"]
+    outside = [path for path in MODULES if part_of(path) != "storage"]
     assert not [path for path in outside if any(word in path.read_text(encoding="utf-8") for word in words)]
 
 

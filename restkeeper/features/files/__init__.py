@@ -20,7 +20,6 @@ from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.features.files.declaring import LISTS, Declared, resources_of
 from restkeeper.features.files.file import DATA, SCHEMA, File, declare, describe, read_file
-from restkeeper.features.files.former import write_rest
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install, keep_surrogates
 from restkeeper.features.files.reading import WITH_COMMENTS, Content, FileError, Stamp, stamp_of
@@ -115,8 +114,6 @@ def _application_of(
         raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
     file = _prepared.pop(path, None)
     if file is None or file.look != (stamp_of(file.data), stamp_of(file.schema)):
-        file = read_file(path, options.id_name)
-    if is_saved and not serves and write_rest(path, file):
         file = read_file(path, options.id_name)
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)

@@ -5,16 +5,11 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.features.keys import KEYS
-from restkeeper.resources.evolution import Chain
-from restkeeper.service import service_of
 from restkeeper.web.application import Application
-from restkeeper.web.auth import caller
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.clock import SetClock
@@ -125,27 +120,6 @@ def test_a_rotated_key_has_another_secret(client: FlaskClient) -> None:
     assert (rotated["id"], rotated["scopes"]) == (key["id"], key["scopes"])
     assert client.get("/products", headers=bearer(key["secret"])).status_code == 401
     assert client.get("/products", headers=bearer(rotated["secret"])).status_code == 200
-
-
-def test_a_key_of_an_older_program_is_accepted(client: FlaskClient) -> None:
-    """Its stored credential has no owner, or one in place of a list."""
-    store = service_of(client.application).store
-    for more in ([], [None], ["ada"]):
-        made = client.post("/api/v1/keys", json={"name": "x", "scopes": ["products:read"]}, headers=ADMIN).json
-        stored = store.read("_credentials", made["id"])
-        older = stored._replace(body=orjson.dumps([*orjson.loads(stored.body)[:3], *more]))
-        store.write(lambda transaction, older=older: transaction.update("_credentials", older))
-        assert client.get("/products", headers=bearer(made["secret"])).status_code == 200
-        with client.application.test_request_context(headers=bearer(made["secret"])) as context:
-            service_of(client.application).guard.identify(context.request)
-            assert caller().owners == (more[0] if more and more[0] else f"key:{made['id']}",)
-
-
-def test_a_key_of_an_older_program_has_its_owner() -> None:
-    """In the list, to which it is converted at the start: see test_layouts.py."""
-    chain = Chain(KEYS.upgrades, 1, 2)
-    for owner, owners in ((b"null", b"[]"), (b'"ada"', b'["ada"]')):
-        assert chain.up({"name": b'"x"', "owner": owner}, None, None)[0] == {"name": b'"x"', "owners": owners}
 
 
 def test_the_last_use_is_stored_to_the_minute(client: FlaskClient, clock: SetClock) -> None:

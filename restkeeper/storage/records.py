@@ -108,7 +108,7 @@ SELECT
     present.items > 0 AND present.revision <= :revision,
     EXISTS (
         SELECT 1 FROM items
-        WHERE present.revision IN (0, :revision) AND collection = :collection
+        WHERE present.revision = :revision AND collection = :collection
             AND (fingerprint = :fingerprint OR rtrim(fingerprint, '+') <> fingerprint)
     ),
     EXISTS (SELECT 1 FROM events WHERE collection = :collection AND rtrim(fingerprint, '+') = :fingerprint)

@@ -43,6 +43,7 @@ Row = tuple[Any, ...]
 
 MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
+LAYOUT = "layout_1"  # a column whose name changes with the tables of the first migration, which stay from 1.0 on
 _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # columns of items in every layout
 
 _NAME, _FREE_NAME = re.compile(r"\w+", re.ASCII), re.compile(FREE_NAME)
@@ -86,7 +87,7 @@ class Dialect(dict[str, str]):
         super().__init__()
         self._name = name
         self._parameter = parameter.format(r"\1")
-        self._parts = parts
+        self._parts = parts | {"layout": LAYOUT}
 
     def __missing__(self, statement: str) -> str:
         self[statement] = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
@@ -250,12 +251,12 @@ def require_known(migration: int, oldest: int, known: int, name: str = "the stor
 
 
 def require_layout(columns: Container[str], name: str) -> None:
-    """Raises StoreUnavailable unless a table of items with these columns has a layout that the migrations continue."""
+    """Raises StoreUnavailable unless columns of `items` and `store` are those that the migrations continue."""
     if not all(column in columns for column in _EVER):
         raise StoreUnavailable(f"{name} has the tables of another program: name another one")
-    if POSITION not in columns:
-        remedy = "export its items with the program that wrote it, and import them into a new one"
-        raise StoreUnavailable(f"{name} has a store of an earlier layout, which this program cannot migrate: {remedy}")
+    if LAYOUT not in columns:
+        remedy = "export its items there, and import them here"
+        raise StoreUnavailable(f"{name} has tables made by a version before 1.0: {remedy}")
 
 
 def require_usable(database: Database, known: int, *, complete: bool = False) -> None:

@@ -384,3 +384,37 @@ def test_a_migration_that_waits_too_long_is_refused(
     assert old.schemas("things") == []
     (new,) = open_all(url, [THINGS])
     new.check()
+
+
+def test_a_former_program_is_shut_out(
+    url: str, add_migration: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one runs that cannot work with the store after a migration, this one does not start."""
+    (former,) = open_all(url, [THINGS])
+    add_migration(len(migrations.MIGRATIONS) + 1)
+    monkeypatch.setattr("restkeeper.storage.sql.MIGRATIONS", migrations.MIGRATIONS)
+    with pytest.raises(StoreUnavailable, match="must be migrated: stop all that uses it with a former program"):
+        open_store(url, [THINGS], Options(clock=SetClock()))
+    insert(former, record("a"))
+    former.close()
+    open_store(url, [THINGS]).check()
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("UPDATE store SET migration = 5; ALTER TABLE store DROP layout_1", r"made by a version before 1\.0: export"),
+        ("DROP TABLE items; CREATE TABLE items (id integer)", "the tables of another program"),
+        ("DROP TABLE items, store; CREATE TABLE store (address text)", "the tables of another program"),
+    ],
+)
+def test_another_layout_is_refused(url: str, statements: str, message: str) -> None:
+    """One line says what the database has, and what to do; nothing is changed. For SQLite see test_opening.py."""
+    open_store(url, [THINGS]).close()
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute(statements.encode())
+        query = "SELECT relname, (SELECT count(*) FROM pg_attribute WHERE attrelid = pg_class.oid) FROM pg_class"
+        before = database.execute(f"{query} ORDER BY 1").fetchall()
+        with pytest.raises(StoreUnavailable, match=f"^the database has .*{message}"):
+            open_store(url, [THINGS])
+        assert database.execute(f"{query} ORDER BY 1").fetchall() == before

@@ -1,10 +1,12 @@
 """Migrations: each names the oldest program that can work with the store after it."""
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from restkeeper.storage import locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection, StoredSchema
-from restkeeper.storage.sql import oldest_of
+from restkeeper.storage.sql import LAYOUT, oldest_of
 from restkeeper.storage.sqlite import migrations
 from tests.things import THINGS, insert, open_store, record
 
@@ -41,6 +43,12 @@ def test_each_migration_names_the_oldest_program(tmp_path: Path) -> None:
     open_store(f"sqlite:///{tmp_path}/store.db", [THINGS]).close()
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         assert connection.execute("SELECT oldest FROM store").fetchone() == (max(numbers),)
+
+
+def test_another_first_migration_has_another_layout() -> None:
+    """A store of before is refused, and never changed by statements for other tables: give LAYOUT the next number."""
+    statements = re.sub(r"(?m)^--.*\n", "", migrations.MIGRATIONS[0].read_text())
+    assert (LAYOUT, blake2b(statements.encode(), digest_size=4).hexdigest()) == ("layout_1", "152cbf01")
 
 
 def test_a_migration_without_the_number_is_refused() -> None:
@@ -85,6 +93,21 @@ def test_an_older_program_refuses_a_store_that_it_cannot_work_with(
     running.close()
     with pytest.raises(StoreUnavailable, match=text):
         locate(f"sqlite:///{tmp_path}/store.db").restore(tmp_path / "backup.db", discard=True)
+
+
+def test_a_former_program_is_shut_out(
+    tmp_path: Path, newer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one runs that cannot work with the store after a migration, this one does not start."""
+    monkeypatch.setattr("restkeeper.storage.sqlite.file.SHARE_SECONDS", 0.1)
+    former = open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])
+    (breaking := tmp_path / "breaking.sql").write_text(f"-- oldest: {KNOWN + 1}\n")
+    monkeypatch.setattr("restkeeper.storage.sql.MIGRATIONS", [*migrations.MIGRATIONS, breaking])
+    with pytest.raises(StoreUnavailable, match="must be migrated: stop all that uses it with a former program"):
+        newer(KNOWN + 1)
+    insert(former, record("a"))
+    former.close()
+    newer(KNOWN + 1)
 
 
 def test_a_refused_start_migrates_nothing(tmp_path: Path, newer: Callable[..., None]) -> None:

@@ -16,9 +16,9 @@ from restkeeper.storage import locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.interface import Collection, StoredSchema
+from restkeeper.storage.sql import LAYOUT
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
-from tests.layouts.sample import FOLDER
 from tests.sqlite.helpers import Clock, opened
 from tests.things import (
     DUPLICATES,
@@ -51,16 +51,6 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
     holder.close()
 
 
-EARLIER = {
-    "of other columns": """\
-CREATE TABLE items (collection TEXT, id TEXT, owner TEXT, version INTEGER, updated_at TEXT, shape TEXT, body TEXT);
-CREATE TABLE store (epoch TEXT NOT NULL, mark TEXT NOT NULL) STRICT;
-PRAGMA user_version = 9;""",
-    "without positions": """\
-CREATE TABLE items (collection TEXT, id TEXT, owner TEXT, version INTEGER, updated_at TEXT, body TEXT) STRICT;
-CREATE TABLE store (epoch TEXT NOT NULL, oldest INTEGER NOT NULL DEFAULT 0, moved_to TEXT NOT NULL DEFAULT '') STRICT;
-PRAGMA user_version = 1;""",
-}
 FOREIGN = {
     "of one table": "CREATE TABLE songs (title TEXT);",
     "of our version": "CREATE TABLE items (id INTEGER PRIMARY KEY, body TEXT); PRAGMA user_version = 1;",
@@ -74,13 +64,8 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [(script, "of another program") for script in FOREIGN.values()]
-    + [(script, "of an earlier layout, .*: export its items with the program") for script in EARLIER.values()],
-    ids=[*FOREIGN, *EARLIER],
-)
-def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str, message: str, is_open: bool) -> None:
+@pytest.mark.parametrize("script", FOREIGN.values(), ids=FOREIGN)
+def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str, is_open: bool) -> None:
     """It is refused by each command, byte for byte the same afterwards, and there is nothing new beside it.
 
     Whoever has it open can have everything in its log. No backup replaces it.
@@ -99,10 +84,30 @@ def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str,
             lambda: location.as_source(Clock()).__enter__(),
             lambda: ours.backup(folder / "store.db", replace=True),
         ):
-            with pytest.raises(StoreUnavailable, match=message) as refused:
+            with pytest.raises(StoreUnavailable, match="of another program") as refused:
                 use()
             assert "\n" not in str(refused.value) and str(folder / "store.db") in str(refused.value)
             assert content(folder) == before
+
+
+def test_a_store_of_before_1_0_is_refused(tmp_path: Path) -> None:
+    """By each command, in one line that says what to do; nothing is changed."""
+    (store := open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])).backup(tmp_path / "backup.db")
+    store.close()
+    for name in ("store.db", "backup.db"):
+        with closing(sqlite3.connect(tmp_path / name)) as connection:
+            connection.execute(f"ALTER TABLE store DROP {LAYOUT}")
+            connection.execute("PRAGMA user_version = 5")
+    before = content(tmp_path)
+    location = locate(f"sqlite:///{tmp_path}/store.db")
+    for use in (
+        lambda: open_store(location.name, [THINGS]),
+        lambda: location.as_source(Clock()).__enter__(),
+        lambda: location.restore(tmp_path / "backup.db", discard=True),
+    ):
+        with pytest.raises(StoreUnavailable, match=r"^.* made by a version before 1\.0: export its items there, and "):
+            use()
+    assert content(tmp_path) == before
 
 
 def test_a_store_has_our_number_from_the_beginning(tmp_path: Path) -> None:
@@ -118,20 +123,6 @@ def test_an_empty_database_becomes_a_store(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     insert(opened(tmp_path), record("a"))
-
-
-def test_a_store_of_the_first_layout_can_be_in_its_log(tmp_path: Path) -> None:
-    """Where the program that made it was killed: the file has no table and no number."""
-    (folder := tmp_path / "crashed").mkdir()
-    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript((FOLDER / "0001.sqlite.sql").read_text())
-        for name in ("store.db", "store.db-wal"):
-            shutil.copy(tmp_path / name, folder / name)
-    store = open_store(f"sqlite:///{folder}/store.db", [Collection("authors", {})])
-    assert store.count("authors") == 2
-    store.close()
-    assert (folder / "store.db").read_bytes()[68:72] == b"RstK"
 
 
 def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:

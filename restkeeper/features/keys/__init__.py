@@ -22,7 +22,6 @@ from flask import Blueprint
 
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
-from restkeeper.resources.evolution import Convert
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.migration import rename_in
@@ -62,15 +61,12 @@ _NEVER = rfc3339(0)
 
 
 class Credential(NamedTuple):
-    """The SHA-256 of a key's token, the key's scopes, when it expires (RFC 3339, or None), and its owners.
-
-    Those of older programs have one owner, or none, in place of the list.
-    """
+    """The SHA-256 of a key's token, the key's scopes, when it expires (RFC 3339, or None), and its owners."""
 
     digest: str
     scopes: tuple[str, ...]
     expires_at: str | None
-    owners: Sequence[str] | str | None = ()
+    owners: Sequence[str] = ()
 
     def record(self, id: str) -> Record:
         """The record to store, of a key not yet used."""
@@ -136,9 +132,8 @@ class KeyResolver:
 def _known(id: str, body: bytes) -> tuple[str, Caller, float]:
     known = Credential(*orjson.loads(body))
     expires = datetime.fromisoformat(known.expires_at).timestamp() if known.expires_at else inf
-    owners = (known.owners,) if isinstance(known.owners, str) else known.owners
     who = f"key:{id}"
-    return known.digest, Caller(who, frozenset(known.scopes), tuple(owners or (who,))), expires
+    return known.digest, Caller(who, frozenset(known.scopes), tuple(known.owners or (who,))), expires
 
 
 class KeySchema(ItemSchema):
@@ -181,16 +176,6 @@ KEYS = Resource(
     search=("name",),
     events=False,
     methods=("GET", "POST", "DELETE"),
-    upgrades={
-        2: [
-            Convert(
-                {"owner": Text(1, LONGEST_NAMED_OWNER, load_default=None, allow_none=True)},
-                ["owners"],
-                lambda owner: [] if owner is None else [owner],
-                lambda owners: next(iter(owners), None),
-            )
-        ]
-    },
 )
 ABOUT = "API keys: who may call, and what they may do."
 SCHEMES = {

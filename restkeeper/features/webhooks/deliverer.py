@@ -230,7 +230,7 @@ class Deliverer:
                 queued += transaction.queue(id, EventFilter((*self._collections, *own), types), now, QUEUED - queued)
             secrets = tuple(each.value for each in signing if each.until is None or each.until > now)
             leased = transaction.lease(id, now, until, room, manual_only=not (is_active and is_open))
-            scopes = frozenset(webhook.get("scopes", ()))  # none: it was stored before there were any
+            scopes = frozenset(webhook["scopes"])
             jobs += [_Job(each, until, webhook["url"], webhook["api_version"], scopes, secrets) for each in leased]
         return jobs, queued
 

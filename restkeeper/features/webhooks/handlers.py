@@ -314,7 +314,7 @@ class WebhookHandlers(SecretItemHandlers):
         def valid(before: Record, sent: JsonObject, **options: Any) -> Record:
             after = change(before, sent, **options)
             was, now = (exactjson.loads(each.body) for each in (before, after))
-            is_changed = any(was.get(name) != now[name] for name in ("url", "types", "api_version", "scopes"))
+            is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
             if after is not before and (is_changed or now["status"] == "active"):
                 require_none(self._faults(now, pinned=was["api_version"]))
             return after

@@ -1,4 +1,7 @@
 -- oldest: 1
+-- The number by which our files are told from those of other programs: see `require_ours`.
+PRAGMA application_id = {application_id};  -- SQLite only
+
 -- One table for the items of all collections. The collections declare their indexes in Python, which are partial and on
 -- expressions over `body` or, in PostgreSQL, over `fields`: the values of the body that queries compare, computed by
 -- `fields_of`, because texts of the body must be returned byte for byte and JSON functions would parse it for each index.
@@ -22,12 +25,17 @@ CREATE TABLE items (
     UNIQUE (collection, id)  -- SQLite only
 ) {strict};
 
--- The number of items and of changes, so that neither has to be counted; in PostgreSQL as sums, see `SHARDS`.
+-- The number of items and of changes, so that neither has to be counted; in PostgreSQL as sums, see `SHARDS`. `revision`
+-- is the one of a collection's items, which are all in one: a program of another revision finds none of them, and stores
+-- nothing. On PostgreSQL it is the former one, negated, while they are converted and after a conversion that was
+-- interrupted. `converted_at` is when it changed last (RFC 3339).
 CREATE TABLE counters (
-    collection {text} NOT NULL,
-    shard      {integer} NOT NULL DEFAULT 0,
-    items      {integer} NOT NULL DEFAULT 0,
-    changes    {integer} NOT NULL DEFAULT 0,
+    collection   {text} NOT NULL,
+    shard        {integer} NOT NULL DEFAULT 0,
+    items        {integer} NOT NULL DEFAULT 0,
+    changes      {integer} NOT NULL DEFAULT 0,
+    revision     {integer} NOT NULL DEFAULT 1,
+    converted_at {text} NOT NULL DEFAULT '',
     PRIMARY KEY (collection, shard)
 ) STRICT, WITHOUT ROWID;  -- SQLite only
 ) WITH (fillfactor = 50);  -- PostgreSQL only
@@ -38,7 +46,6 @@ CREATE TABLE schemas (
     collection  {text} NOT NULL,
     fingerprint {text} NOT NULL,
     revision    {integer} NOT NULL,
-    oldest      {integer} NOT NULL,
     fields      {text} NOT NULL,
     UNIQUE (collection, fingerprint)
 ) {strict};
@@ -57,7 +64,9 @@ CREATE INDEX responses_stored_at ON responses (stored_at);  -- PostgreSQL only
 -- restored copy from that of the original. In SQLite, with one writer at a time, no position becomes visible before a
 -- lower one. In PostgreSQL `seq` is drawn while the transaction has the item's row, so that it has the order of the
 -- item's versions; but a transaction can commit after one with a higher number. The sequencer (`feed.py`) gives each
--- committed event its position, which readers use alone, and `origin`, the epoch of that moment.
+-- committed event its position, which readers use alone, and `origin`, the epoch of that moment. `former` is the former
+-- owner of an item, in the event that has given it to `owner`, and an empty text if it had none. For a reader with only
+-- the new owner the event is created, with only the former one deleted.
 CREATE TABLE events (
     position    INTEGER PRIMARY KEY,  -- SQLite only
     seq         bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,  -- PostgreSQL only
@@ -70,7 +79,8 @@ CREATE TABLE events (
     at          {text} NOT NULL,
     data        {text} NOT NULL,
     fingerprint {text} NOT NULL DEFAULT '',
-    removed     {text}
+    removed     {text},
+    former      {text}
 ) {strict};
 CREATE INDEX events_without_position ON events (seq) WHERE position IS NULL;  -- PostgreSQL only
 
@@ -119,13 +129,21 @@ CREATE INDEX deliveries_event ON deliveries (event);
 -- (PRAGMA schema_version) when the epoch was created, or when this program last changed the schema: if it is another one
 -- now, the file was replaced by a copy. `database` is where the epoch was made. `migration` is the last one, which in
 -- SQLite is the file's user version, and `oldest` the number of migrations that a program must have at least. `moved_to`
--- names the store that continues this one, after `restkeeper copy`.
+-- names the store that continues this one, after `restkeeper copy`. The name of the last column says that the tables are
+-- those of this file: see `require_layout`.
 CREATE TABLE store (
     epoch         {text} NOT NULL,
     schema_cookie INTEGER NOT NULL DEFAULT 0,  -- SQLite only
     database      {text} NOT NULL DEFAULT '',  -- PostgreSQL only
     migration     integer NOT NULL DEFAULT 0,  -- PostgreSQL only
     oldest        {integer} NOT NULL DEFAULT 0,
-    moved_to      {text} NOT NULL DEFAULT ''
+    moved_to      {text} NOT NULL DEFAULT '',
+    {layout}      {text}
 ) {strict};
 INSERT INTO store (epoch) VALUES ({new_epoch});
+
+-- Ends a statement, and what was sent with it, if a change has found no row: see `Session.queue`.
+CREATE FUNCTION require_row(rows bigint) RETURNS void LANGUAGE plpgsql AS $$ -- PostgreSQL only
+BEGIN -- PostgreSQL only
+    IF rows = 0 THEN RAISE EXCEPTION 'no row was found' USING ERRCODE = 'RK001'; END IF; -- PostgreSQL only
+END $$; -- PostgreSQL only

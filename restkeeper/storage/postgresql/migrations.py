@@ -68,7 +68,8 @@ _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
 
 _TABLES = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NOT NULL"
 
-_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('items') AND attnum > 0"
+_COLUMNS = """\
+SELECT attname FROM pg_attribute WHERE attrelid IN (to_regclass('items'), to_regclass('store')) AND attnum > 0"""
 
 _INDEXES = """\
 SELECT

@@ -125,7 +125,7 @@ _RELEASE = Statement("RELEASE SAVEPOINT work")
 _ROLLBACK_TO = Statement("ROLLBACK TO SAVEPOINT work")
 
 # A change that must find a row. If it finds none, the server raises an error, because what was sent after it, such as
-# the COMMIT, shall not be executed. See the migration 0004.
+# the COMMIT, shall not be executed. See `require_row`.
 _NO_ROW = "RK001"
 _REQUIRED = """\
 WITH found AS (

@@ -11,9 +11,7 @@ The checks of each call cost the same at any size: the file's identity, its size
 
 import fcntl
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 import time
 import weakref
@@ -25,7 +23,6 @@ from urllib.parse import quote
 
 from restkeeper.storage.errors import StoreBusy, StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
 from restkeeper.storage.location import is_mount
-from restkeeper.storage.sql import require_layout
 from restkeeper.storage.sqlite.connection import APPLICATION_ID
 from restkeeper.storage.sqlite.failures import MAY_BE_FULL
 
@@ -287,7 +284,7 @@ class StoreFile:
     def require_ours(self) -> None:
         """Raises StoreUnavailable for a file of another program. It changes nothing, and nothing beside the file.
 
-        The files of our first layout have no number of ours; nor has an empty database.
+        An empty database has no number of ours: its tables have never changed, and it has no log.
         """
         header = self._header()
         if header[:16] != MAGIC or (number := int.from_bytes(header[68:72])) == APPLICATION_ID:
@@ -296,18 +293,11 @@ class StoreFile:
             raise StoreUnavailable(
                 f"{self._path} is a file of another program (application_id {number}): name another one"
             )
-        try:
-            has_tables, columns = _layout_of(self._path, "&immutable=1")  # without its log
-            if not has_tables and log_size(self._path):  # all that there is
-                with tempfile.TemporaryDirectory() as folder:
-                    copy = Path(folder, "store")
-                    copy.write_bytes(os.pread(self._descriptor, self._size, 0))
-                    shutil.copyfile(f"{os.path.realpath(self._path)}-wal", f"{copy}-wal")
-                    has_tables, columns = _layout_of(str(copy))
-        except sqlite3.Error:  # it is damaged, which is found, too, by whoever opens it
-            return
-        if has_tables:
-            require_layout(columns, self._path)
+        if any(header[40:44]) or log_size(self._path):
+            raise StoreUnavailable(
+                f"{self._path} is a file of another program, or made by a version before 1.0: name another one, or "
+                "export its items there, and import them here"
+            )
 
     def require_own_log(self) -> None:
         """Raises StoreUnavailable if the file `-wal` belongs to another file: it would damage this one.
@@ -401,21 +391,10 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
     return "" if found == "ok" else " ".join(str(found).split())
 
 
-def _reader(path: str, option: str = "") -> sqlite3.Connection:
+def _reader(path: str) -> sqlite3.Connection:
     """A connection that changes nothing: when it is closed, it moves no log into a file that was cut."""
-    name = f"file://{quote(os.path.realpath(path))}?mode=ro{option}"
+    name = f"file://{quote(os.path.realpath(path))}?mode=ro"
     return sqlite3.connect(name, isolation_level=None, uri=True)
-
-
-def _layout_of(path: str, option: str = "") -> tuple[bool, list[str]]:
-    """Whether a file has any table, and the columns of that of items."""
-    with closing(_reader(path, option)) as connection:
-        return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None, columns_of(connection)
-
-
-def columns_of(connection: sqlite3.Connection) -> list[str]:
-    """The columns of the table of items, if there is one."""
-    return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info('items')")]
 
 
 def create_private(path: str) -> None:

@@ -16,12 +16,11 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Copy, Options, Restored, Table
 from restkeeper.storage.records import epoch_of
-from restkeeper.storage.sql import MIGRATIONS, Row, require_known, require_layout
+from restkeeper.storage.sql import MIGRATIONS, Row, require_known
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema
 from restkeeper.storage.sqlite.failures import translated
 from restkeeper.storage.sqlite.file import (
     LockFile,
-    columns_of,
     create_private,
     damage_of,
     give_to_owner_of,
@@ -32,7 +31,7 @@ from restkeeper.storage.sqlite.file import (
     size_of,
     sync,
 )
-from restkeeper.storage.sqlite.migrations import migrate, run_missing
+from restkeeper.storage.sqlite.migrations import migrate, require_layout_of, run_missing
 from restkeeper.storage.sqlite.store import SqliteStore
 
 _SCHEME = "sqlite:///"
@@ -225,7 +224,7 @@ def _prepare(copy: Path, backup: Path) -> tuple[dict[str, int], str | None]:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if not version or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
                 raise StoreUnavailable(f"{backup} is no backup of this service: it has no store in it")
-            require_layout(columns_of(connection), str(backup))
+            require_layout_of(connection, str(backup))
             (oldest,) = connection.execute("SELECT oldest FROM store").fetchone()
             require_known(version, oldest, len(MIGRATIONS), str(backup))
             if damage := damage_of(connection):

@@ -19,6 +19,7 @@ from restkeeper.storage.sql import (
     literal,
     not_unique,
     oldest_of,
+    require_layout,
     require_usable,
 )
 from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, note_schema
@@ -29,9 +30,11 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
     """Run the migrations that are missing, create the row of each collection, and register its schema.
 
     If `indexed`, create its indexes, too. That is one transaction: a start that is refused changes nothing, so that the
-    program before can start again. One process does it at a time. Raises StoreUnavailable as `require_usable`,
-    `register` and `not_unique`.
+    program before can start again. One process does it at a time. Raises StoreUnavailable as `require_layout`,
+    `require_usable`, `register` and `not_unique`.
     """
+    if version_of(connection):
+        require_layout_of(connection, "the store")
     if version_of(connection) >= len(MIGRATIONS):
         require_usable(connection, len(MIGRATIONS))
         if all(
@@ -70,6 +73,12 @@ def run_missing(connection: sqlite3.Connection) -> None:
                 statement = ""
         connection.execute("UPDATE store SET oldest = max(oldest, ?)", (oldest_of(script),))
         connection.execute(f"PRAGMA user_version = {number}")
+
+
+def require_layout_of(connection: sqlite3.Connection, name: str) -> None:
+    """Raises StoreUnavailable as `require_layout`."""
+    columns = "SELECT name FROM pragma_table_info('items') UNION ALL SELECT name FROM pragma_table_info('store')"
+    require_layout([column for (column,) in connection.execute(columns)], name)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

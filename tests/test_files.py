@@ -76,6 +76,12 @@ def block(name: str) -> str:
         ('{"a": [{"b":\n NaN}]}', "db.json:2:2: NaN is not a JSON number"),
         (" \n", 'db.json:1:1: the file is empty: begin with {"posts": []}'),
         ('{"a": [{"b": 1,}]}', "db.json:1:16: "),
+        (
+            '{"a":\n [{"b": "\\ud83d\\ude00\\\\ud800\\uDbFF"}]}',
+            "db.json:2:29: \\uDbFF is half of a character: write all",
+        ),
+        ('{"a": [], "n": "\\u0041\\udc00"}', "db.json:1:23: \\udc00 is half of a character"),
+        ('{"\\ud800\\u0041": []}', "db.json:1:3: \\ud800 is half of a character"),
     ],
 )
 def test_a_bad_file_is_named_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -145,27 +151,6 @@ def test_of_a_name_that_is_there_twice_the_last_is_served(tmp_path: Path, text: 
     assert (served.get("/a"), served.get("/b")) == ([{"id": 1}], {"y": 1})
     assert served.client.patch("/a/1", json={"id": 1, "n": 2}).status_code == 200
     assert file.read_text() == text.replace('{"id": 1}', '{"id": 1, "n": 2}')
-
-
-SURROGATES = r"""{
-  "a": [{"id": 1, "\udc00": "\\ud800\uDBFF\ud83d\ude00", "z": "\uDe0f"}, {"id": "\udfff/"}],
-  "b": {"c": "\ud800", "e": "􏿽\uDbff\udffd\udbff\\udffdud800", "all": "ALL"}
-}
-""".replace("ALL", "".join(chr(0x1000 * block + 0xABC) for block in range(0x10, 0x110)))
-
-
-def test_unpaired_surrogates_are_served_as_they_stand(tmp_path: Path) -> None:
-    """And stay so in the file; pairs are characters, and what is escaped is none."""
-    (file := tmp_path / "db.json").write_text(SURROGATES)
-    served, all_of_it = Served(file), json.loads(SURROGATES)
-    assert json.loads(served.client.get("/db").text) == all_of_it
-    assert json.loads(served.client.get("/a").text) == all_of_it["a"]
-    assert "\\uDBFF" in served.client.get("/a/1").text
-    for sent in ('"\U0010fffd"', r'"\uDBFF\uDFFD"', r'"\ud800"'):  # which would be others in the file
-        refused = served.client.patch("/b", data=f'{{"d":{sent}}}', content_type="application/json")
-        assert (refused.status_code, "U+10FFFD" in refused.json["detail"]) == (400, True)
-    assert json.loads(served.client.patch("/b", json={"d": "\U0010e000"}).text) == {**all_of_it["b"], "d": "\U0010e000"}
-    assert file.read_text() == SURROGATES.replace('"}\n', '", "d": "\U0010e000"}\n')
 
 
 def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from restkeeper.errors import Unavailable
 from restkeeper.features.files.declaring import LISTS, Declared, resources_of
 from restkeeper.features.files.file import DATA, SCHEMA, File, declare, describe, read_file
 from restkeeper.features.files.options import FileOptions as FileOptions
-from restkeeper.features.files.options import install, keep_surrogates
+from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import WITH_COMMENTS, Content, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
@@ -124,8 +124,6 @@ def _application_of(
         make = partial(create, blueprints=blueprints, name=path.name, begin=set_up)
         service.hooks.described = Description(make, declared, service).application
         set_up(app, service)
-        if file.content.is_marked:
-            keep_surrogates(app, service)
         if serves or not is_own or any(each.is_checked for each in declared.values()):
             fill(service, file.content, declared)  # else it is only tried, and nothing can be wrong with items
         _serve_apart(app, service)

@@ -11,7 +11,7 @@ from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, shortened
 from restkeeper.features.files import fields
 from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class, text_of
-from restkeeper.features.files.reading import Content, id_of, unmarked
+from restkeeper.features.files.reading import Content, id_of
 from restkeeper.resources.resource import Resource
 from restkeeper.web import exactjson
 from restkeeper.web.exactjson import Buffer
@@ -51,7 +51,7 @@ def test_the_samples_are_served(api: Space) -> None:
 
 
 def leave_out(content: Content) -> list[str]:
-    """Take away the items that only a file can have, and unmark the others. Returns lines about all that is left out.
+    """Take away the items that only a file can have. Returns lines about all that is left out.
 
     A single item has no members then.
     """
@@ -60,15 +60,12 @@ def leave_out(content: Content) -> list[str]:
     for name in content.kinds:
         member, left = content.members[name], list[str]()
         for key, text in content.items(name):
-            plain = unmarked(bytes(text)) if content.is_marked else text
-            if fault := _fault_in(plain):
+            if fault := _fault_in(text):
                 left.append(f"{id_of(key)}: {fault}")
-            if isinstance(member, dict):
-                member[key] = plain
-                if fault:
+                if isinstance(member, dict):
                     del member[key]
-            else:
-                content.members[name] = b"{}" if fault else plain
+                else:
+                    content.members[name] = b"{}"
         if left and isinstance(member, dict):
             lines.append(f"{name}: {len(left)} items are left out, which a service refuses; the first is {left[0]}")
         elif left:

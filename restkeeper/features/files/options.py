@@ -15,7 +15,7 @@ from werkzeug.exceptions import MethodNotAllowed
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
 from restkeeper.features.files.file import DATA, SCHEMA
-from restkeeper.features.files.reading import LONGEST_ITEM, MARKED, unmarked
+from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite, rule_of
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
@@ -205,25 +205,6 @@ def _read_forms(service: Service) -> Callable[[Request], None]:
         put_back(data)
 
     return read
-
-
-def keep_surrogates(app: Application, service: Service) -> None:
-    """Send the unpaired surrogates of a file as they stand there; no request can send what stands for them."""
-
-    def refuse(request: Request) -> None:
-        if request.method in ("POST", "PUT", "PATCH"):
-            put_back(body := read_bytes(service.config.max_body))
-            if any(found[1] for found in MARKED.finditer(body)):
-                raise BadRequest("the body has U+10FFFD or an unpaired surrogate, and the file has such surrogates")
-
-    def show(request: Request, response: Response) -> None:
-        if response.is_streamed:
-            response.response = map(unmarked, response.iter_encoded())
-        elif not response.direct_passthrough:
-            response.set_data(unmarked(response.get_data()))
-
-    app.before.insert(app.before.index(service.guard.authorize) + 2, refuse)  # of a form, it is JSON then
-    app.after.append(show)
 
 
 def _array(name: str, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:

@@ -30,10 +30,7 @@ Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by 
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
 _INNER = re.compile(rb"\{\s*\n([ \t]+)")  # the indentation of the first member of an item
-MARK = "\U0010fffd".encode()  # for private use: stands for the \ of an unpaired surrogate, and twice for itself
-MARKED = re.compile(  # its group: what is marked
-    rb"(?i)(%b|\\udbff\\udffd|\\u(?!d[89ab]..\\ud[c-f])d[89a-f]..)|\\(?:u....\\ud[c-f]..|.)" % MARK
-)
+_ESCAPE = re.compile(rb"(?i)\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)")  # its group: an unpaired surrogate
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _SERIAL = re.compile(r"[0-9]{16}|A[0-9]{19}")  # what `serial` returns
@@ -98,10 +95,9 @@ class Content(NamedTuple):
 
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
     served. The `source` is the text that was read of the `file`, and in it `spans` has where each member begins and
-    ends; those in `changed` have others now. `id_name` is what the id of an item is called. If it `is_marked`, `MARK`
-    stands for what parsers refuse: see `unmarked`. `twins` has the numbers of the items that are not served because of
-    others before them with the same ids: by name, and by the key of these. `ids` has what ids there are, see `id_kind`,
-    and `arrays` those that have other values than objects.
+    ends; those in `changed` have others now. `id_name` is what the id of an item is called. `twins` has
+    the numbers of the items that are not served because of others before them with the same ids: by name, and by the
+    key of these. `ids` has what ids there are, see `id_kind`, and `arrays` those that have other values than objects.
     """
 
     members: dict[str, Texts | Buffer]
@@ -111,7 +107,6 @@ class Content(NamedTuple):
     source: bytes
     file: str
     id_name: str
-    is_marked: bool
     spans: Mapping[str, tuple[int, int]]
     changed: set[str]
     twins: Mapping[str, Mapping[str, Sequence[int]]]
@@ -265,7 +260,7 @@ def read(path: Path, id_name: str = "id") -> Content:
 
 def parse(data: bytes, name: str, id_name: str = "id") -> Content:
     """The content of the text of a file with this name, whose items have their ids in `id_name`. Raises FileError."""
-    data = _marked(given := data)
+    _require_characters(data, name)
     try:
         data.decode()
         found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
@@ -302,7 +297,7 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
                 styles[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(styles, *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, data, name, id_name, data != given, spans, changed, twins, ids, arrays)
+    return Content(members, kinds, left, layout, data, name, id_name, spans, changed, twins, ids, arrays)
 
 
 def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:
@@ -330,20 +325,12 @@ def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[in
     return spans, twice
 
 
-def _marked(data: bytes) -> bytes:
-    """The text of a file with `MARK` for the backslash of each unpaired surrogate, if it has one."""
-
-    def mark(found: re.Match[bytes]) -> bytes:
-        return found[0] if not found[1] else found[1].replace(MARK, 2 * MARK).replace(b"\\", MARK)
-
-    may_have = b"\\ud" in data or b"\\uD" in data
-    has_some = may_have and any(len(found[1] or b"") == 6 for found in MARKED.finditer(data))
-    return MARKED.sub(mark, data) if has_some else data
-
-
-def unmarked(data: bytes) -> bytes:
-    """The JSON text as it was before it was marked."""
-    return re.sub(MARK + b"(%b|u)" % MARK, lambda found: found[1].replace(b"u", b"\\u"), data)
+def _require_characters(data: bytes, name: str) -> None:
+    """Raises FileError for an unpaired surrogate, which parsers refuse only where they read it."""
+    escapes = _ESCAPE.finditer(data) if b"\\ud" in data or b"\\uD" in data else ()
+    if wrong := next((each for each in escapes if each[1]), None):
+        reason = f"{wrong[0].decode(errors='replace')} is half of a character: write all of it, or \\ufffd"
+        raise fault_at(data, name, wrong.start(), reason)
 
 
 def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:

@@ -35,7 +35,6 @@ from restkeeper.features.files.reading import (
     is_equal,
     members_of,
     stamp_of,
-    unmarked,
 )
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import StoredRepresentation
@@ -154,8 +153,6 @@ class SavedFile:
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"
-            if edited.is_marked is not self.content.is_marked:
-                reason = "it has unpaired surrogates, or no more"
             if not (reason := reason or self._serve(edited)):
                 self._arrays |= edited.arrays
                 self.content, self.stamp = edited, look[0]
@@ -376,7 +373,6 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     between the last look at it and that moment is only seen then, if the system lets two files exchange their names.
     """
     target, data = Path(os.path.realpath(path)), b"".join(content.text())
-    data = unmarked(data) if content.is_marked else data
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if in_place:

@@ -195,9 +195,11 @@ def test_files_of_folders(serve: Serve, tmp_path: Path) -> None:
     assert client.post("/").status_code == 405
     client = serve(config=Config(auth="required"), static=(tmp_path,))
     (tmp_path / "db.schema.json").write_text('{"properties": {}}')
+    (tmp_path / "db.json.edited").write_text("{}")
     (tmp_path / "link").symlink_to("db.json")
-    statuses = [client.get(path, buffered=True).status_code for path in ("/db.json", "/link", "/db.schema.json")]
-    assert (statuses, client.get("/site/b.txt", buffered=True).text) == ([404, 404, 404], "b")
+    paths = ("/db.json", "/link", "/db.schema.json", "/db.json.edited")
+    assert [client.get(path, buffered=True).status_code for path in paths] == 4 * [404]
+    assert client.get("/site/b.txt", buffered=True).text == "b"
     assert serve().get("/").json["collections"]
 
 

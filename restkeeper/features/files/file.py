@@ -25,6 +25,7 @@ from restkeeper.features.files.reading import (
 from restkeeper.web import exactjson
 
 SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
+EDITED = ".edited"  # what a write has kept beside the data
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
 
 FEW = 1000  # items of a collection that can have references which none of them has yet

@@ -14,7 +14,7 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
-from restkeeper.features.files.file import DATA, SCHEMA
+from restkeeper.features.files.file import DATA, EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite, rule_of
 from restkeeper.resources.representation import StoredRepresentation
@@ -95,7 +95,8 @@ def install(
 
 
 class _StaticFiles:
-    """Files of folders, for a GET of what is no route: none that begins with a dot, is elsewhere, or is `private`.
+    """Files of folders, for a GET of what is no route: none that begins with a dot, is elsewhere, or is `private`, as is
+    what a write has kept beside such a file.
 
     A page of them, index.html, goes before that of the service. No caller needs a credential for them.
     """
@@ -115,7 +116,8 @@ class _StaticFiles:
                     continue
                 parts = file.relative_to(folder).parts  # ValueError: elsewhere
                 is_hidden = any(part[0] == "." or part == "__pycache__" for part in parts)
-                if file.is_file() and not is_hidden and file not in self._private:
+                is_hidden |= file.with_name(file.name.removesuffix(EDITED)) in self._private
+                if file.is_file() and not is_hidden:
                     return file
         return None
 

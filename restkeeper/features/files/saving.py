@@ -4,7 +4,6 @@ The file is the truth. A change of a small file is in it before it is answered, 
 What others have saved is served before the next change, which is then done on it.
 """
 
-import ctypes
 import errno
 import glob
 import os
@@ -25,7 +24,7 @@ from gevent import get_hub, monkey
 from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem, shortened
 from restkeeper.features.files.declaring import Declared
-from restkeeper.features.files.file import File, Look, read_data
+from restkeeper.features.files.file import EDITED, File, Look, read_data
 from restkeeper.features.files.items import FileItems
 from restkeeper.features.files.reading import (
     Content,
@@ -53,7 +52,6 @@ SMALL = 1024 * 1024  # bytes of a file that is written before a change is answer
 LOOK_SECONDS = 0.1  # between two looks at the file
 TRIES = 5  # of saving a large file, which others save at the same time
 TOGETHER = 1000  # items that one transaction stores at the start
-_IN_CWD, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE, see renameat2(2)
 
 Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the item is deleted
 
@@ -370,14 +368,14 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     """Write a file, or what it is a link to; its new stamp, or none if others wrote it. Raises OSError.
 
     It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk. What others write
-    between the last look at it and that moment is only seen then, if the system lets two files exchange their names.
+    to it between the last look and that moment is kept beside, where a file can have two names.
     """
     target, data = Path(os.path.realpath(path)), b"".join(content.text())
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if in_place:
         return _write_in_place(target, data) if stamp_of(path) in ((), stamp) else ()
-    temporary = target.with_name(f".{target.name}.{token_hex(4)}.tmp")
+    temporary, former = (target.with_name(f".{target.name}.{token_hex(4)}.tmp") for _ in range(2))
     try:
         with temporary.open("xb") as file:
             if access:
@@ -388,27 +386,23 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
             file.flush()
             os.fsync(file.fileno())
         written = stamp_of(temporary)
+        with suppress(OSError):
+            os.link(target, former)
         if stamp_of(path) not in ((), stamp):
             return ()
-        if not exchange(temporary, target):
-            os.replace(temporary, target)
-        elif stamp_of(temporary) != stamp:
-            exchange(temporary, target)
-            return ()
+        os.replace(temporary, target)
+        if stamp_of(former) not in ((), stamp):
+            os.replace(former, edited := target.with_name(target.name + EDITED))
+            say(f"{path.name}: what was saved at the moment of a write is in {edited.name}")
     finally:
         temporary.unlink(missing_ok=True)
+        former.unlink(missing_ok=True)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # before anything says that the file was written
     finally:
         os.close(folder)
     return written
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Let two files have each other's name; returns False, and does nothing, where the system cannot."""
-    call = getattr(ctypes.CDLL(None), "renameat2", None)  # of Linux
-    return call is not None and call(_IN_CWD, os.fsencode(one), _IN_CWD, os.fsencode(other), _EXCHANGE) == 0
 
 
 def _write_in_place(target: Path, data: bytes) -> Stamp:

@@ -12,7 +12,7 @@ from tests.waiting import SECONDS
 
 _FORKS = """
 import gc, json, os, runpy, sys
-import restkeeper.app, restkeeper.cli.loading, restkeeper.features.files.openapi, restkeeper.server.serve, yaml
+import restkeeper.app, restkeeper.cli.loading, restkeeper.features.files, restkeeper.server.serve
 gc.freeze()  # else each fork looks for garbage at its end, in 0.1 s
 for folder, *arguments in json.loads(sys.argv.pop()):
     if not os.fork():

@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-import pytest
 from click.testing import CliRunner
 
-from restkeeper import Config, LiveServer, create_app
+from restkeeper import LiveServer
 from restkeeper.__main__ import main
 from restkeeper.cli.new import write_service
-from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject
 from restkeeper.features.files.inference import Shape
-from restkeeper.features.files.openapi import collections_of, load
-from restkeeper.features.files.reading import FileError
 from restkeeper.web import exactjson
 from tests.live import ROOT
 from tests.waiting import SECONDS
@@ -177,143 +173,6 @@ def test_what_is_not_served_is_named(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
     lines = "\n".join(line for line in run.output.splitlines() if "left out: " in line)
     assert all(name in lines for name in ("posts: of items with the same id", *left)), lines
-
-
-PETS: dict[str, Any] = {
-    "openapi": "3.0.3",
-    "paths": {
-        "/v2/pets": {
-            "get": {"responses": {"200": {"content": {"application/json": {"schema": {"type": "array"}}}}}},
-            "post": {
-                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewPet"}}}},
-                "responses": {"201": {"$ref": "#/components/responses/Pet"}},
-            },
-        },
-        "/v2/pets/{petId}": {
-            "get": {"responses": {"200": {"$ref": "#/components/responses/Pet"}}},
-            "delete": {"responses": {"204": {}}},
-        },
-        "/v2/pets/{petId}/image": {"post": {"responses": {"200": {}}}},
-        "/login": {"get": {"responses": {"200": {}}}, "post": {}},
-        "/pet-owners": {"get": {}},
-        "/events": {"get": {}},
-    },
-    "components": {
-        "responses": {"Pet": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Pet"}}}}},
-        "schemas": {
-            "NewPet": {
-                "type": "object",
-                "properties": {
-                    "name": {"type": "string", "maxLength": 20},
-                    "tag": {"type": "string", "nullable": True},
-                },
-                "required": ["name"],
-            },
-            "Pet": {
-                "allOf": [
-                    {"$ref": "#/components/schemas/NewPet"},
-                    {
-                        "properties": {
-                            "id": {"type": "integer"},
-                            "parent": {"$ref": "#/components/schemas/Pet"},
-                            "born": {"type": "string", "format": "date"},
-                        }
-                    },
-                ],
-                "required": ["id", "born"],
-            },
-        },
-    },
-}
-
-
-def test_the_collections_of_an_openapi_document() -> None:
-    """Their schemas without references, what must be sent, and their methods; the rest is named."""
-    notes: list[str] = []
-    ((name, pets),) = collections_of(PETS, notes).items()
-    assert (name, pets.kind, pets.methods) == ("pets", "client-integer", ["GET", "POST", "DELETE"])
-    assert pets.schema == {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "maxLength": 20},
-            "tag": {"type": ["string", "null"]},
-            "id": {"type": "integer"},
-            "parent": {},
-            "born": {"type": "string", "format": "date"},
-        },
-        "required": ["name"],
-    }
-    assert notes == [
-        "pets.parent: is inside itself: any JSON is accepted",
-        "POST /v2/pets/{petId}/image: not served",
-        "GET, POST /login: not served",
-        "GET /pet-owners: not served",
-        "GET /events: not served",
-    ]
-
-
-def test_paths_of_a_document_are_served_as_they_are(tmp_path: Path) -> None:
-    """Below their prefix, and also where a name is none of ours, or that of a page of ours."""
-    item = {"get": {"responses": {"200": {}}}}
-    paths = {f"/v:2/{name}{more}": item for name in ("pet-owners", "events") for more in ("", "/{id}")}
-    (file := tmp_path / "api.json").write_text(json.dumps({"openapi": "3.1.0", "paths": paths}))
-    (tmp_path / "api.data.json").write_text(json.dumps({"pet-owners": [{"id": "1"}], "events": [{"id": "2"}]}))
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
-    assert client.get("/v:2/pet-owners").json == client.get("/pet-owners").json == [{"id": "1"}]
-    assert client.get("/v:2/events/2").json == {"id": "2"}
-    assert "</v:2/events?" in client.get("/v:2/events?limit=1").headers["Link"]
-    assert client.get("/v:3/events").status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("document", "error"),
-    [
-        ({"swagger": "2.0"}, "is no document of OpenAPI 3"),
-        ({"openapi": "3.1.0", "paths": {"/a": [], "/a/{id}": []}}, "is no document of OpenAPI 3: "),
-        ({"openapi": "3.1.0", "paths": {"/things": {}}}, "describes no collection"),
-    ],
-)
-def test_a_document_without_collections_is_refused(document: Any, error: str) -> None:
-    """With what it needs."""
-    with pytest.raises(ValueError, match=error):
-        collections_of(document, [])
-
-
-def test_yaml_is_read_as_json(tmp_path: Path) -> None:
-    """Numbers as names are texts, as in JSON."""
-    file = tmp_path / "api.yaml"
-    file.write_text('openapi: 3.0.3\npaths:\n  /a:\n    get: {responses: {200: {description: "x", at: 2026-01-31}}}\n')
-    responses = {"200": {"description": "x", "at": "2026-01-31"}}
-    assert load(file, file.read_bytes()) == {"openapi": "3.0.3", "paths": {"/a": {"get": {"responses": responses}}}}
-    other = tmp_path / "db.json"
-    for text, value in (('{"a": [], "openapi": "3.1"}', {"a": [], "openapi": "3.1"}), ('{"a": []}', None), ("[", None)):
-        other.write_text(text)
-        assert load(other, other.read_bytes()) == value
-
-
-ALIASES = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]" for n in range(30))
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("a: [", "2:1: did not find expected node content"),
-        ("a:\n  - b\n c: d", "3:2: did not find expected key"),
-        ("a: *b", "1:4: found undefined alias"),
-        ("a: &a [*a]", "1:8: *a is inside what it stands for"),
-        (ALIASES, "7:30: aliases stand for more than 1000000 characters"),
-        (ALIASES.replace("[", "{<<: [").replace("]", "]}").replace("[x]", "{x: 1}"), "7:"),
-        ("[" * 100_000, "1:200: nesting is deeper than 200 levels"),
-        ("a: \0", "1:4: control characters are not allowed"),
-        ("a: !!python/name:os.x", "1:4: could not determine a constructor for the tag"),
-        ("a: 2026-13-01", " month must be in 1..12"),
-    ],
-)
-def test_bad_yaml_is_named_in_one_line(text: str, reason: str) -> None:
-    """With its place, before it takes time."""
-    with pytest.raises(FileError) as refused:
-        load(Path("api.yaml"), text.encode())
-    assert str(refused.value).startswith(f"api.yaml:{reason}") and "\n" not in str(refused.value)
 
 
 def test_the_schema_beside_a_file_can_refer_to_its_parts(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import Mock
 
@@ -28,7 +26,7 @@ from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import declare, read_file
-from restkeeper.features.files.reading import FileError, key_of, parse, read, stamp_of
+from restkeeper.features.files.reading import FileError, key_of, parse, stamp_of
 from restkeeper.features.files.saving import SavedFile, say, write_file
 from restkeeper.service import service_of
 from tests.live import ROOT, HttpResponse, send
@@ -115,7 +113,7 @@ def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[s
     """What our JSON has not is served as it stands, what is not served stays, and items without an id have one."""
     (file := tmp_path / "db.json").write_text(ODD)
     served = Served(file)
-    assert read_file(file).lines == [
+    assert read_file(file).content.left == [
         "n is no array or object, and is not served",
         "tags has other values than objects, and can only be read",
         "mixed has other values than objects, and can only be read",
@@ -147,7 +145,7 @@ def test_of_a_name_that_is_there_twice_the_last_is_served(tmp_path: Path, text: 
     """As JSON.parse has it; the others stay in the file."""
     (file := tmp_path / "db.json").write_text(text)
     served = Served(file)
-    assert "a is there twice: the last one is served" in read_file(file).lines
+    assert "a is there twice: the last one is served" in read_file(file).content.left
     assert (served.get("/a"), served.get("/b")) == ([{"id": 1}], {"y": 1})
     assert served.client.patch("/a/1", json={"id": 1, "n": 2}).status_code == 200
     assert file.read_text() == text.replace('{"id": 1}', '{"id": 1, "n": 2}')
@@ -167,17 +165,6 @@ def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> N
     schema.write_text(json.dumps({"properties": {"a": {"items": {"properties": named | {"n": {"type": "number"}}}}}}))
     with pytest.raises(SystemExit, match="a/1: n must be an integer of 64 bits: change it, or the schema"):
         application_of(create_app, file, FileOptions(), config=Config())
-
-
-def test_what_json5_has_and_json_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Infinity is refused, not null."""
-    (file := tmp_path / "db.json5").write_text("{a: [{id: 1, x: Infinity}]}")
-    parser: Any = ModuleType("json5")
-    parser.__spec__ = ModuleSpec("json5", None)
-    parser.loads = lambda text, parse_constant, **_: {"a": [{"id": 1, "x": parse_constant("Infinity")}]}
-    monkeypatch.setitem(sys.modules, "json5", parser)
-    with pytest.raises(FileError, match=r"^db\.json5: Infinity is not a JSON number$"):
-        read(file)
 
 
 @pytest.mark.parametrize(("count", "size", "is_cut"), [(10_000, 1, False), (10_001, 1, True), (10, 430_000, True)])
@@ -831,69 +818,38 @@ def test_the_commands_of_a_file(tmp_path: Path) -> None:
     assert run.invoke(main, ["schema", str(file)]).output.startswith("Error: db.json:1:1: the file must be an object")
 
 
-def document(*names: str, **properties: Any) -> str:
-    """An OpenAPI document of collections whose items have an id and these properties, those with `required` too."""
-    properties = {"id": {"type": "integer"}, "name": {"type": "string"}, **properties}
-    required = [name for name, part in properties.items() if part.pop("required", False)]
-    item = {"type": "object", "properties": properties, "required": required}
-    body = {"content": {"application/json": {"schema": item}}}
-    one = {"get": {"responses": {"200": body}}}
-    many = {"get": {"responses": {"200": {}}}, "post": {"requestBody": body, "responses": {"201": body}}}
-    paths = {path: each for name in names for path, each in ((f"/{name}", many), (f"/{name}/{{id}}", one))}
-    return json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths | {"/login": {"post": {"responses": {}}}}})
+def schema_of(*required: str, **properties: Any) -> str:
+    """A schema beside a file, of pets that have a name and these properties."""
+    item = {"properties": {"name": {"type": "string"}, **properties}, "required": required}
+    return json.dumps({"properties": {"pets": {"items": item}}})
 
 
-def test_a_document_of_openapi_is_served(tmp_path: Path) -> None:
-    """Its collections, validated, with the items of the file beside it; what is not served is named."""
-    file, data = tmp_path / "pets.json", tmp_path / "pets.data.json"
-    file.write_text(document("pets", "owners"))
-    rex, tom, eve = ({"id": number, "name": name} for number, name in enumerate(("Rex", "Tom", "Eve"), start=1))
+def test_the_schema_of_a_running_service_is_edited(tmp_path: Path) -> None:
+    """If items of the file do not fit it, the former one is used, and no service starts with it."""
+    file, beside = tmp_path / "db.json", tmp_path / "db.schema.json"
+    file.write_text('{"pets": [{"id": 1, "name": "Rex"}]}')
+    beside.write_text(schema_of())
     with running(file) as server:
-        assert "POST /login: not served" in server.lines
-        assert server.send("POST", "/pets", {"name": "Rex"}).json() == rex
         assert server.send("POST", "/pets", {"name": 1}).status == 422
-        assert server.send("DELETE", "/pets/1").status == 405
-        until(data.exists)
-        assert server.send("POST", "/owners", {"name": "Ann"}).status == 200
-        server.end(signal.SIGKILL)
-    file.write_text(document("pets", age={"type": "integer"}))  # an optional field, and a collection less
-    with running(file, "--strict") as server:
-        assert "owners: not described, so its 1 items stay in pets.data.json" in server.lines
-        assert server.send("GET", "/pets").json() == [rex]
-        assert server.send("POST", "/pets", {"name": "Tom"}).json() == tom
-        file.write_text(document("pets", kind={"type": "string", "required": True}))
-        until(lambda: ": change it, or the schema: the former schema is used" in server.lines)
-        assert server.send("POST", "/pets", {"name": "Eve"}).json() == eve
-        text = file.read_text()
-        file.unlink()
-        until(lambda: f"'{file}': the former schema is used" in server.lines)
-        file.write_text(text)
-        server.end(signal.SIGKILL)
-    server = Server(file)
-    assert server.process.wait(timeout=SECONDS)
-    line = r"restkeeper: pets\.data\.json:3:5: pets/1: .*kind.*: change it, or the schema\n"
-    assert re.match(line, server.lines)
-    file.write_text(document("pets", "owners"))
-    with running(file) as server:
-        assert server.send("GET", "/pets").json() == [rex, tom, eve]
-        assert server.send("GET", "/owners").json() == [{"id": 1, "name": "Ann"}]
-        file.write_text(document("pets", "shops"))
-        until(lambda: server.has("/shops"))
-        data.write_text(json.dumps({"pets": [rex]}))
-        until(lambda: server.send("GET", "/pets").json() == [rex])
-    data.write_text(json.dumps({"pets": [{"id": "a"}]}))
-    with pytest.raises(SystemExit, match=r"'pets' must be an array of items whose ids are integers$"):
+        beside.write_text(wrong := schema_of("kind", kind={"type": "string"}))
+        until(lambda: "pets/1: kind " in server.lines and "schema: the former schema is used" in server.lines)
+        assert server.send("POST", "/pets", {"name": "Eve"}).status == 200
+        beside.write_text(schema_of(name={"type": ["string", "integer"]}))
+        until(lambda: "its schema was edited: the service starts again" in server.lines)
+        until(lambda: server.has("/pets/2"))
+    beside.write_text(wrong)
+    with pytest.raises(SystemExit, match=r"^restkeeper: db\.json:1:11: pets/1: kind .*: change it, or the schema$"):
         application_of(create_app, file, FileOptions(), config=Config())
 
 
 def test_a_kill_while_it_starts_again_loses_nothing(tmp_path: Path) -> None:
-    """After an edit of the document, at any moment of the new start."""
-    file, answered = tmp_path / "pets.json", set[int]()
-    file.write_text(document("pets"))
+    """After an edit of the schema, at any moment of the new start."""
+    file, beside, answered = tmp_path / "db.json", tmp_path / "db.schema.json", set[int]()
+    file.write_text('{"pets": []}')
     for _ in range(3):
         with running(file) as server:
             assert {each["id"] for each in server.send("GET", "/pets").json()} >= answered
-            file.write_text(document("pets", **{f"f{len(answered)}": {"type": "string"}}))
+            beside.write_text(schema_of(**{f"f{len(answered)}": {"type": "string"}}))
             while "starts again" not in server.lines:
                 with suppress(OSError, HTTPException):
                     answered.add(server.send("POST", "/pets", {"name": "x"}).json().get("id", 0))
@@ -1105,10 +1061,6 @@ def declare(resources):
 
 REFUSED = [  # a file, what it has, and the line
     ("db.json", '{"a": [1,]}', "db.json:1:10: "),
-    ("db.yaml", "openapi: !!bool x", "db.yaml: 'x'"),
-    ("db.yaml", "openapi: !!int ''", "db.yaml: string index out of range"),
-    ("db.yaml", "openapi: !!timestamp x", "db.yaml: 'NoneType' object has no"),
-    ("db.json5", "{}", "db.json5: comments would be lost in writing: add --no-save"),
     ("routes.py", "import os\nBlueprint('a')", "routes.py:2: NameError: name 'Blueprint' is not defined"),
     ("routes.py", "def declare(", "routes.py:1: SyntaxError: '(' was never closed"),
     ("routes.py", WRONG, "routes.py:3: posts: action('Like'): must be a new name"),

@@ -11,14 +11,14 @@ from restkeeper.mistakes import load_module
 from restkeeper.web.application import Application
 
 FILE = "app.py"
-SUFFIXES = (".json", ".json5", ".jsonc", ".yaml", ".yml")  # of files that are served: `restkeeper db.json`
+SUFFIX = ".json"  # of files that are served: `restkeeper db.json`
 INSTALLED = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 ENGINE = str(Path(__file__).parent.parent.parent)  # the folder that the engine is imported from
 
 
 def is_file(name: str) -> bool:
     """Whether this is the name of a file to be served."""
-    return name.lower().endswith(SUFFIXES) or Path(name).is_file()
+    return name.lower().endswith(SUFFIX) or Path(name).is_file()
 
 
 def load_application(folder: Path, call: Callable[..., Any] | None = None) -> Application:

@@ -19,10 +19,10 @@ from restkeeper.clock import in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.features.files.declaring import LISTS, Declared, resources_of
-from restkeeper.features.files.file import DATA, SCHEMA, File, declare, describe, read_file
+from restkeeper.features.files.file import SCHEMA, File, declare, describe, read_file
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
-from restkeeper.features.files.reading import WITH_COMMENTS, Content, FileError, Stamp, stamp_of
+from restkeeper.features.files.reading import Content, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
     SMALL,
@@ -95,7 +95,7 @@ def _without_file(create: Create, path: Path, id_name: str, reason: str, look: l
 
 
 def _stamps(path: Path) -> list[Stamp]:
-    return [stamp_of(each) for each in (path, path.with_suffix(SCHEMA), path.with_suffix(DATA))]
+    return [stamp_of(each) for each in (path, path.with_suffix(SCHEMA))]
 
 
 def prepare(path: Path, id_name: str) -> None:
@@ -110,8 +110,6 @@ def _application_of(
     """See `application_of`. Raises FileError, OSError, and ValueError for what is declared wrong."""
     is_own = not (config or Config.from_env().harness)  # else it is without the file from here on
     is_saved = is_own and options.saves
-    if is_saved and path.suffix.lower() in WITH_COMMENTS:
-        raise FileError(f"{path.name}: comments would be lost in writing: add --no-save")
     file = _prepared.pop(path, None)
     if file is None or file.look != (stamp_of(file.data), stamp_of(file.schema)):
         file = read_file(path, options.id_name)
@@ -119,8 +117,7 @@ def _application_of(
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
     def begin(app: Application, service: Service) -> None:
-        prefixes = {each.prefix: None for each in declared.values() if each.prefix}
-        set_up = partial(install, options=options, path=path, prefixes=prefixes, arrays=file.content.arrays)
+        set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
         make = partial(create, blueprints=blueprints, name=path.name, begin=set_up)
         service.hooks.described = Description(make, declared, service).application
         set_up(app, service)

@@ -6,7 +6,7 @@ What fields cannot check is accepted, and a sentence says so: `notes` gets one f
 import keyword
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from itertools import chain, count
 from operator import attrgetter
 from types import SimpleNamespace
@@ -180,20 +180,17 @@ class Declared(NamedTuple):
 
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
     to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. The ids are in
-    `id_name`, and `ids` are their kinds, see `reading.id_kind`. Without `methods` it has all. If it `is_open`, items
-    are accepted as they are sent; items of the file are to be checked if the schema was not inferred of them. Its path
-    is also below the `prefix`.
+    `id_name`, and `ids` are their kinds, see `reading.id_kind`. If it `is_open`, items are accepted as they are sent;
+    items of the file are to be checked if the schema was not inferred of them.
     """
 
     schema: JsonSchema
     kind: str = "client"
     references: Mapping[str, str] = {}
-    methods: Sequence[str] = ()
     is_open: bool = False
     is_checked: bool = False
     suffix: str = ""
     id_name: str = "id"
-    prefix: str = ""
     ids: Set[str] = frozenset()
 
     @property
@@ -275,7 +272,7 @@ def _resource_of(
         search=tuple(texts[:MOST_SEARCHED]),
         ids="server" if is_single else own.kind,
         singleton=is_single,
-        methods=("GET",) if read_only else own.methods or METHODS,
+        methods=("GET",) if read_only else METHODS,
         embed_limit=EMBED_LIMIT,
         undeclared=own.is_open and not is_single,
         **({} if is_single else LISTS),
@@ -386,7 +383,7 @@ def types_of(part: JsonSchema) -> list[str]:
 
 
 def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSchema:
-    """A schema with what it refers to in its document in its place, and without allOf and the words of OpenAPI 3.0.
+    """A schema with what it refers to in its document in its place, and without allOf.
 
     What is inside itself, or beyond MOST_PARTS, is any JSON. Raises ValueError, AttributeError or TypeError for what is
     no JSON Schema.
@@ -400,25 +397,20 @@ def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSche
             return {}
         if wrong := [each for each in types_of(part) if each not in TYPES]:
             raise ValueError(f"{path}: type: {wrong[0]!r} is none of {', '.join(TYPES)}")
-        own = {
-            key: value for key, value in part.items() if key not in ("$ref", "$schema", "$defs", "allOf", "nullable")
-        }
+        own = {key: value for key, value in part.items() if key not in ("$ref", "$schema", "$defs", "allOf")}
         inner = [walk(each, path, above) for each in part.get("allOf", ())]
         if (ref := part.get("$ref")) in above:
             notes.append(f"{path}: is inside itself: any JSON is accepted")
         elif ref:
             inner.append(walk(target(document, ref, path), path, (*above, ref)))
-        is_nullable = part.get("nullable") is True
+        is_nullable = False
         for key in ("anyOf", "oneOf"):
             others = [each for each in own.get(key, ()) if each != {"type": "null"}]
             if len(others) == 1:
                 is_nullable |= len(own.pop(key)) > 1
                 inner.append(walk(others[0], path, above))
-        for limit in ("minimum", "maximum"):
-            if own.get(exclusive := f"exclusive{limit.title()}") is True:
-                own[exclusive] = own.pop(limit)
-            elif own.get(exclusive) is False:
-                del own[exclusive]
+        if wrong := [each for each in ("exclusiveMinimum", "exclusiveMaximum") if isinstance(own.get(each), bool)]:
+            raise ValueError(f"{path}: {wrong[0]}: must be a number")
         if "properties" in own:
             own["properties"] = {name: walk(each, f"{path}.{name}", above) for name, each in own["properties"].items()}
         if "items" in own:

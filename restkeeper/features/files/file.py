@@ -1,4 +1,4 @@
-"""A JSON file, or an OpenAPI document with its data, as it was read; and what its collections are declared by."""
+"""A JSON file as it was read, and what its collections are declared by."""
 
 import json
 import time
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, singular_of
 from restkeeper.features.files.inference import Shape
-from restkeeper.features.files.openapi import collections_of, load
 from restkeeper.features.files.reading import (
     Content,
     FileError,
@@ -18,14 +17,13 @@ from restkeeper.features.files.reading import (
     id_kind,
     key_of,
     load_json,
-    parse,
     read,
     stamp_of,
 )
 from restkeeper.web import exactjson
 
-SCHEMA, DATA = ".schema.json", ".data.json"  # what may be beside a JSON file, and beside an OpenAPI document
-EDITED = ".edited"  # what a write has kept beside the data
+SCHEMA = ".schema.json"  # what may be beside a JSON file
+EDITED = ".edited"  # what a write has kept beside it
 _IRREGULAR = {"people": "person", "children": "child", "men": "man", "women": "woman"}
 
 FEW = 1000  # items of a collection that can have references which none of them has yet
@@ -36,66 +34,33 @@ Look = tuple[Stamp, Stamp]  # of the data, and of the schema
 
 
 class File(NamedTuple):
-    """What was read after a `look` at two files: the `data`, and its `schema`, which is the OpenAPI document if any.
-
-    Such a document has `declared` the collections, and `lines` are what it does not say, or is not served.
-    """
+    """What was read after a `look` at two files: the `data`, and its `schema`."""
 
     data: Path
     schema: Path
     look: Look
     schema_source: bytes
     content: Content
-    declared: Mapping[str, Declared]
-    lines: list[str]
 
 
 def read_file(path: Path, id_name: str = "id") -> File:
-    """The file, or the document and the file beside it. Raises FileError and OSError."""
+    """The file, and the schema beside it. Raises FileError and OSError."""
     if not id_name or not id_name.isprintable() or {'"', "\\"} & {*id_name}:
         raise FileError(f'--id {id_name!r}: must be a name of printable characters, without " and \\')
-    stamps = {each: stamp_of(each) for each in (path, path.with_suffix(SCHEMA), path.with_suffix(DATA))}
-    declared, lines = dict[str, Declared](), list[str]()
-    data, schema = path, path.with_suffix(SCHEMA)
-    try:
-        if (document := load(path, path.read_bytes())) is not None:
-            data, schema = path.with_suffix(DATA), path
-            declared = collections_of(document, lines)
-            if id_name != "id":
-                raise ValueError(f"--id {id_name}: the ids of a document are called id")
-    except ValueError as error:
-        raise FileError(f"{path.name}: {error}") from None
+    schema = path.with_suffix(SCHEMA)
+    look = stamp_of(path), stamp_of(schema)
     source = schema.read_bytes() if schema.is_file() else b""
-    content = read_data(data, {name: each.kind for name, each in declared.items()}, id_name)
-    lines += content.left
-    for name, texts in content.collections.items():
-        if declared and texts and name not in declared:
-            lines.append(f"{name}: not described, so its {len(texts)} items stay in {data.name}")
-    return File(data, schema, (stamps[data], stamps[schema]), source, content, declared, lines)
-
-
-def read_data(data: Path, kinds: Mapping[str, str], id_name: str) -> Content:
-    """What a file has; of a document, whose collections are of these kinds, it may be missing. Raises FileError."""
-    content = read(data, id_name) if data.exists() or not kinds else parse(b"{\n}\n", data.name, id_name)
-    if missing := [name for name in kinds if name not in content.members]:
-        content = parse(content.with_arrays(missing), data.name, id_name)
-    for name, kind in kinds.items():
-        if content.members[name] and content.kinds.get(name) != kind:
-            wanted = "texts" if kind == "client" else "integers"
-            raise FileError(f"{data.name}: {name!r} must be an array of items whose ids are {wanted}")
-    return content
+    return File(path, schema, look, source, read(path, id_name))
 
 
 def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mapping[str, Declared], list[str]]:
-    """What the collections are declared by: the document, or the schema beside, or else the values; and lines about it.
+    """What the collections are declared by: the schema beside, or else the values; and lines about it.
 
     Names of fields that refer to other collections end in `suffix`, or else in Id or _id. Unless it `infers` schemas of
     values, items without a schema are accepted as they are sent. Raises FileError.
     """
-    if file.declared:
-        return file.declared, file.lines
     parts, more = _schemas_beside(file)
-    lines = [*file.lines, *more]
+    lines = [*file.content.left, *more]
     content, declared = file.content, dict[str, Declared]()
     for name, kind in content.kinds.items():
         if name in parts:

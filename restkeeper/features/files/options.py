@@ -14,9 +14,9 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
-from restkeeper.features.files.file import DATA, EDITED, SCHEMA
+from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
-from restkeeper.features.files.rewriting import Rule, read_rules, rewrite, rule_of
+from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
@@ -56,22 +56,14 @@ class FileOptions:
     quiet: bool = False
 
 
-def install(
-    app: Application,
-    service: Service,
-    options: FileOptions,
-    path: Path,
-    prefixes: Iterable[str],
-    arrays: Mapping[str, Buffer],
-) -> None:
+def install(app: Application, service: Service, options: FileOptions, path: Path, arrays: Mapping[str, Buffer]) -> None:
     """Serve folders, `/db` and arrays, read forms, rewrite paths, and do what the options say, of the file at a path.
 
-    Everything is also below the prefixes. Raises FileError and OSError.
+    Raises FileError and OSError.
     """
     rules = read_rules(options.routes) if options.routes else []
-    rules += [rule_of(re.sub(r"([\\:*])", r"\\\1", each) + "/*", "/$1") for each in prefixes]
     folders = [each for each in (path.with_name("public"), *options.static) if each.is_dir()]
-    own = [path, *(path.with_suffix(each) for each in (SCHEMA, DATA)), path.with_name("routes.py")]
+    own = [path, path.with_suffix(SCHEMA), path.with_name("routes.py")]
     files = _StaticFiles(folders, own)
     app.wsgi_app = _Paths(app, rules, files, service.config.max_url)  # type: ignore[method-assign]
     guard, config = service.guard, service.config
@@ -95,10 +87,10 @@ def install(
 
 
 class _StaticFiles:
-    """Files of folders, for a GET of what is no route: none that begins with a dot, is elsewhere, or is `private`, as is
-    what a write has kept beside such a file.
+    """Files of folders, for a GET of what is no route: none that begins with a dot, is elsewhere, or is `private`.
 
-    A page of them, index.html, goes before that of the service. No caller needs a credential for them.
+    What a write has kept beside a private file is private, too. A page of them, index.html, goes before that of the
+    service. No caller needs a credential for them.
     """
 
     def __init__(self, folders: Iterable[Path], private: Iterable[Path]) -> None:

@@ -8,9 +8,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from decimal import Decimal
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +36,6 @@ TEXT_IDS = {"plain", "text"}  # see `id_kind`
 _NO_ID = msgspec.Raw(b"")
 NONE = (b"", b"null")  # texts of an id that an item does not have
 BOM = b"\xef\xbb\xbf"
-WITH_COMMENTS = (".json5", ".jsonc")  # which are not written back: they would lose them
 LONGEST_ITEM = 10 * 1024 * 1024  # bytes
 
 
@@ -183,15 +179,6 @@ class Content(NamedTuple):
         texts: Any = self.members.get(name)
         return next((number for number in self.twins.get(name, {}).get(key, ()) if number in texts), None)
 
-    def with_arrays(self, names: Iterable[str]) -> bytes:
-        """The text of the file with an empty array more for each of these names."""
-        body = b"".join(self.text()).rstrip().removesuffix(b"}").rstrip()
-        for name in names:
-            comma = b"" if body.endswith(b"{") else b","
-            begin = self.layout.newline + self.layout.indent or b"\n  "
-            body += b"%b%b%b: []" % (comma, begin, json.dumps(name, ensure_ascii=False).encode())
-        return body + (self.layout.newline or b"\n") + b"}\n"
-
     def text(self) -> Iterator[bytes]:
         """The text of the file."""
         last = 0
@@ -255,7 +242,7 @@ def read(path: Path, id_name: str = "id") -> Content:
         data = path.read_bytes()
     except OSError as error:
         raise FileError(f"{path.name}: {error.strerror}") from None
-    return parse(_as_json(path, data), path.name, id_name)
+    return parse(data, path.name, id_name)
 
 
 def parse(data: bytes, name: str, id_name: str = "id") -> Content:
@@ -430,10 +417,9 @@ def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
 
 
 def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:
-    """What is wrong at a position, with its line and column, but of a file whose comments are not in the text."""
+    """What is wrong at a position, with its line and column."""
     lines = data[:at].decode(errors="replace").split("\n")
-    where = "" if name.lower().endswith(WITH_COMMENTS) else f"{len(lines)}:{len(lines[-1]) + 1}:"
-    return FileError(f"{name}:{where} {reason}")
+    return FileError(f"{name}:{len(lines)}:{len(lines[-1]) + 1}: {reason}")
 
 
 def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
@@ -449,23 +435,6 @@ def _are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_are_equal, one, other))
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
-
-
-def _as_json(path: Path, data: bytes) -> bytes:
-    """The text of a file in JSON; of one with comments without them. Raises FileError."""
-    if path.suffix.lower() not in WITH_COMMENTS:
-        return data
-    if not find_spec("json5"):
-        raise FileError(f"{path.name}: {path.suffix} needs another package: pip install 'restkeeper[json5]'")
-    try:
-        load, options = import_module("json5").loads, {"parse_float": Decimal, "parse_constant": _no_number}
-        return exactjson.dumps(load(data.decode(), allow_duplicate_keys=False, **options))
-    except (ValueError, RecursionError, exactjson.EncodeError) as error:
-        raise FileError(str(error).replace("<string>", path.name)) from None
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"<string>: {name} is not a JSON number")
 
 
 def stamp_of(path: Path) -> Stamp:

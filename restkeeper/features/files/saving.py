@@ -24,7 +24,7 @@ from gevent import get_hub, monkey
 from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem, shortened
 from restkeeper.features.files.declaring import Declared
-from restkeeper.features.files.file import EDITED, File, Look, read_data
+from restkeeper.features.files.file import EDITED, File, Look
 from restkeeper.features.files.items import FileItems
 from restkeeper.features.files.reading import (
     Content,
@@ -33,6 +33,7 @@ from restkeeper.features.files.reading import (
     id_of,
     is_equal,
     members_of,
+    read,
     stamp_of,
 )
 from restkeeper.resources.changes import Change
@@ -66,7 +67,6 @@ class SavedFile:
 
     def __init__(self, file: File, service: Service, restart: Callable[[str], object], *, saved: bool) -> None:
         self._path, self._schema = file.data, file.schema
-        self._kinds = {name: each.kind for name, each in file.declared.items()}
         self._service, self._restart, self._is_saved = service, restart, saved
         self._stored = _by_member(service)
         self.content, self._arrays = file.content, file.content.arrays
@@ -147,7 +147,7 @@ class SavedFile:
         Of a schema that cannot be used the former one stays in use.
         """
         try:
-            edited = self._with_unsaved(apart(read_data, self._path, self._kinds, self.content.id_name))
+            edited = self._with_unsaved(apart(read, self._path, self.content.id_name))
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"

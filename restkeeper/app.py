@@ -77,7 +77,7 @@ _FEATURES = {
     "webhooks": Feature(
         webhooks.install, (WEBHOOKS,), settings=("webhook_timeout", "webhook_retries", "webhook_allow_private")
     ),
-    "versions": Feature(versioning.install, settings=("previews",)),
+    "versions": Feature(versioning.install),
     "health": Feature(health.install),
     "pages": Feature(pages.install),
     "browse": Feature(browse.install),

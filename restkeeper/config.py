@@ -232,9 +232,6 @@ class Config:
         _one_of("apart", "inside"),
         "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself. `inside` by `make run`",
     )
-    previews: tuple[str, ...] = _setting(
-        (), lambda value: tuple(_words(value)), "versions of the API in state `preview` that are served: `v3`"
-    )
     docs: bool = _setting(True, _flag, "`0`: no pages at `/docs` and `/browse` (the OpenAPI document stays)")
     rate_limit: str = _setting(
         "",

@@ -199,7 +199,7 @@ def make_service(
     store = location.store(collections, options)
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     guard.scopes |= dict.fromkeys(scope for each in representations for scope in each.revision.scopes)
-    served = tuple(versions.served(clock.time(), config.previews))
+    served = tuple(versions.served(clock.time()))
     names, hooks = frozenset(features), Hooks(large_bodies=FairLock("large bodies", clock).use)
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}

@@ -25,7 +25,6 @@ _LINK = re.compile(r"[!#-;=?-~]{1,1000}")  # of a reference to a page (RFC 3986)
 class State(StrEnum):
     """Where a version is in its life."""
 
-    PREVIEW = "preview"  # it may still change, and is served only where the configuration asks for it
     CURRENT = "current"
     DEPRECATED = "deprecated"  # its sunset is announced
     RETIRED = "retired"  # its sunset is over
@@ -40,7 +39,6 @@ class Version:
     """
 
     name: str
-    preview: bool = False
     successor: str = ""
     revisions: Mapping[str, int] = field(default_factory=dict)
 
@@ -147,10 +145,8 @@ class Versions:
                 yield f"the successor {each.successor!r} of {each.name} does not exist; there are: {names}"
             if each.name in islice(self._successors(each.name), len(self._versions)):
                 yield f"the successors of {each.name} lead back to it"
-            if each.preview and self.deprecation_of(each.name):
-                yield f"{each.name} is a preview: it can change or go without a deprecation"
-        if self.unversioned not in self._versions or self[self.unversioned].preview:
-            yield f"unversioned={self.unversioned!r} is not one of the stable versions; there are: {names}"
+        if self.unversioned not in self._versions:
+            yield f"unversioned={self.unversioned!r} is not one of the versions; there are: {names}"
         declared = [each.name for each in self.deprecations]
         for deprecation in self.deprecations:
             of = f"Deprecation of {deprecation.name}"
@@ -196,22 +192,20 @@ class Versions:
         """The state of a version at a time in seconds since 1970."""
         if deprecation := self.deprecation_of(name):
             return State.RETIRED if deprecation.is_over(now) else State.DEPRECATED
-        return State.PREVIEW if self[name].preview else State.CURRENT
+        return State.CURRENT
 
     def replacement_for(self, name: str, now: float) -> str:
         """The version to use for one: itself, or after its sunset the first of its successors that is not retired.
 
-        Without a successor it is the newest version; empty if all are retired. It is never a preview.
+        Without a successor it is the newest version; empty if all are retired.
         """
         served = [each.name for each in self.served(now)]
         found = next((each for each in (name, *self._successors(name)) if each in served), "")
         return found or (served[-1] if served else "")
 
-    def served(self, now: float, previews: Iterable[str] = ()) -> list[Version]:
-        """The versions with routes: all but the retired ones, and previews that are asked for."""
-        states = {each.name: self.state(each.name, now) for each in self}
-        hidden = {name for name, state in states.items() if state is State.PREVIEW} - set(previews)
-        return [each for each in self if states[each.name] is not State.RETIRED and each.name not in hidden]
+    def served(self, now: float) -> list[Version]:
+        """The versions with routes: all but the retired ones."""
+        return [each for each in self if self.state(each.name, now) is not State.RETIRED]
 
 
 V1 = Versions(Version("v1"), unversioned="v1")  # of a service that declares none

@@ -131,17 +131,6 @@ class TestVersion:
             assert marks(client.get(path)) == NONE, path
             assert links(client.get(path)) == []
 
-    @pytest.mark.parametrize("served", [(), ("v2",)])
-    def test_a_preview_is_no_successor(self, served: tuple[str, ...]) -> None:
-        """It may still change; and a version is never its own."""
-        declared = Versions(
-            Version("v1", successor="v2"), Version("v2", preview=True), unversioned="v1", deprecations=[of("v1")]
-        )
-        client = create_app(Config(previews=served), (LAMPS,), versions=declared, clock=SetClock(IN)).test_client()
-        for path in ("/api/v1/lamps", "/lamps", "/api/v1/events"):
-            assert marks(client.get(path)) == HEADERS
-            assert links(client.get(path)) == []
-
     def test_the_links_of_pages_stay(self, make: Make) -> None:
         """One Link header has all of them, as far as there is room."""
         client = make(of("v1", link=f"{PAGE}/{'x' * 900}"))

@@ -121,7 +121,6 @@ VERSIONS = Versions(
     Version("v1", successor="v2", revisions={"products": 1, "notes": 1}),
     Version("v2", revisions={"products": 2, "notes": 2}),
     Version("v3"),
-    Version("v4", preview=True),
     unversioned="v2",
     deprecations=[Deprecation(version="v1", since=date(2026, 11, 22), sunset=SUNSET)],
 )
@@ -295,25 +294,13 @@ class TestLists:
 
 class TestAddresses:
     def test_an_unknown_version_names_those_that_there_are(self, client: FlaskClient) -> None:
-        """Also for a preview that is not asked for; and the unversioned paths stay."""
+        """And the unversioned paths stay."""
         refused = client.get("/api/v9/products")
         assert refused.status_code == 404
         assert refused.json["detail"] == "there is no version 'v9'; there are: v1, v2, v3"
         assert client.get("/api/").json["detail"] == "there is no version ''; there are: v1, v2, v3"
-        refused = client.get("/api/v4/products")
-        assert refused.status_code == 404
-        assert refused.json["detail"] == "v4 is a preview, which is not served here (PREVIEWS); there are: v1, v2, v3"
-        pinned = Versions(*VERSIONS, unversioned="v1", deprecations=VERSIONS.deprecations)
-        assert make(versions=pinned).test_client().get("/api/v4/products").status_code == 404
         assert client.get("/api/v3/nothing").json["detail"] == "nothing is at /api/v3/nothing"
         assert client.get("/v3/products").json["detail"] == "nothing is at /v3/products"
-        client = make(Config(previews=("v4",))).test_client()
-        assert client.get("/api/v4/products").status_code == 200
-        assert client.get("/api/v9/products").json["detail"].endswith("; there are: v1, v2, v3, v4")
-        with pytest.raises(ConfigError, match="^PREVIEWS='v5': there is no such version; there are: v4$"):
-            make(Config(previews=("v5",)))
-        with pytest.raises(ConfigError, match="^PREVIEWS='v5': there is no such version; there are: none$"):
-            make(Config(previews=("v5",)), versions=Versions(Version("v3"), unversioned="v3"))
 
     def test_a_retired_version_names_its_successor(self) -> None:
         """From its sunset on, without a restart; other versions stay."""
@@ -379,14 +366,12 @@ class TestAddresses:
     def test_a_wrong_registry_is_refused(self) -> None:
         v1, v2 = Version("v1"), Version("v2")
         to_v1, to_v2 = replace(v2, successor="v1"), replace(v1, successor="v2")
-        of_preview = {"deprecations": [Deprecation(version="v2", since=SUNSET, sunset=SUNSET)]}
         wrong: list[tuple[Sequence[Version], dict[str, Any], str]] = [
             ([Version("1")], {}, "'1' is no name of a version; use v1, v2 and so on"),
-            ([v1], {"unversioned": "v2"}, "unversioned='v2' is not one of the stable versions"),
+            ([v1], {"unversioned": "v2"}, "unversioned='v2' is not one of the versions"),
             ([v1, v1], {}, "each has a name of its own"),
             ([to_v2], {}, "the successor 'v2' of v1 does not"),
             ([to_v2, to_v1], {}, "the successors of v1 lead back to it"),
-            ([v1, replace(v2, preview=True)], of_preview, "v2 is a preview: it can change or go without a deprecation"),
         ]
         for versions, options, message in wrong:
             with pytest.raises(ValueError, match=f"^versions: {message}"):
@@ -494,26 +479,6 @@ class TestEvents:
         again = make(config, clock=clock).test_client()
         changed = again.patch(f"/api/v2/webhooks/{hooks['v1']['id']}", json={"description": "x"})
         assert (changed.status_code, changed.json["api_version"]) == (200, "v1")
-
-    @pytest.mark.needs("webhooks")
-    def test_a_served_preview_has_its_own_form(self, tmp_path: Path) -> None:
-        """In the feed of its path, and of webhooks that are pinned to it; where it is not served, as in the newest."""
-        versions = Versions(Version("v1", revisions={"products": 1}), Version("v2", preview=True), unversioned="v1")
-        config = Config(webhook_allow_private=True, database_url=f"sqlite:///{tmp_path}/a.db")
-        app = make(replace(config, previews=("v2",)), versions=versions)
-        client, sent = app.test_client(), Sent()
-        for version in ("v1", "v2"):
-            hook = client.post(f"/api/{version}/webhooks", json={"url": f"http://x.example/{version}"})
-            assert hook.json["api_version"] == version
-        client.post("/api/v1/products", json=LAMP)
-        assert deliverer_to(sent, app).deliver_once() == 2
-        assert dict(sent) == {"v1": SEEN["v1"], "v2": SEEN["v3"]}
-        for version, item in sent:
-            assert own(client.get(f"/api/{version}/events").json[0]["data"]) == item
-        sent.clear()
-        client.post("/api/v1/products", json=LAMP | {"name": "Lamp 2"})
-        assert deliverer_to(sent, make(config, versions=versions)).deliver_once() == 2
-        assert dict(sent) == dict.fromkeys(("v1", "v2"), SEEN["v1"] | {"name": "Lamp 2"})
 
 
 class TestCommands:

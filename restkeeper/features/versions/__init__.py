@@ -38,10 +38,9 @@ class VersionRetired(Problem):
 def install(app: Application, service: Service) -> None:
     """Show items in the form of each version, and refuse requests to versions that are not served.
 
-    Raises ConfigError for a collection, revision or preview that does not exist.
+    Raises ConfigError for a collection or revision that does not exist.
     """
     names = [each.name for each in service.resources]
-    previews = {each.name for each in service.versions if each.preview}
     for version in service.served:
         if unknown := sorted(set(version.revisions).difference(names)):
             raise ConfigError(
@@ -49,9 +48,6 @@ def install(app: Application, service: Service) -> None:
             )
         for resource in service.resources:
             require_revision(version, resource)
-    if unknown := sorted({*service.config.previews} - previews):
-        there_are = ", ".join(sorted(previews)) or "none"
-        raise ConfigError(f"PREVIEWS={unknown[0]!r}: there is no such version; there are: {there_are}")
     service.hooks.represent = partial(represent, service.versions, service.clock)
     gate = Gate(service)
     app.before.append(gate.require_served)
@@ -139,10 +135,7 @@ class Gate:
         if deprecation := self._versions.deprecation_of(name) if name in self._versions else None:
             return self._retired(f"version {name}", deprecation, name, path.removeprefix(prefix_of(name)))
         known = [each for each, end in self._ends.items() if self._clock.time() < end]
-        there_are = f"there are: {', '.join(known) or 'none'}"
-        if name in self._versions:
-            return NotFound(f"{name} is a preview, which is not served here (PREVIEWS); {there_are}")
-        return NotFound(f"there is no version {shortened(name)!r}; {there_are}")
+        return NotFound(f"there is no version {shortened(name)!r}; there are: {', '.join(known) or 'none'}")
 
     def _retired(self, what: str, deprecation: Deprecation, version: str, rest: str) -> VersionRetired:
         """The refusal of a path, whose part after the version is `rest`."""

@@ -149,7 +149,7 @@ class Deprecations:
             return
         successor = self._versions.replacement_for(declared, self._clock.time())
         path = f"{prefix_of(successor)}{target.route or target.rest}"
-        if successor != target.version and path in self._rules:  # its own where that is a preview
+        if successor != target.version and path in self._rules:  # its own if the others are retired
             yield f'<{address_of(prefix_of(successor) + target.rest)}>; rel="successor-version"'
 
     @cached_property

@@ -42,12 +42,10 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
     timeout = float(config.webhook_timeout)
     send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
     representations = {each.name: EventRepresentations(service, each.name) for each in service.served}
-    previews = {each.name for each in service.served if each.preview}
 
     def convert(event: StoredEvent, version: str) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
-        shown = version if version in previews else service.versions.replacement_for(version, clock.time())
-        representation = representations.get(shown)
+        representation = representations.get(service.versions.replacement_for(version, clock.time()))
         return representation.as_sent(event) if representation else unshown(event)
 
     return Deliverer(

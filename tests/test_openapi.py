@@ -564,20 +564,6 @@ def test_addresses_have_their_lengths() -> None:
             assert client.post("/links", json={name: head + middle + tail}).status_code == status, (name, length)
 
 
-def test_a_tuple_has_the_schemas_of_its_fields() -> None:
-    app = clients.create_app(Config())
-    document = app.test_client().get("/openapi.json").json
-    shown = document["components"]["schemas"]["Result"]["properties"]
-    sizes = {"minItems": 2, "maxItems": 2}
-    text = {"type": "string", "minLength": 1, "maxLength": 5}
-    assert shown["pair"] == {"type": "array", "prefixItems": [{"type": "number"}, text], **sizes}
-    assert shown["maybe"]["type"] == ["array", "null"]
-    assert shown["pairs"]["items"]["prefixItems"][1] == {"$ref": "#/components/schemas/ResultFloorReturned"}
-    for pair, ok in (([1.5, "a"], True), ([1.5, ""], False), ([1.5], False), ([1.5, "a", "b"], False), (None, False)):
-        assert is_valid(shown["pair"], pair) is ok
-        assert app.test_client().post("/results", json={"pair": pair}).status_code == (200 if ok else 422)
-
-
 def test_what_is_read_has_no_default(document: Any) -> None:
     """An item has each field; a generated type would make one with a default optional, or up to the client."""
     schemas = document["components"]["schemas"]

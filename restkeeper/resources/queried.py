@@ -43,8 +43,6 @@ _COMPARED = (  # the first that fits
     _Compared(fields.IPv4, Kind.TEXT, EXPECTED[fields.IPv4], is_ordered=False),
     _Compared(fields.IPv6, Kind.TEXT, EXPECTED[fields.IPv6], is_ordered=False),
     _Compared(fields.IP, Kind.TEXT, EXPECTED[fields.IP], is_ordered=False),
-    _Compared(fields.IPv6Interface, Kind.TEXT, EXPECTED[fields.IPv6Interface], is_ordered=False),
-    _Compared(fields.IPInterface, Kind.TEXT, EXPECTED[fields.IPInterface], is_ordered=False),
     _Compared(fields.String, Kind.TEXT),
     _Compared(IntegerId, Kind.SERIAL),
     _Compared(fields.Integer, Kind.INTEGER),

@@ -41,8 +41,6 @@ class ResultsSchema(ItemSchema):
     colour = fields.String(load_default="red", validate=[validate.OneOf(["red", "blue"]), Pattern("^[a-z]+$")])
     shade = fields.String(load_default=None, allow_none=True, validate=validate.OneOf(["dark", None]))
     pair = fields.Tuple((fields.Float(), fields.String(validate=validate.Length(1, 5))), required=True)
-    pairs = fields.List(fields.Tuple((fields.Integer(), fields.Nested(FloorSchema))), load_default=list)
-    maybe = fields.Tuple((fields.Integer(), fields.Integer()), load_default=None, allow_none=True)
     place = fields.Nested(PlaceSchema, load_default=None, allow_none=True)
     places = fields.List(fields.Nested(PlaceSchema), load_default=list)
     counts = fields.Dict(keys=fields.String(), values=fields.Integer(), load_default=dict)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -102,12 +102,6 @@ VALUES = {
         st.sampled_from([ip_address(text) for text in ("10.0.0.1", "9.0.0.1", "::1", "fe80::")]),
         [str, lambda ip: ip.exploded.upper()],
         ip_address,
-    ),
-    "network": Values(
-        fields.IPInterface(required=True),
-        st.sampled_from([ip_interface(text) for text in ("10.0.0.1/8", "10.0.0.1/32", "::1/64")]),
-        [str, lambda each: f"{each.ip}/{each.netmask}" if each.version == 4 else each.exploded],
-        ip_interface,
     ),
     "whole": Values(restkeeper.Whole(required=True), WHOLE, [str, "{}.0".format, "{}e0".format], Decimal),
     "integer": Values(fields.Integer(required=True), WHOLE, [str, "{}.0".format], Decimal),

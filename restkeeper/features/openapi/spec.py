@@ -55,15 +55,6 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
     return {"const": field.constant} if isinstance(field, fields.Constant) else {}
 
 
-def _in_tuples(converter: Any, field: fields.Field[Any], **options: Any) -> JsonSchema:
-    """The elements of a tuple, which apispec does not know."""
-    if not isinstance(field, fields.Tuple):
-        return {}
-    inner = [converter.field2property(each) for each in field.tuple_fields]
-    kind = ["array", "null"] if field.allow_none else "array"
-    return {"type": kind, "prefixItems": inner, "minItems": len(inner), "maxItems": len(inner)}
-
-
 class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
@@ -105,7 +96,7 @@ class Spec(APISpec):
                 return {}
             return {"x-references": name, "description": options["ret"]["description"].replace(field.to, name)}
 
-        for describe in (_called_default, _in_items, _in_tuples, in_references):
+        for describe in (_called_default, _in_items, in_references):
             self._converter.add_attribute_function(describe)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}

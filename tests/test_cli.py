@@ -12,7 +12,6 @@ import pytest
 from click.testing import Result
 from flask.testing import FlaskCliRunner
 
-from restkeeper.cli.formats import separator_of
 from restkeeper.cli.running import BATCH
 from restkeeper.clock import rfc3339
 from restkeeper.config import Config
@@ -88,7 +87,7 @@ def test_export_and_import_round_trip(app: Application, run: Run, tmp_path: Path
 
 
 def test_bad_lines_are_listed(app: Application, run: Run, tmp_path: Path) -> None:
-    """Each with its number in the file and all its faults, the first twenty; nothing is imported, or the good ones."""
+    """Each with its number in the file and all its faults, the first ten; nothing is imported, or the good ones."""
     file = lines(tmp_path / "a.ndjson", GOOD, "", {"name": "", "price": "9"}, "{", [1], {**GOOD, "colour": 1})
     result = run("import", "products", file)
     assert (result.exit_code, count(app)) == (1, 0)
@@ -103,7 +102,7 @@ def test_bad_lines_are_listed(app: Application, run: Run, tmp_path: Path) -> Non
     assert (skipped.exit_code, first_line(skipped)) == (0, "imported 1 products, skipped 4")
     assert skipped.stderr.splitlines() == result.stderr.splitlines()[:-1]
     many = run("import", "products", lines(tmp_path / "b.ndjson", *[{}] * 25)).stderr.splitlines()
-    assert many[19:] == ["line 20: #/name: is required", "and 5 more", "Error: nothing was imported: 25 of 25 are bad"]
+    assert many[9:] == ["line 10: #/name: is required", "and 15 more", "Error: nothing was imported: 25 of 25 are bad"]
 
 
 def test_imported_items_keep_their_id_times_and_version(app: Application, run: Run, tmp_path: Path) -> None:
@@ -113,14 +112,15 @@ def test_imported_items_keep_their_id_times_and_version(app: Application, run: R
     item = items(app)[0]
     assert (item["id"], item["version"]) == ("lamp.1~x", 7)
     assert item["created_at"] == item["updated_at"] == "2020-01-31T10:00:00.000000Z"
-    bad: list[tuple[str, Any]] = [("id", each) for each in ("a/b", "", "a" * 65, "a\n", "..", 1)]
-    bad += [("version", 0), ("version", 1.5), ("created_at", "2020-01-31")]
-    bad += [("updated_at", "2020-W05-5T12:00:00Z"), ("updated_at", "2020-01-31T12:00:00")]
-    result = run("import", "products", lines(tmp_path / "a.ndjson", *({**GOOD, name: each} for name, each in bad)))
-    listed = result.stderr.splitlines()
-    assert result.exit_code == 1 and len(listed) == len(bad) + 1
-    for number, (name, _) in enumerate(bad, start=1):
-        assert listed[number - 1].startswith(f"line {number}: #/{name}: must be ")
+    ids: list[tuple[str, Any]] = [("id", each) for each in ("a/b", "", "a" * 65, "a\n", "..", 1)]
+    others: list[tuple[str, Any]] = [("version", 0), ("version", 1.5), ("created_at", "2020-01-31")]
+    others += [("updated_at", "2020-W05-5T12:00:00Z"), ("updated_at", "2020-01-31T12:00:00")]
+    for bad in (ids, others):
+        result = run("import", "products", lines(tmp_path / "a.ndjson", *({**GOOD, name: each} for name, each in bad)))
+        listed = result.stderr.splitlines()
+        assert result.exit_code == 1 and len(listed) == len(bad) + 1
+        for number, (name, _) in enumerate(bad, start=1):
+            assert listed[number - 1].startswith(f"line {number}: #/{name}: must be ")
 
 
 def test_json_arrays(run: Run, tmp_path: Path) -> None:
@@ -177,11 +177,8 @@ def test_csv_and_its_faults(app: Application, run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_csv_can_have_other_separators(app: Application, run: Run, tmp_path: Path, separator: str) -> None:
-    """The header shows which; a separator in quotation marks, or another one in a cell, is text.
-
-    There can be empty lines before it, and the one by which spreadsheets know the separator.
-    """
-    for number, before in enumerate(("", f"\r\n{separator * 2}\r\n", f"sep={separator}\r\n", f'"sep={separator}"\n\n')):
+    """The header shows which, or a line before it, by which spreadsheets know it; another one in a cell is text."""
+    for number, before in enumerate(("", f"sep={separator}\r\n")):
         with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as out:
             out.write(before)
             rows = csv.writer(out, delimiter=separator)
@@ -198,15 +195,9 @@ def test_the_separator_can_be_said(app: Application, run: Run, tmp_path: Path) -
     assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
     (tmp_path / "a.csv").write_text("name,sku\n,\nb,2\n,\n", encoding="utf-8")
     assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
-    for empty in ("\n\n", "sep=;", ";;\n"):
+    for empty in ("", "\n\n", "sep=;"):
         (tmp_path / "a.csv").write_text(empty, encoding="utf-8")
         assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 0 products"
-
-
-def test_the_separator_is_the_most_frequent_one() -> None:
-    """Outside of quotation marks; a comma, where none is more frequent."""
-    headers = {"name": ",", "a,b": ",", "a;b": ";", "a\tb": "\t", "a;b,c": ",", "a;b;c,d": ";", '"x,y,z";b': ";"}
-    assert {header: separator_of(header) for header in headers} == headers
 
 
 def test_the_depth_limit_applies_to_cells(run: Run, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from restkeeper.web.errors import problem_of
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_FAILURES = 20  # that are listed
+MOST_FAILURES = 10  # that are listed
 READ_AHEAD = 200  # entries that are read before a transaction begins
 HOLD_SECONDS = 0.15  # of work in one transaction; with its commit, others wait for at most 0.25 s
 PAUSE_SECONDS = 0.005  # between two transactions: other writers retry every half millisecond, and have their turn

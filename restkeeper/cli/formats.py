@@ -24,7 +24,7 @@ DEEPEST = 200  # levels of nesting that a service can allow
 SEPARATORS = ",;\t"  # of cells, that of RFC 4180 first; spreadsheets write others where "," is in numbers
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
-_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)  # a line of Excel before the header
+_SEPARATOR = re.compile(r'sep=([^\w\s"]|\t)\s*')  # a line of Excel before the header
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
 OWNER_MEMBER = "$owner"  # of an item, in a file: no field has this name
@@ -82,17 +82,12 @@ def _read_json(lines: Iterable[bytes], _: Columns, config: Config) -> Entries:
 def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     texts = _texts(lines)
-    first, before, separator = "", 0, ""  # the header, and the number of lines before it
-    for first in texts:
-        if given := _SEPARATOR.fullmatch(first):
-            separator = given[1]
-        elif first.strip(f"{SEPARATORS}\r\n "):
-            break
-        before += 1
-    else:
-        return
+    first, before = next(texts, ""), 0  # the header, and the number of lines before it
+    separator = max(SEPARATORS, key=first.count)
+    if said := _SEPARATOR.fullmatch(first):
+        first, before, separator = next(texts, ""), 1, said[1]
     begins = before + 1  # the first line of the next row
-    reader = csv.reader(chain([first], texts), delimiter=separator or separator_of(first), strict=True)
+    reader = csv.reader(chain([first], texts), delimiter=separator, strict=True)
     try:
         header = next(reader, [])
         if unknown := [name for name in header if name not in shown.names]:
@@ -107,11 +102,6 @@ def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries
             begins = before + reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
-
-
-def separator_of(header: str) -> str:
-    """The one of SEPARATORS that the header of CSV has most often outside of quotation marks; else a comma."""
-    return max(SEPARATORS, key=re.sub('"[^"]*"?', "", header).count)
 
 
 def _texts(lines: Iterable[bytes]) -> Iterator[str]:

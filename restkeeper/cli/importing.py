@@ -48,7 +48,7 @@ class _Undone(Exception):
 @click.option("--revision", type=int, help="The revision whose export the files are: its items are converted.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--update", is_flag=True, help="Change the items that lines with their ids have other values for.")
-@click.option("--dry-run", is_flag=True, help="Change nothing: validate the lines, and show what they would change.")
+@click.option("--dry-run", is_flag=True, help="Change nothing: validate the lines, and count what they would change.")
 @with_appcontext
 def import_items(
     names_and_files: tuple[str, ...],
@@ -224,7 +224,6 @@ class _Import:
     def report(self, *, is_dry: bool) -> None:
         """Print what was done, or would be."""
         self.lines.list_bad()
-        self.lines.table.print()
         counts = self.lines.planned if is_dry else self.done
         updated = f", update{'' if is_dry else 'd'} {counts['updated']}" if counts["updated"] else ""
         existing = f", {self.lines.existing} already there" if self.lines.existing else ""

@@ -20,7 +20,6 @@ from marshmallow import ValidationError
 
 from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
 from restkeeper.cli.formats import BOM, OWNER_MEMBER, READERS, Columns, Entries, format_of
-from restkeeper.cli.table import ChangeTable
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
     BodyTooLarge,
@@ -30,7 +29,7 @@ from restkeeper.errors import (
     Problem,
     ValidationFailed,
 )
-from restkeeper.resources.representation import MOVING, ItemLimits, JsonObject, Representation
+from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Owner
 from restkeeper.schemas.item import GIVEN_ID, READ_ONLY
@@ -88,7 +87,6 @@ class Lines:
         self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
         # Temporary files are on the store's disk, which needs space for the items anyway.
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
-        self.table = ChangeTable()  # of a dry run
         self._equal_lines = DigestCounts(service.location.folder, stack)
         self.now = rfc3339(service.clock.time())
         self._unit = "line"
@@ -193,9 +191,6 @@ class Lines:
         after = self._shown.replace(before, shown | sent, now=self.now, limits=self._limits)
         if after is before:  # also for a line that was imported before
             return None
-        if self.options.dry_run:
-            old, new = (exactjson.cut(self._shown.body(each)) for each in (before, after))
-            self.table.add(str(self.stored.resource.shown(after.id)), old, new, MOVING & self._read_only)
         return Item(number, [], after, before)
 
     def _id_for(self, value: JsonObject) -> str:

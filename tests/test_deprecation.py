@@ -412,7 +412,7 @@ ALL = (
 @pytest.mark.needs("openapi")
 class TestDocument:
     def test_marks(self, make: Make) -> None:
-        """Of operations, parameters, properties, values and the version; all else has none."""
+        """Of operations, parameters, properties and the version; all else has none."""
         client = make(*(each for each in ALL if each.part or each.version == "v1"))
         document = client.get("/api/v2/openapi.json").json
         validate(document)
@@ -428,8 +428,6 @@ class TestDocument:
             assert "deprecated" not in parts["schemas"][name.replace("Lamp", "Other")]["properties"]["sku"]
         filters = parameters(document, paths["/lamps"]["get"])
         assert marked.items() <= filters["sku[like]"].items() and "deprecated" not in filters["title[like]"]
-        assert set(parts["schemas"]["LampField"]["x-deprecated-values"]) == {"sku"}
-        assert set(parts["schemas"]["LampSortKey"]["x-deprecated-values"]) == {"sku", "-sku"}
         assert "`Sunset`" in document["info"]["description"]
         revisions = {"lamps": 2, "others": 1}
         assert document["info"]["x-version"] == {"name": "v2", "state": "current", "revisions": revisions}
@@ -515,14 +513,6 @@ class TestUses:
         else:
             assert " deprecated=v2%20lamps.tags,%20v2%20lamps.sku" in used and " caller=127.0.0.1 " in used
         assert "deprecated" not in other
-
-
-@pytest.mark.needs("openapi", "webhooks")
-def test_a_deprecated_version_is_marked_where_webhooks_choose_one(make: Make) -> None:
-    document = make(of("v1")).get("/api/v3/openapi.json").json
-    for name in ("Webhook", "NewWebhook", "WebhookInput", "WebhookPatch"):
-        part = document["components"]["schemas"][name]["properties"]["api_version"]
-        assert part["x-deprecated-values"] == {"v1": {"since": "2026-11-22", "sunset": "2027-06-01"}}
 
 
 def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tmp_path: Path) -> None:

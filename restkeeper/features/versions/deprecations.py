@@ -213,11 +213,6 @@ def is_retired(service: Service, version: str, path: str, method: str) -> bool:
 
 def mark_document(service: Service, document: JsonSchema, version: str) -> None:
     """Mark in a version's document what is deprecated."""
-    for schema in document["components"]["schemas"].values():  # where webhooks choose a version
-        part = schema.get("properties", {}).get("api_version", {})
-        for name in part.get("enum", ()):
-            if name and (deprecation := service.versions.deprecation_of(name)):
-                part.setdefault("x-deprecated-values", {})[name] = deprecation.about
     kinds = {each.name: each.kind for each in service.resources}
     prefix, servers = prefix_of(version), document["servers"]
     for each in service.versions.deprecations:
@@ -244,7 +239,7 @@ def _marks(deprecation: Deprecation) -> JsonSchema:
 
 
 def _mark_field(document: JsonSchema, each: Deprecation, kind: str) -> None:
-    """Mark a field in the schemas of items, in filters, and among the names to select and to sort by."""
+    """Mark a field in the schemas of items, and in filters."""
     schemas = document["components"]["schemas"]
     for end in ("", "Input", "Patch"):
         if part := schemas.get(f"{kind}{end}", {}).get("properties", {}).get(each.member):
@@ -255,11 +250,6 @@ def _mark_field(document: JsonSchema, each: Deprecation, kind: str) -> None:
         for part in operation["parameters"] if is_list else ():
             if filters.match(part.get("name", "")):
                 _mark(part, each)
-    for end in ("Field", "SortKey"):
-        part = schemas.get(f"{kind}{end}", {})
-        for name in (each.member, f"-{each.member}"):
-            if name in part.get("enum", ()):
-                part.setdefault("x-deprecated-values", {})[name] = each.about
 
 
 def _unversioned(service: Service, version: str) -> set[str]:

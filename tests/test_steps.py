@@ -48,11 +48,6 @@ def split(down: Callable[..., Any] = "{} {}".format, **options: Any) -> Convert:
     return Convert({"author": Text(1, 50, **(options or {"required": True}))}, ["first", "last"], halves, down)
 
 
-def into_place(street: str, town: str, place: Any) -> dict[str, Any]:
-    """The object with these members; its others stay."""
-    return {**(place or {}), "street": street, "town": town}
-
-
 COUNT = Text(0, 4, load_default="0")
 
 
@@ -76,9 +71,8 @@ STEPS: dict[str, Step] = {
     "two move into an object": Convert(
         {"street": Text(0, 20, load_default=""), "town": Text(0, 20, load_default="")},
         ["place"],
-        into_place,
+        lambda street, town: {"street": street, "town": town},
         lambda place: (place.get("street", ""), place.get("town", "")),
-        current=True,
     ),
     "other values": Convert(
         {"cents": Whole(0, 10**9, load_default=0)},

@@ -53,9 +53,9 @@ class CountedRename(Rename):
 
     count = 0
 
-    def up(self, texts: Members, current: Members) -> Members:
+    def up(self, texts: Members) -> Members:
         self.count += 1
-        return super().up(texts, current)
+        return super().up(texts)
 
 
 RENAME = CountedRename("name", "title")

@@ -46,11 +46,8 @@ class Step:
         """A text that changes with what the step does."""
         return repr((type(self).__name__, self.before, self.after, self.texts))
 
-    def up(self, texts: Members, current: Members) -> Members:
-        """The texts of the fields `after`; `current` has those of an item that is changed, and otherwise none.
-
-        Raises Untranslatable.
-        """
+    def up(self, texts: Members) -> Members:
+        """The texts of the fields `after`. Raises Untranslatable."""
         raise NotImplementedError
 
     def down(self, texts: Members) -> Members:
@@ -67,7 +64,7 @@ class Rename(Step):
     def definitions(self, newer: Fields) -> Fields:
         return {self.before[0]: newer[self.after[0]]}
 
-    def up(self, texts: Members, current: Members) -> Members:
+    def up(self, texts: Members) -> Members:
         return dict(zip(self.after, texts.values(), strict=False))  # none if an Add without a default has added it
 
     def down(self, texts: Members) -> Members:
@@ -98,7 +95,7 @@ class Add(Step):
         """Whether all older items get the same value, which is not null."""
         return self._default not in (missing, None)
 
-    def up(self, texts: Members, current: Members) -> Members:
+    def up(self, texts: Members) -> Members:
         return self.texts
 
     def down(self, texts: Members) -> Members:
@@ -129,7 +126,7 @@ class Remove(Step):
     def definitions(self, newer: Fields) -> Fields:
         return {self.before[0]: self._field}
 
-    def up(self, texts: Members, current: Members) -> Members:
+    def up(self, texts: Members) -> Members:
         return {}
 
     def down(self, texts: Members) -> Members:
@@ -140,12 +137,10 @@ class Convert(Step):
     """The values of some fields became those of others, by a pair of functions.
 
     `before` has the former fields with their definitions. `up` is called with their values, and returns those of the
-    fields `after`, in order; `down` is the reverse. For more than one field they return a tuple. With `current`, `up`
-    is also called with the present values of the fields `after`, which are None for a new item: so it can keep what
-    the older revision does not know of them. `up` may raise marshmallow's ValidationError with the reason why a value
-    has no equivalent. If `down` fails, or returns what the definition of a field does not allow, callers of older
-    versions get the default of the field. ETags change with the code of both functions, but not with that of what they
-    call: give it another `version` then.
+    fields `after`, in order; `down` is the reverse. For more than one field they return a tuple. `up` may raise
+    marshmallow's ValidationError with the reason why a value has no equivalent. If `down` fails, or returns what the
+    definition of a field does not allow, callers of older versions get the default of the field. ETags change with the
+    code of both functions, but not with that of what they call: give it another `version` then.
     """
 
     def __init__(
@@ -155,15 +150,13 @@ class Convert(Step):
         up: Callable[..., Any],
         down: Callable[..., Any],
         *,
-        current: bool = False,
         version: int = 1,
     ) -> None:
         self._definitions = _require_fields("Convert", before)
         self.before, self.after = _names("Convert", before), _names("Convert", after)
         if not (callable(up) and callable(down)):
             raise ValueError(f"Convert({', '.join(self.before)}): up and down are functions")
-        self._up, self._down, self._takes_current = up, down, current
-        self._version, self._has_failed = version, False
+        self._up, self._down, self._version, self._has_failed = up, down, version, False
 
     @property
     def fingerprint(self) -> str:
@@ -172,11 +165,9 @@ class Convert(Step):
     def definitions(self, newer: Fields) -> Fields:
         return self._definitions
 
-    def up(self, texts: Members, current: Members) -> Members:
+    def up(self, texts: Members) -> Members:
         fields = self._definitions.items()  # an Add without a default may have added some
         values = [exactjson.stored(texts[name]) if name in texts else default_of(field) for name, field in fields]
-        if self._takes_current:
-            values += [exactjson.stored(current.get(name, b"null")) for name in self.after]
         try:
             found = _listed(self._up(*values), self.after)
         except ValidationError as error:
@@ -329,8 +320,7 @@ class Chain:
             elif stages[number] and all(exactjson.equal(text, stages[number][name]) for name, text in texts.items()):
                 item |= {name: stages[number + 1][name] for name in step.after}
             else:
-                present = stages[number + 1]
-                item |= step.up(texts, {name: present[name] for name in step.after if name in present})
+                item |= step.up(texts)
         return item, exactjson.joined(beside) if beside else None
 
     def origins(self, step: Step) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from hashlib import blake2b
-from types import CodeType
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -139,8 +138,8 @@ class Convert(Step):
     `before` has the former fields with their definitions. `up` is called with their values, and returns those of the
     fields `after`, in order; `down` is the reverse. For more than one field they return a tuple. `up` may raise
     marshmallow's ValidationError with the reason why a value has no equivalent. If `down` fails, or returns what the
-    definition of a field does not allow, callers of older versions get the default of the field. ETags change with the
-    code of both functions, but not with that of what they call: give it another `version` then.
+    definition of a field does not allow, callers of older versions get the default of the field. Where the functions do
+    something else than before, give it another `version`: ETags change with that.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class Convert(Step):
 
     @property
     def fingerprint(self) -> str:
-        return f"{super().fingerprint} {_code_of(self._up)} {_code_of(self._down)} {self._version}"
+        return f"{super().fingerprint} {self._version}"
 
     def definitions(self, newer: Fields) -> Fields:
         return self._definitions
@@ -190,7 +189,8 @@ class Convert(Step):
         except Exception as error:  # likewise: one item must not end a whole list
             if not self._has_failed:
                 self._has_failed = True
-                kind, position = type(error).__name__, position_of(error) or f"the result of {_name_of(self._down)}"
+                down = getattr(self._down, "__qualname__", type(self._down))
+                kind, position = type(error).__name__, position_of(error) or f"the result of {down}"
                 names = ", ".join(self.before)  # the text of the error can have the value of a private field
                 _log.warning("an item has no equivalent for %s in older versions: %s in %s", names, kind, position)
             return _texts(self.before, map(default_of, self._definitions.values()))
@@ -237,22 +237,6 @@ def _listed(found: Any, names: Sequence[str]) -> list[Any]:
 
 def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
     return {name: exactjson.dumps(value) for name, value in zip(names, values, strict=True)}
-
-
-def _code_of(value: Any) -> str:
-    """A text that changes with the code of a function, or a constant in it, and not from process to process."""
-    code = getattr(value, "__code__", value)
-    if isinstance(code, CodeType):
-        return repr((code.co_code, [_code_of(each) for each in code.co_consts], code.co_names))
-    if isinstance(value, frozenset):  # the order of whose elements is another one in each process
-        return repr(sorted(map(_code_of, value)))
-    if isinstance(value, tuple):
-        return repr([_code_of(each) for each in value])
-    return repr(_name_of(value)) if callable(value) else repr(value)
-
-
-def _name_of(function: Callable[..., Any]) -> Any:
-    return getattr(function, "__qualname__", type(function))
 
 
 class Untranslatable(Exception):

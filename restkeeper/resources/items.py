@@ -80,7 +80,7 @@ class CollectionReader:
         known = self.representation.name_of
         self._order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
         chain = self.stored.chains.get(self.resource.oldest)
-        self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with their code
+        self._steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with what they do
 
     def page(self, *also: Filter) -> Reply:
         """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""

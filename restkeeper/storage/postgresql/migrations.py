@@ -9,9 +9,8 @@ What a start itself waits for is logged.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -40,27 +39,6 @@ from restkeeper.storage.sql import (
 )
 
 TABLES = ("items", "counters", "schemas", "responses", "events", "feed", "subscriptions", "deliveries", "store")
-
-_USE_TABLES = "relation IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)"
-_HAVE_ADVISORY = "locktype = 'advisory' AND (classid::bigint << 32) + objid::bigint = %s"
-
-# The sessions that have a lock, the oldest transactions first; a prepared one has no session. Of those of other users
-# only the pid and the name are visible, unless this one has the role pg_read_all_stats.
-_HOLDERS = """\
-SELECT
-    pid,
-    coalesce(nullif(application_name, ''), backend_type, 'unknown'),
-    state,
-    extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start))::float8
-FROM (
-    SELECT DISTINCT pid
-    FROM pg_locks
-    WHERE granted AND pid IS DISTINCT FROM pg_backend_pid()
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND {}
-) AS holders LEFT JOIN pg_stat_activity USING (pid)
-ORDER BY coalesce(xact_start, backend_start) NULLS FIRST
-LIMIT 3"""
 
 _COUNTERS = "SELECT count(*) FROM counters WHERE collection = %s"
 
@@ -115,10 +93,10 @@ class _Wait:
     def seconds(self) -> float:
         return self._clock.monotonic() - self._since
 
-    def note(self, message: str, holders: Callable[[], str]) -> None:
+    def note(self, message: str) -> None:
         if (now := self._clock.monotonic()) >= self._due:
             self._due = now + limits.LOG_SECONDS
-            log.warning("waits for %s: %s", message, holders())
+            log.warning("waits for %s (see pg_stat_activity)", message)
 
 
 @contextmanager
@@ -129,7 +107,7 @@ def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
     """
     wait = _Wait(clock)
     while session.fetch("SELECT pg_try_advisory_lock(%s)", (lock.key,)) != [(True,)]:
-        wait.note(f"another program, which {lock.task}", lambda: _holders(session, _HAVE_ADVISORY, lock.key))
+        wait.note(f"another program, which {lock.task}")
         clock.sleep(limits.OTHERS_SECONDS)
     try:
         yield
@@ -160,12 +138,9 @@ def _alone(session: Session, clock: Clock) -> Iterator[None]:
     """Use the store alone. Raises StoreBusy."""
     wait = _Wait(clock)
     while session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
-        users = partial(_holders, session, _HAVE_ADVISORY, USES.key)
         if wait.seconds >= limits.MIGRATION_SECONDS:
-            raise StoreBusy(
-                f"the store must be migrated: stop all that uses it with a former program; it is used by {users()}"
-            )
-        wait.note("a former program, which uses this store", users)
+            raise StoreBusy("the store must be migrated: stop all that uses it with a former program")
+        wait.note("a former program, which uses this store")
         clock.sleep(limits.OTHERS_SECONDS)
     try:
         yield
@@ -182,8 +157,7 @@ def use_alone(session: Session, clock: Clock) -> None:
     end = clock.monotonic() + limits.CLOSED_SECONDS
     while session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
         if clock.monotonic() >= end:
-            users, remedy = _holders(session, _HAVE_ADVISORY, USES.key), "stop the service, its delivery workers"
-            raise StoreUnavailable(f"the store is in use: {remedy} and all commands first; it is used by {users}")
+            raise StoreUnavailable("the store is in use: stop the service, its delivery workers and all commands first")
         clock.sleep(limits.OTHERS_SECONDS)
 
 
@@ -207,9 +181,9 @@ def migrate_alone(session: Session, collections: Sequence[Collection], clock: Cl
                 session.undo()
             if wait.seconds >= limits.MIGRATION_SECONDS:
                 detail = f"the store cannot be migrated: others used its tables for {limits.MIGRATION_SECONDS:.0f} s"
-                remedy = "wait until they have ended, or end them by pg_terminate_backend, and start again"
-                raise StoreUnavailable(detail, reason=f"{holders_of_tables(session)}; {remedy}") from error
-            wait.note("transactions that use its tables", lambda: holders_of_tables(session))
+                remedy = "see pg_stat_activity; wait until they have ended, or end them by pg_terminate_backend"
+                raise StoreUnavailable(detail, reason=f"{remedy}, and start again") from error
+            wait.note("transactions that use its tables")
             clock.sleep(limits.MIGRATION_PAUSE_SECONDS)
 
 
@@ -223,19 +197,6 @@ def waiting_for_any_time(session: Session) -> Iterator[None]:
     finally:
         if not session.closed:
             session.fetch("SELECT set_config('lock_timeout', %s, false)", before)
-
-
-def holders_of_tables(session: Session) -> str:
-    """The open transactions that have used tables of the store, the oldest three."""
-    return _holders(session, _USE_TABLES, list(TABLES))
-
-
-def _holders(session: Session, condition: str, parameter: int | Sequence[str]) -> str:
-    found = []
-    for pid, name, state, seconds in session.fetch(_HOLDERS.format(condition), (parameter,)):
-        about = f"{name}, {state}, for {seconds:.0f} s" if state else name
-        found.append("a prepared transaction (see pg_prepared_xacts)" if pid is None else f"pid {pid} ({about})")
-    return ", ".join(found) or "none at this moment"
 
 
 def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *, indexed: bool = True) -> None:
@@ -289,7 +250,7 @@ def drop_undeclared(session: Session, collections: Iterable[Collection], clock: 
     names = [name for each in collections for name in _present(session, each) if name not in indexes_of(each)]
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for name in names:
-            log.info("deletes the index %s; this waits for: %s", name, holders_of_tables(session))
+            log.info("deletes the index %s; this waits for all transactions (see pg_stat_activity)", name)
             session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     return names
 
@@ -343,8 +304,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
                 continue  # another program has built it meanwhile
             if found:
                 session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
-            holders = holders_of_tables(session)
-            log.info("builds the index %s (see pg_stat_progress_create_index); this waits for: %s", name, holders)
+            log.info("builds the index %s; this waits for others (see pg_stat_progress_create_index)", name)
             try:
                 session.apply(statement)
             except psycopg.errors.UniqueViolation as error:

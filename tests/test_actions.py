@@ -336,7 +336,7 @@ def test_several_items_are_created_or_none(client: FlaskClient) -> None:
         ([good] * 101, 422, ["#"]),
         ([good, 1, None], 422, ["#/1", "#/2"]),
         ([good, {"name": "", "stock": -1}, {}], 422, ["#/1/name", "#/1/stock", "#/2/name"]),
-        ([good, {"name": "b", "sku": "taken"}, good], 409, ["#/1/sku", "#/2/sku"]),
+        ([good, {"name": "b", "sku": "taken"}, good], 409, ["#/1/sku"]),
     ):
         response = client.post("/products", json=body)
         assert response.status_code == status

@@ -144,31 +144,26 @@ def test_the_fields_parameter_selects_fields(client: FlaskClient) -> None:
         assert "colour" in refused.json["detail"] and "currency" in refused.json["detail"]
 
 
-def test_all_taken_values_are_named() -> None:
-    """Of several unique values that other items have each is named, in the order of the declaration; null is not."""
+def test_a_taken_value_is_named() -> None:
+    """Of several the first that the store refuses; null is not taken."""
 
     class Seat(ItemSchema):
         mail = Text(load_default=None, allow_none=True)
         row = Whole(0, 99, load_default=None, allow_none=True)
-        code = Text(load_default=None, allow_none=True)
 
-    unique = (Index("code", unique=True), Index("row", unique=True), Index("mail", unique=True, fold=True))
-    app = create_app(Config(), [Resource("seats", "seat", Seat, indexes=unique)])
-    client = app.test_client()
-    for seat in ({"mail": "A@x.org", "row": 1}, {"code": "c", "row": 2}, {"code": "d"}):
+    unique = (Index("row", unique=True), Index("mail", unique=True, fold=True))
+    client = create_app(Config(), [Resource("seats", "seat", Seat, indexes=unique)]).test_client()
+    for seat in ({"mail": "A@x.org", "row": 1}, {"mail": "b"}, {"row": 3}):
         assert client.post("/seats", json=seat).status_code == 200
-    mine = client.post("/seats", json={"mail": "mine", "row": 9}).headers["Location"]
     for sent, taken in (
-        ({"mail": "a@X.org", "row": 2, "code": "c"}, ["code", "row", "mail"]),
-        ({"mail": "a@X.org", "row": 9, "code": "new"}, ["mail"]),
-        ({"mail": "mine", "row": 1, "code": "d"}, ["code", "row"]),
+        ({"mail": "a@X.org", "row": 3}, {"mail", "row"}),
+        ({"mail": "a@X.org", "row": 9}, {"mail"}),
+        ({"mail": None, "row": 1}, {"row"}),
     ):
-        refused = client.put(mine, json=sent)
-        assert refused.status_code == 409, refused.json
-        assert [each["pointer"] for each in refused.json["errors"]] == [f"#/{name}" for name in taken]
-        assert refused.json["detail"] == f"another item has this {' and this '.join(taken)}"
-    refused = client.post("/seats", json={"mail": "a@x.org", "row": 9, "code": None})
-    assert [each["pointer"] for each in refused.json["errors"]] == ["#/row", "#/mail"]
+        refused = client.post("/seats", json=sent)
+        (name,) = (each["pointer"].removeprefix("#/") for each in refused.json["errors"])
+        assert refused.status_code == 409 and name in taken
+        assert refused.json["detail"] == f"another item has this {name}"
 
 
 def test_duplicate_unique_values_return_409(client: FlaskClient) -> None:

@@ -608,7 +608,7 @@ TAKEN = "another item has this sku"
         ("", [{"sku": "new"}, {"mode": "other"}], f"others: {TAKEN}", None),
         ("", {"mode": "thing"}, f"things: {TAKEN}", None),
         ("", [{"mode": "next"}, {"sku": "next"}], TAKEN, ["#/1/sku"]),
-        ("", [{"mode": "next"}, {"sku": "next"}, {"sku": "thing"}], TAKEN, ["#/1/sku", "#/2/sku"]),
+        ("", [{"mode": "next"}, {"sku": "next"}, {"sku": "thing"}], TAKEN, ["#/1/sku"]),
         ("", {"sku": "thing"}, TAKEN, ["#/sku"]),
         ("/1/do", None, f"things: {TAKEN}", None),
         ("/do-all", None, f"others: {TAKEN}", None),

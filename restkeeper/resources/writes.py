@@ -42,16 +42,14 @@ from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
-    ItemsIncomplete,
     RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
     StoreContended,
     StoreDeadlocked,
-    StoreUnavailable,
 )
-from restkeeper.storage.interface import Filter, Index, Op, Query, Record
+from restkeeper.storage.interface import Filter, Record
 from restkeeper.web import current_request, exactjson, lookup
 from restkeeper.web.application import SLASH, Reply, address_of
 from restkeeper.web.auth import caller, lacking
@@ -378,15 +376,12 @@ class CollectionWriter(CollectionReader):
         require_match(tag)
 
     def write(self, prepare: Callable[[], Write], once: IdempotencyRecord | None = None) -> Reply:
-        """As `write_once`. A DuplicateValue names all fields of what was sent that are taken."""
+        """As `write_once`."""
 
         def explain(error: Refusal, write: Write) -> Exception:
             if isinstance(error, DuplicateValue):
                 self.require_creation(write)
-            problem = explained_refusal(self.representation, error, write)
-            if isinstance(problem, DuplicateValue):
-                return DuplicateValue(*dict.fromkeys([*self._taken_fields(write), *problem.fields]))
-            return problem
+            return explained_refusal(self.representation, error, write)
 
         def prepare_in_turn() -> Write:
             with self.hooks.large_bodies(deadline_of(self.clock)):
@@ -401,26 +396,6 @@ class CollectionWriter(CollectionReader):
             with suppress(NotFound):
                 self.require_sight(write.creates)
                 raise RecordChanged("the item was created meanwhile")
-
-    def _taken_fields(self, write: Write) -> list[str]:
-        """The unique fields whose values others have, or earlier ones of several items: such as "sku" or "3/sku"."""
-        seen, taken = set[tuple[Any, ...]](), list[str]()
-        others = (Filter("id", Op.NE, write.before.id),) if write.before else ()
-        unique = [index for index in (Index("id", unique=not others), *self.resource.indexes) if index.unique]
-        with suppress(StoreUnavailable, ItemsIncomplete):  # then it is the one that the store has named
-            for place, record in write.after.items():
-                item = exactjson.stored(record.body)
-                for index in unique:
-                    values = [record.id if field == "id" else item.get(field) for field in index.fields]
-                    if any(isinstance(value, list | None) for value in values):
-                        continue
-                    key = index.fields, *(value.lower() if index.fold else value for value in values)
-                    equal = (Filter(field, Op.EQ, value) for field, value in zip(index.fields, values, strict=True))
-                    if key in seen or self.store.count(self.name, Query((*equal, *others)), most=1):
-                        taken += [f"{place}{self.representation.name_of(field)}" for field in index.fields]
-                    seen.add(key)
-            return taken
-        return []
 
     def _read_to_change(self, id: str, transaction: Transaction) -> Record:
         """An item that the caller may change.

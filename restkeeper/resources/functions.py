@@ -10,7 +10,6 @@ from functools import partial
 from inspect import unwrap
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
-from weakref import ref
 
 from flask import has_request_context
 from werkzeug.datastructures import MultiDict
@@ -80,7 +79,7 @@ class Items:
         limits: ItemLimits,
         clock: Clock,
     ) -> None:
-        self._ref = ref(transaction)  # which has this
+        self._transaction = transaction
         self._representations = representations
         self._hooks = hooks
         self.limits = limits
@@ -92,13 +91,6 @@ class Items:
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
         self._changes = self._bytes = self._references = 0
         self._slow_seconds = FIND_SECONDS - SLOW_SECONDS  # that is left to searches, besides SLOW_SECONDS of each
-
-    @property
-    def _transaction(self) -> Transaction:
-        transaction = self._ref()
-        if transaction is None:
-            raise RuntimeError(_ENDED)
-        return transaction
 
     def read(self, collection: str, id: str | int) -> JsonObject:
         """An item."""
@@ -274,8 +266,8 @@ class Items:
         _log.warning(message, collection, seconds, form or "id", remedy, plan)
 
     def _stored(self, collection: str) -> StoredRepresentation:
-        if not self.functions:  # the transaction can be there still, as an exception refers to it
-            raise RuntimeError(_ENDED)
+        if not self.functions:
+            raise RuntimeError("the transaction has ended: items are for the function that they were given to")
         return self._representations.get(collection) or stored_in(self._representations, collection)
 
 
@@ -395,13 +387,14 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, target: tupl
         if isinstance(error, Problem):
             problem = error.copied()  # its pointers become those of what was sent
             problem.add_note(f"raised by {name_of(function)}")
-            error.__traceback__ = None  # by which a constant would keep the transaction
+            error.__traceback__ = None  # to which each raise of a constant would add
             raise problem from error.__cause__
         raise
     except BaseException as error:
-        if isinstance(error, SystemExit | GeneratorExit) or _is_closed_timeout(error):  # of this request alone
-            raise RuntimeError(f"{name_of(function)}: raised {error!r}") from error
-        raise
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        # Of this request alone: others share the commit, and the greenlet may be another one's.
+        raise RuntimeError(f"{name_of(function)}: raised {error!r}") from error
     finally:
         items.functions.pop()
         current_items.reset(token)
@@ -410,16 +403,6 @@ def call(items: Items, function: Callable[..., T], *arguments: Any, target: tupl
     if target and items.written.get(target) is not written:
         raise mistake_of(function, "changes its own item by `items`: return it changed, before the write")
     return result
-
-
-def _is_closed_timeout(error: BaseException) -> bool:
-    """Whether an error is a time-out of gevent that has been closed: who waited with it was in the function.
-
-    The function may run in the greenlet of another request, which commits for both. A time-out of that, or of what is
-    around the whole request, is closed only after it has been raised there: it must not end here.
-    """
-    gevent = sys.modules.get("gevent")
-    return bool(gevent and isinstance(error, gevent.Timeout) and error.timer is gevent.Timeout().timer)  # as if unused
 
 
 def changed_item(

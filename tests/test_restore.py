@@ -192,7 +192,7 @@ def mounted(store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def linked(store: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give a file another name. Returns what is right."""
     os.link(store, store.with_name("other name.db"))
-    return "keep the name that has a file NAME-wal"
+    return "keep the name that has a file NAME-wal, or either if none has"
 
 
 @pytest.mark.parametrize("give_name", [mounted, linked])

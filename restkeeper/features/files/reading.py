@@ -375,7 +375,7 @@ def _items(
             twins.setdefault(key, []).append(number)
         texts[number if is_large or is_twice else key] = element
     if twice := sum(map(len, twins.values())):
-        left.append(f"{name}: of items with the same id the first is served, and {twice} others are not")
+        left.append(f"{name}: of items with the same id the first is served, without {twice} that come after it")
     if large:
         left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
     is_given = None in keys

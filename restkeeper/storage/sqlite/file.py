@@ -175,8 +175,8 @@ def require_only_name(path: str) -> None:
         )
     if os.path.exists(target) and os.stat(target).st_nlink > 1:
         raise StoreUnavailable(
-            f"{path} has another name, too (a hard link), and its last changes are in a file beside one of them: keep "
-            "the name that has a file NAME-wal, and delete the other one"
+            f"{path} has another name, too (a hard link): its last changes can be in a file beside one of them: keep "
+            "the name that has a file NAME-wal, or either if none has, and delete the other one"
         )
 
 

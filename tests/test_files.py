@@ -169,9 +169,16 @@ def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("count", "size", "is_cut"), [(10_000, 1, False), (10_001, 1, True), (10, 430_000, True)])
 def test_the_start_says_which_lists_are_cut(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int, size: int, *, is_cut: bool
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    size: int,
+    *,
+    is_cut: bool,
 ) -> None:
     """Those of more items or bytes than a list has; a Link has the next ones."""
+    monkeypatch.setenv("DATABASE_URL", "memory://")  # as the command sets it
     (file := tmp_path / "db.json").write_text(
         json.dumps({"posts": [{"id": id, "t": "x" * size} for id in range(count)], "few": [{"id": 1}]}, indent=500)
     )

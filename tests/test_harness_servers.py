@@ -538,11 +538,10 @@ def test_what_a_fixture_declares(folder: Path, tmp_path: Path) -> None:
     """It is asked for at the end of the fixture's scope: also that of the server; each test is asked for its own."""
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nrestkeeper = {folder}\n")
     (tmp_path / "test_it.py").write_text(SHARED_TESTS)
-    output, _ = run_tests(tmp_path, "-p", "no:schemathesis").communicate(
-        timeout=SECONDS
-    )  # which hides one of two errors
+    # schemathesis hides one of two errors.
+    output, _ = run_tests(tmp_path, "-p", "no:schemathesis").communicate(timeout=SECONDS)
     assert "1 failed, 3 passed, 1 error" in output and "test_with_a_fault_in_vain - Failed" in output, output
-    messages = re.findall("this has not happened as declared: (.*times)", output)
+    messages = set(re.findall("this has not happened as declared: (.*times)", output))  # a summary can repeat them
     assert sorted(messages) == [
         "close DELETE /users/*: 0 of 1 times",
         "respond PUT /users/*: 1 of 2 times",

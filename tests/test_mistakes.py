@@ -29,7 +29,7 @@ HOOK = "hook = __import__('marshmallow').post_load(lambda self, item: item)"
 MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and another one instead, and the message
     ("versions.py", 'unversioned="v1")', "unversioned=V1)", "versions.py:5: NameError: name 'V1' is not defined"),
     ("versions.py", "VERSIONS =", "VERSIONS = (", "versions.py:5: SyntaxError: '(' was never closed"),
-    ("versions.py", '"v1")', '"v2")', "versions.py:5: versions: unversioned='v1' is not one of the stable versions; "),
+    ("versions.py", '"v1")', '"v2")', "versions.py:5: versions: unversioned='v1' is not one of the versions; "),
     ("versions.py", 'Version("v1")', '"v1"', "versions.py:5: versions: 'v1': must be a Version(…)"),
     ("versions.py", "VERSIONS =", "VERSIONS = 3 or", "app.py:14: versions=3: must be Versions(…)"),
     (UPGRADES, "]] = {}", "]] = {2: 5}", f"{PRODUCTS}:7: products: upgrades: 2 has 5: must be a list of steps"),

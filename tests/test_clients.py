@@ -26,7 +26,7 @@ SOURCES = Path(__file__).parent / "clients"
 DOCUMENT = "openapi.json"
 TSC = ("--strict", "--target", "es2022", "--module", "node16", "--lib", "es2022,dom,dom.iterable", "--outDir", "built")
 RUN = "require(process.argv[1]).run(process.argv[2]).then((found) => console.log(JSON.stringify(found)))"
-WITHOUT_WEBHOOKS = ("--global-property", "apis,models,supportingFiles")  # of what it makes of them, nothing compiles
+WITHOUT_WEBHOOKS = "without-webhooks.json"  # for openapi-generator: of what it makes of them, nothing compiles
 GENERATORS = {  # the names of the programs, and how what they use is made
     "openapi_fetch": (
         *("openapi-typescript", DOCUMENT, "-o", "generated/openapi_fetch.ts"),
@@ -39,8 +39,8 @@ GENERATORS = {  # the names of the programs, and how what they use is made
         *("-o", "generated/swagger_typescript_api"),
     ),
     "typescript_fetch": (
-        *("openapi-generator-cli", "generate", "-i", DOCUMENT, "-g", "typescript-fetch"),
-        *("-o", "generated/typescript_fetch", *WITHOUT_WEBHOOKS),
+        *("openapi-generator-cli", "generate", "-i", WITHOUT_WEBHOOKS, "-g", "typescript-fetch"),
+        *("-o", "generated/typescript_fetch"),
     ),
 }
 PYTHON_GENERATORS = {  # likewise, and how their client is checked with the program
@@ -49,7 +49,7 @@ PYTHON_GENERATORS = {  # likewise, and how their client is checked with the prog
         ("generated",),
     ),
     "openapi_generator_client": (
-        ("openapi-generator-cli", "generate", "-i", DOCUMENT, "-g", "python", "-o", "generated", *WITHOUT_WEBHOOKS),
+        ("openapi-generator-cli", "generate", "-i", WITHOUT_WEBHOOKS, "-g", "python", "-o", "generated"),
         ("--follow-imports", "silent"),
     ),
 }
@@ -92,8 +92,9 @@ def service(tmp_path: Path) -> Iterator[Gunicorn]:
 
 
 def described(service: Gunicorn, folder: Path) -> str:
-    """The base URL of a service, whose document is now in the folder."""
+    """The base URL of a service, whose document is now in the folder, and without webhooks."""
     (folder / DOCUMENT).write_bytes(service.get("/openapi.json").body)
+    (folder / WITHOUT_WEBHOOKS).write_bytes(service.get("/openapi.json?webhooks=no").body)
     return service.base + json.loads((folder / DOCUMENT).read_bytes())["servers"][0]["url"]
 
 

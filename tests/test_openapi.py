@@ -683,6 +683,13 @@ def parts(document: Any) -> Iterator[str]:
 
 
 @pytest.mark.needs(*FEATURES)
+@pytest.mark.needs("webhooks")
+def test_the_document_can_be_without_webhooks(client: FlaskClient) -> None:
+    """Of which some generators make no code that compiles; all else is the same."""
+    whole, rest = (client.get(f"/openapi.json{query}").json for query in ("", "?webhooks=no"))
+    assert whole.pop("webhooks") and rest == whole
+
+
 @pytest.mark.parametrize("names", PARTS)
 def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
     """The document has no part of its own, and all parts of others; what these refer to is there."""

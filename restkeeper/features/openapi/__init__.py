@@ -1,7 +1,8 @@
 """The API as OpenAPI 3.1 (/openapi.json) and as a page (/docs). Install it last: it describes the registered routes.
 
 There is one document for each version of the API, at /api/VERSION/openapi.json; /openapi.json is that of the version of
-the unversioned paths. /docs?version=v2 shows another one.
+the unversioned paths. With ?webhooks=no it is without its `webhooks`, of which some generators make code that does not
+compile. /docs?version=v2 shows another one.
 """
 
 import threading
@@ -55,9 +56,10 @@ class DocumentHandlers:
         self._service = service
 
         @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
-        def made(described: Application, mount: str, sunsets: int) -> bytes:
+        def made(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
             with reading_as(EVERYBODY):  # the same document for all
-                return exactjson.dumps(document(described, service_of(described), version, mount))
+                parts = document(described, service_of(described), version, mount)
+            return exactjson.dumps({name: part for name, part in parts.items() if name != left_out})
 
         self._app, self._document, self._making = app, made, threading.Lock()
 
@@ -69,9 +71,10 @@ class DocumentHandlers:
         require_acceptable(JSON)
         now = self._service.clock.time()
         sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
+        left_out = "webhooks" if request.args.get("webhooks") == "no" else ""
         with self._making:  # who asks meanwhile gets the same document
             described = self._service.hooks.described(self._app)
-            made = self._document(described, address_of(""), sunsets)
+            made = self._document(described, address_of(""), left_out, sunsets)
         return preconditions.document(made, JSON)
 
 

@@ -71,6 +71,7 @@ def test_a_function_finds_by_it() -> None:
     assert [each["number"] for each in client.get("/invoices?book=a&number[gt]=1&sort=number").json] == [2, 3, 4]
 
 
+@pytest.mark.needs("openapi")
 def test_the_document_says_what_is_unique_together() -> None:
     client = serve(Index("book", "number", unique=True), Index("book", "mail", unique=True), Index("day", unique=True))
     sent = client.get("/openapi.json").json["components"]["schemas"]["InvoiceInput"]["properties"]

@@ -388,6 +388,7 @@ def test_a_former_program_is_shut_out(
 ) -> None:
     """While one runs that cannot work with the store after a migration, this one does not start."""
     (former,) = open_all(url, [THINGS])
+    former.check()  # its pool opens connections meanwhile, and each one uses the store
     add_migration(len(migrations.MIGRATIONS) + 1)
     monkeypatch.setattr("restkeeper.storage.sql.MIGRATIONS", migrations.MIGRATIONS)
     with pytest.raises(StoreUnavailable, match="must be migrated: stop all that uses it with a former program"):

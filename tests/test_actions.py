@@ -284,21 +284,26 @@ def test_wrong_declarations() -> None:
 
     def refuse(item: Any, before: Any) -> None: ...
 
+    def do(*given: Any) -> None: ...
+
     async def wait(item: Any, items: Items) -> None: ...
 
     resource = Resource("orders", "order", OrderSchema)
     resource.action("pay", body=PaymentSchema)(lambda order, payment, items: None)
     for declare, words in (
-        (lambda: resource.action("pay"), "orders: action('pay'): must be a new name"),
-        (lambda: resource.action("Pay now"), "orders: action('Pay now'): must be a new name"),
-        (lambda: resource.action("merge"), "action('merge'): is an operation of each collection: choose another name"),
-        (lambda: resource.action("x", scope="own"), "action('x', scope='own'): write one like orders:x"),
-        (lambda: resource.action("x", of="items"), "of='items'): must be 'item' or 'collection'"),
+        (lambda: resource.action("pay")(do), "orders: action('pay'): must be a new name"),
+        (lambda: resource.action("Pay now")(do), "orders: action('Pay now'): must be a new name"),
+        (
+            lambda: resource.action("merge")(do),
+            "action('merge'): is an operation of each collection: choose another name",
+        ),
+        (lambda: resource.action("x", scope="own")(do), "action('x', scope='own'): write one like orders:x"),
+        (lambda: resource.action("x", of="items")(do), "of='items'): must be 'item' or 'collection'"),
         (lambda: resource.before("insert"), "orders: before('insert'): must be some of 'create', 'update', 'delete'"),
         (lambda: resource.after(), "orders: after(): must be some of"),
         (lambda: resource.before(refuse), "orders: before(refuse): must be some of 'create', 'update', 'delete'"),  # type: ignore[arg-type]
         (lambda: resource.action("x")(wait), "action('x'): wait is async: a transaction cannot wait: write def"),
-        (lambda: resource.action("x", body=PaymentSchema()), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
+        (lambda: resource.action("x", body=PaymentSchema())(do), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
         (
             lambda: resource.action("x", body=PaymentSchema)(lambda order, items: None),
             "action('x'): is called with (item, body, items): too many",
@@ -747,7 +752,7 @@ def test_a_wrong_reference_of_a_body_is_refused_at_the_start() -> None:
         (fields.Dict(values=Reference("products")), "things: action('do'): x: Reference: can be inside Nested and"),
     ):
         things = Resource("things", "thing", ThingSchema)
-        things.action("do", body=cast(type[Schema], Schema.from_dict({"x": field})))(lambda thing, sent, items: None)
         with pytest.raises(ValueError) as error:
+            things.action("do", body=cast(type[Schema], Schema.from_dict({"x": field})))(lambda *given: None)
             create_shop(Config(), [*RESOURCES, things])
         assert words in str(error.value)

@@ -19,7 +19,7 @@ from restkeeper.resources.functions import (
     without_server_fields,
 )
 from restkeeper.resources.representation import NO_LIMITS, JsonObject, StoredRepresentation
-from restkeeper.resources.resource import Ownership, Resource, references_in, require_references_found
+from restkeeper.resources.resource import Ownership, Resource, references_in
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -63,9 +63,8 @@ class References:
                     raise ValueError(f"{where}: on_delete='null' needs allow_none=True, and no field around it")
             for action in stored.resource.actions.values():
                 if action.schema:
-                    require_references_found(where := f"{name}: action({action.name!r}): ", action.schema)
                     for path, field in references_in(action.schema):
-                        self._require_target(f"{where}{path}", field)
+                        self._require_target(f"{name}: action({action.name!r}): {path}", field)
 
     def _require_target(self, where: str, field: Refers | Owner) -> None:
         """Raises ValueError for a reference to a collection that does not exist, or has other ids."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
@@ -99,25 +99,20 @@ class Ownership(Enum):
 
 
 _nothing = partial(MappingProxyType[Any, Any], {})  # a mapping that stays empty
-_PARTS = dict(
-    name=str,
-    singular=str,
-    schema=type,
-    indexes=Sequence,
-    search=Sequence,
-    upgrades=Mapping,
-    sort=str,
-    path=str,
-    formerly=str,
-)
-_PARTS["ownership"] = Ownership
-_WORDS = {
-    str: "a text",
-    type: "a class",
-    Sequence: "a tuple or a list",
-    Mapping: "a dictionary, such as {2: [Rename('title', 'name')]}",
-    Ownership: "one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL",
+_TEXT, _SEQUENCE = (str, "a text"), (Sequence, "a tuple or a list")
+_PARTS: Mapping[str, tuple[type, str]] = {
+    "name": _TEXT,
+    "singular": _TEXT,
+    "schema": (type, "a class"),
+    "indexes": _SEQUENCE,
+    "search": _SEQUENCE,
+    "upgrades": (Mapping, "a dictionary, such as {2: [Rename('title', 'name')]}"),
+    "sort": _TEXT,
+    "path": _TEXT,
+    "formerly": _TEXT,
+    "ownership": (Ownership, "one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL"),
 }
+_LIMITS = {"page_limit": LARGEST_PAGE, "page_bytes": 2**31, "embed_limit": LARGEST_PAGE}
 
 
 @dataclass(frozen=True)
@@ -333,29 +328,10 @@ class Resource:
 
         Raises ValueError for a name that cannot be part of a path, or is taken, and for a function that takes others.
         """
-        if not _ACTION.fullmatch(name) or name in self.actions:
-            why = "must be a new name of small letters, digits and dashes, such as mark-paid"
-            raise ValueError(f"{self.name}: action({name!r}): {why}")
-        if name in _TAKEN:
-            raise ValueError(f"{self.name}: action({name!r}): is an operation of each collection: choose another name")
-        if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", str(scope)):
-            raise ValueError(f"{self.name}: action({name!r}, scope={scope!r}): write one like {self.name}:{name}")
-        _require_free(f"{self.name}: action({name!r}, scope={scope!r})", scope)
-        if of not in (known := ("item",) if self.singleton else ("item", "collection")):
-            raise ValueError(f"{self.name}: action({name!r}, of={of!r}): must be {' or '.join(map(repr, known))}")
-
-        is_schema = isinstance(body, type) and issubclass(body, Schema)
-        if not is_schema and (body is not None or partial):
-            raise ValueError(f"{self.name}: action({name!r}, body={body!r}): must be a schema class of marshmallow")
 
         def declare(function: Function) -> Function:
-            given = (*["item"] * (of == "item"), *["body"] * (body is not None), "items")
-            self._require_takes(f"action({name!r})", function, given)
-            if getattr(unwrap(function), "is_replaced", False):
-                raise ValueError(
-                    f"{self.name}: action({name!r}): @returns has problems only: its result is JSON as it is"
-                )
             action = Action(name, function, body, scope, of == "item", partial)
+            self._refuse(_of_action(self, action, of))
             vars(self)["actions"] = MappingProxyType({**self.actions, name: action})
             return function
 
@@ -387,7 +363,7 @@ class Resource:
 
         def declare(function: Function) -> Function:
             takes_items = moment == "after" or _takes_items(function)
-            self._require_takes(what, function, ("item", "before", *["items"] * takes_items))
+            self._refuse(_of_function(what, function, ("item", "before", *["items"] * takes_items)))
             called = function if takes_items else wraps(function)(lambda item, before, items: function(item, before))
             own = {of: (*self.functions.get(of, ()), called) for of in (f"{moment} {write}" for write in writes)}
             vars(self)["functions"] = MappingProxyType({**self.functions, **own})
@@ -395,137 +371,24 @@ class Resource:
 
         return declare
 
-    def _require_takes(self, what: str, function: Callable[..., Any], given: Sequence[str]) -> None:
-        """Raises ValueError for a function that cannot be called with these arguments, or is async."""
-        if iscoroutinefunction(function):
-            raise ValueError(f"{self.name}: {what}: {function.__name__} is async: a transaction cannot wait: write def")
-        try:
-            signature(function).bind(*given)
-        except TypeError as error:
-            raise ValueError(f"{self.name}: {what}: is called with ({', '.join(given)}): {error}") from None
-
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
-        for name, kind in _PARTS.items():
-            if not isinstance(value := getattr(self, name), kind) or (kind is Sequence and isinstance(value, str)):
-                raise ValueError(f"{self.name}: {name}={value!r}: must be {_WORDS[kind]}")
-        if self.ids not in IDS:
-            raise ValueError(f"{self.name}: ids={self.ids!r}: must be {' or '.join(map(repr, IDS))}")
-        if not issubclass(self.schema, ItemSchema):
-            raise ValueError(f"{self.name}: schema={self.schema.__name__}: must be a subclass of ItemSchema")
-        if wrong := [each for each in self.indexes if not isinstance(each, Index)]:
-            raise ValueError(f"{self.name}: indexes has {wrong[0]!r}: write Index({wrong[0]!r})")
-        for revision, steps in self.upgrades.items():
-            if not isinstance(steps, Sequence) or not all(isinstance(each, Step) for each in steps):
-                wrong_steps = f"a {type(steps).__name__}" if isinstance(steps, Step) else repr(steps)
-                raise ValueError(f"{self.name}: upgrades: {revision} has {wrong_steps}: must be a list of steps")
-        if list(self.upgrades) != list(range(self.oldest + 1, self.revision + 1)) or self.oldest < 1:
-            raise ValueError(f"{self.name}: upgrades are of the revisions 2, 3 …, each once and in this order")
-        for each in self.revisions.values():
-            self._require_sound(each)
-        known = self.newest.fields
-        for name in (*(name for index in self.indexes for name in index.fields), *self.search):
-            is_known = name in known if name in self.search else field_in(known, name)
-            if not is_known or "*" in name or ("." in name and name in self.search):
-                raise ValueError(f"{self.name}.{name}: cannot be indexed or searched; there are: {', '.join(known)}")
-        emails = [name for name, field in self.newest.definitions.items() if isinstance(field, Email | fields.Email)]
+        if self.singleton and self.methods is METHODS:
+            vars(self)["methods"] = _OF_SINGLETON
+        for check in _CHECKS:
+            self._refuse(check(self))
+        emails = [(name,) for name, field in self.newest.definitions.items() if isinstance(field, Email | fields.Email)]
         vars(self)["indexes"] = tuple(
-            index
-            if index.fold is not None
-            else Index(*index.fields, unique=index.unique, fold=len(index.fields) == 1 and index.field in emails)
-            for index in self.indexes
+            Index(*each.fields, unique=each.unique, fold=each.fields in emails) if each.fold is None else each
+            for each in self.indexes
         )
-        for index in self.indexes:
-            self._require_possible(index)
-        sortable = [name for name, field in known.items() if field.sortable and name != ANY]
-        for key in self.order:
-            is_free = self.undeclared and key.field not in known
-            if key.field not in sortable and not is_free and self.sort != POSITION:
-                raise ValueError(f"{self.name}: sort={self.sort!r}: {key.field!r} is none of {', '.join(sortable)}")
-        shown = {**dict.fromkeys(self.search, "search"), **dict.fromkeys(self.compared, "a unique Index")}
-        shown |= {key.field: "sort" for key in self.order}
-        for name in self.newest.private:
-            if use := "undeclared=True" if self.undeclared else shown.get(name):
-                raise ValueError(f"{self.name}.{name}: readable_by: {use} would show its values to who may not read it")
-        limits = {"page_limit": LARGEST_PAGE, "page_bytes": 2**31, "embed_limit": LARGEST_PAGE}
-        for name, most in limits.items():
-            value = getattr(self, name)
-            if (type(value) is not int or not 0 < value <= most) and (value is not None or name == "embed_limit"):
-                raise ValueError(f"{self.name}: {name}={value!r}: must be a whole number from 1 to {most}")
-        possible = _OF_SINGLETON if self.singleton else METHODS
-        if self.methods is METHODS:
-            vars(self)["methods"] = possible
-        if isinstance(self.methods, str) or "GET" not in self.methods or not {*possible}.issuperset(self.methods):
-            raise ValueError(f"{self.name}: methods={self.methods!r}: must be 'GET' and some of {possible[1:]}")
-        pages = (self.page_limit, self.page_bytes)
-        many = (self.indexes, self.search, self.sort, *pages, self.ownership is not Ownership.NONE)
-        if self.singleton and (any(many) or self.ids != "server"):
-            more = "indexes, search, sort, page_limit, page_bytes, ownership and ids"
-            raise ValueError(f"{self.name}: a singleton is one item of all callers: leave out {more}")
-        added = [step for steps in self.upgrades.values() for step in steps if isinstance(step, Add)]
-        if self.upgrades and self.newest.is_open:
-            raise ValueError(
-                f"{self.name}: upgrades: no step knows all that items of an open schema have: leave it out"
-            )
-        if self.undeclared and not self.newest.is_open:
-            raise ValueError(f"{self.name}: undeclared=True: items have no other fields: needs Meta.unknown = INCLUDE")
-        if twice := sorted(self.unique.intersection(step.after[0] for step in added if step.is_constant)):
-            raise ValueError(f"{self.name}: upgrades: Add({twice[0]!r}): older items cannot all have one unique value")
         vars(self).update({name: tuple(getattr(self, name)) for name in ("search", "methods")})
         vars(self)["upgrades"] = MappingProxyType({number: tuple(each) for number, each in self.upgrades.items()})
 
-    def _require_possible(self, index: Index) -> None:
-        """Raises ValueError for an index that no store can have."""
-        known, several = [field_in(self.newest.fields, name) for name in index.fields], len(index.fields) > 1
-        for name, field in zip(index.fields, known, strict=True):
-            if field and field.is_many and (index.unique or index.fold or several):
-                raise ValueError(f"{self.name}.{name}: can have several values: write Index({name!r})")
-        if several and index.fold:
-            raise ValueError(f"{self.name}: {index}: is of several fields: write fold=True in an Index of each text")
-        if not len({*index.fields}) == len(index.fields) <= MOST_INDEXED:
-            raise ValueError(f"{self.name}: {index}: must be of 1 to {MOST_INDEXED} fields, each once")
-        lengths = [longest_text(field) for name, field in self.newest.definitions.items() if name in index.fields]
-        if several and sum(lengths) > LONGEST_INDEXED:
-            why = f"its texts can have more than {LONGEST_INDEXED} characters: give them a bound, as Text(1, 100)"
-            raise ValueError(f"{self.name}: {index}: {why}")
-
-    def _require_sound(self, revision: Revision) -> None:
-        """Raises ValueError for a name or a field that cannot be."""
-        for name in (self.name, self.singular, self.formerly or self.name, *revision.definitions):
-            if not NAME.fullmatch(name):
-                path = f"; path={name!r} is the address" if name == self.name and not no_path(name) else ""
-                raise ValueError(f"{self.name}: {name!r} is no name: use ASCII letters, digits and underscores{path}")
-        if self.path and (reason := no_path(self.path)):
-            raise ValueError(f"{self.name}: path={self.path!r}: {reason}")
-        made = prepared(revision.schema)
-        if "id" in revision.hidden and not self.singleton:
-            raise ValueError(f"{self.name}: {self.schema.__name__}.Meta: leaves out id: exclude only times and version")
-        for name in READ_ONLY:
-            own = made.declared_fields[name]
-            if not (name in revision.hidden or (own.dump_only and READABLE_BY not in own.metadata)):
-                raise ValueError(f"{self.name}.{name}: the server sets it: use another name")
-            if not made.declared_fields[name].dump_only:
-                raise ValueError(
-                    f"{self.name}.{name}: Meta.exclude leaves it out: write own_{name} = …(data_key={name!r})"
-                )
-        if reason := next(refusals(made, is_newest=revision.number == self.revision), ""):
-            raise ValueError(f"{self.name}.{reason}")
-        for path, reference in revision.followed.items():
-            if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
-                why = "must be a name that no field has, of a reference that is in no other field"
-                raise ValueError(f"{self.name}.{path}: embed_as={name!r}: {why}")
-        require_references_found(f"{self.name}.", made)
-        owners = [name for name, field in revision.definitions.items() if isinstance(field, Owner)]
-        if owners and self.ownership is Ownership.NONE:
-            why = "items have no owners: set ownership=Ownership.ALL or Ownership.CHANGES"
-            raise ValueError(f"{self.name}.{owners[0]}: Owner: {why}")
-        if len(owners) > 1:
-            raise ValueError(f"{self.name}.{owners[1]}: Owner: {owners[0]} is one already, and an item has one owner")
-        for name, field in revision.guarded.items():
-            if wrong := [scope for scope in scopes_of(field) if not re.fullmatch(f"{ADMIN}|{SCOPE}", str(scope))]:
-                raise ValueError(f"{self.name}.{name}: {wrong[0]!r} is no scope: write one like orders:manage")
-            for scope in scopes_of(field):
-                _require_free(f"{self.name}.{name}", scope)
+    def _refuse(self, faults: "Faults") -> None:
+        """Raises ValueError for the first fault: the next ones may follow from it."""
+        for where, sentence in faults:
+            raise ValueError(f"{self.name}{where}: {sentence}")
 
     @property
     def public_name(self) -> str:
@@ -534,12 +397,7 @@ class Resource:
 
     def require_actions(self) -> None:
         """Raises ValueError for a state that an action sets which is not declared."""
-        for name, field in self.newest.guarded.items():
-            for state, action in field.lifecycle.by_actions.items() if isinstance(field, Status) else ():
-                if action not in self.actions:
-                    raise ValueError(
-                        f"{self.name}.{name}: by_actions: {state!r} is set by {action!r}, and there is no such action"
-                    )
+        self._refuse(_of_states(self))
 
     def scope(self, way: str) -> str:
         """The scope that allows to "read" or to "write" it; other characters are escaped (RFC 6749, section 3.3)."""
@@ -687,21 +545,6 @@ class Resource:
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
 
 
-def _require_free(what: str, scope: str) -> None:
-    """Raises ValueError for a scope that reaches the items of all owners."""
-    if scope.endswith(f":{ALL_OWNERS}"):
-        raise ValueError(f"{what}: {scope!r} is reserved for reaching the items of all owners: choose another name")
-
-
-def no_path(text: str) -> str:
-    """Why a collection cannot be called so; an empty text if it can."""
-    if not 0 < len(text) <= LONGEST_PATH:
-        return f"must have 1 to {LONGEST_PATH} characters"
-    if text in ("_", ".", "..") or "/" in text or "<" in text or not text.isprintable():
-        return "must be printable, without / and <, and none of _ . and .."
-    return ""
-
-
 def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refers]]:
     """The references of a schema by their paths, also those inside nested schemas."""
     for name, field in fields_of(schema).items():
@@ -714,14 +557,6 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
             and around.count(".") < MOST_NAMES - 1
         ):  # a schema can be inside itself
             yield from references_in(inner.schema, f"{around}{name}.")
-
-
-def require_references_found(where: str, schema: Schema) -> None:
-    """Raises ValueError for a reference in a place where it would not be checked."""
-    checked = [field for _, field in references_in(schema)]
-    for path, field, _ in all_fields_in(schema):
-        if isinstance(field, Refers) and field not in checked:
-            raise ValueError(f"{where}{path}: Reference: can be inside Nested and List(…) of these only")
 
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:
@@ -782,3 +617,206 @@ def _checked_default(name: str, field: fields.Field[Any]) -> Any:
     except Exception as error:  # of marshmallow, or of a function of the service
         raise ValueError(f"{name}: load_default: is no value of {type(field).__name__}: {error}") from error
     return value
+
+
+# What cannot work in a declaration: for each of its parts a check, with the sentences for its author. A fault is where
+# it stands, after the name of the collection, and what is wrong with what to write instead.
+Faults = Iterable[tuple[str, str]]
+
+
+def _parts(resource: Any) -> Faults:
+    """Of the types of what is declared, which may be any."""
+    for name, (kind, words) in _PARTS.items():
+        value = getattr(resource, name)
+        if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):
+            yield "", f"{name}={value!r}: must be {words}"
+    if resource.ids not in IDS:
+        yield "", f"ids={resource.ids!r}: must be {' or '.join(map(repr, IDS))}"
+    if not issubclass(resource.schema, ItemSchema):
+        yield "", f"schema={resource.schema.__name__}: must be a subclass of ItemSchema"
+    for each in resource.indexes:
+        if not isinstance(each, Index):
+            yield "", f"indexes has {each!r}: write Index({each!r})"
+    for name, most in _LIMITS.items():
+        value = getattr(resource, name)
+        if (type(value) is not int or not 0 < value <= most) and (value is not None or name == "embed_limit"):
+            yield "", f"{name}={value!r}: must be a whole number from 1 to {most}"
+    methods, possible = resource.methods, _OF_SINGLETON if resource.singleton else METHODS
+    if isinstance(methods, str) or "GET" not in methods or not {*possible}.issuperset(methods):
+        yield "", f"methods={methods!r}: must be 'GET' and some of {possible[1:]}"
+
+
+def _upgrades(resource: Resource) -> Faults:
+    for revision, steps in resource.upgrades.items():
+        if not isinstance(steps, Sequence) or not all(isinstance(each, Step) for each in steps):
+            wrong = f"a {type(steps).__name__}" if isinstance(steps, Step) else repr(steps)
+            yield "", f"upgrades: {revision} has {wrong}: must be a list of steps"
+    if [*resource.upgrades] != [*range(resource.oldest + 1, resource.revision + 1)] or resource.oldest < 1:
+        yield "", "upgrades are of the revisions 2, 3 …, each once and in this order"
+    if resource.upgrades and resource.newest.is_open:
+        yield "", "upgrades: no step knows all that items of an open schema have: leave it out"
+    for step in (step for steps in resource.upgrades.values() for step in steps):
+        if isinstance(step, Add) and step.is_constant and step.after[0] in resource.unique:
+            yield "", f"upgrades: Add({step.after[0]!r}): older items cannot all have one unique value"
+
+
+def _names(resource: Resource) -> Faults:
+    fields = (name for revision in resource.revisions.values() for name in revision.definitions)
+    for name in (resource.name, resource.singular, resource.formerly or resource.name, *fields):
+        if not NAME.fullmatch(name):
+            address = f"; path={name!r} is the address" if name == resource.name and not no_path(name) else ""
+            yield "", f"{name!r} is no name: use ASCII letters, digits and underscores{address}"
+    if resource.path and (reason := no_path(resource.path)):
+        yield "", f"path={resource.path!r}: {reason}"
+
+
+def no_path(text: str) -> str:
+    """Why a collection cannot be called so; an empty text if it can."""
+    if not 0 < len(text) <= LONGEST_PATH:
+        return f"must have 1 to {LONGEST_PATH} characters"
+    if text in ("_", ".", "..") or "/" in text or "<" in text or not text.isprintable():
+        return "must be printable, without / and <, and none of _ . and .."
+    return ""
+
+
+def _schemas(resource: Resource) -> Faults:
+    """Of the schema of each revision."""
+    for number, revision in resource.revisions.items():
+        made = prepared(revision.schema)
+        if "id" in revision.hidden and not resource.singleton:
+            yield "", f"{resource.schema.__name__}.Meta: leaves out id: exclude only times and version"
+        for name in READ_ONLY:
+            own = made.declared_fields[name]
+            if name not in revision.hidden and (not own.dump_only or READABLE_BY in own.metadata):
+                yield f".{name}", "the server sets it: use another name"
+            if not own.dump_only:
+                yield f".{name}", f"Meta.exclude leaves it out: write own_{name} = …(data_key={name!r})"
+        for reason in refusals(made, is_newest=number == resource.revision):
+            path, _, sentence = reason.partition(": ")
+            yield f".{path}", sentence
+        for path, reference in revision.followed.items():
+            if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
+                why = "must be a name that no field has, of a reference that is in no other field"
+                yield f".{path}", f"embed_as={name!r}: {why}"
+        yield from _unchecked(".", made)
+        for name, field in revision.guarded.items():
+            for scope in scopes_of(field):
+                if not re.fullmatch(f"{ADMIN}|{SCOPE}", str(scope)):
+                    yield f".{name}", f"{scope!r} is no scope: write one like orders:manage"
+                yield from _reserved(f".{name}", scope)
+    if resource.undeclared and not resource.newest.is_open:
+        yield "", "undeclared=True: items have no other fields: needs Meta.unknown = INCLUDE"
+
+
+def _reserved(where: str, scope: str) -> Faults:
+    if scope.endswith(f":{ALL_OWNERS}"):
+        yield where, f"{scope!r} is reserved for reaching the items of all owners: choose another name"
+
+
+def _unchecked(where: str, schema: Schema) -> Faults:
+    """The references of a schema in a place where no request checks them."""
+    checked = [field for _, field in references_in(schema)]
+    for path, field, _ in all_fields_in(schema):
+        if isinstance(field, Refers) and field not in checked:
+            yield f"{where}{path}", "Reference: can be inside Nested and List(…) of these only"
+
+
+def _owners(resource: Resource) -> Faults:
+    for revision in resource.revisions.values():
+        owners = [name for name, field in revision.definitions.items() if isinstance(field, Owner)]
+        if owners and resource.ownership is Ownership.NONE:
+            yield f".{owners[0]}", "Owner: items have no owners: set ownership=Ownership.ALL or Ownership.CHANGES"
+        if len(owners) > 1:
+            yield f".{owners[1]}", f"Owner: {owners[0]} is one already, and an item has one owner"
+
+
+def _indexes(resource: Resource) -> Faults:
+    known, definitions = resource.newest.fields, resource.newest.definitions
+    for name in (*(name for index in resource.indexes for name in index.fields), *resource.search):
+        is_known = name in known if name in resource.search else field_in(known, name)
+        if not is_known or "*" in name or ("." in name and name in resource.search):
+            yield f".{name}", f"cannot be indexed or searched; there are: {', '.join(known)}"
+    for index in resource.indexes:
+        several = len(index.fields) > 1
+        for name in index.fields:
+            if (field := field_in(known, name)) and field.is_many and (index.unique or index.fold or several):
+                yield f".{name}", f"can have several values: write Index({name!r})"
+        if several and index.fold:
+            yield "", f"{index}: is of several fields: write fold=True in an Index of each text"
+        if not len({*index.fields}) == len(index.fields) <= MOST_INDEXED:
+            yield "", f"{index}: must be of 1 to {MOST_INDEXED} fields, each once"
+        lengths = [longest_text(field) for name, field in definitions.items() if name in index.fields]
+        if several and sum(lengths) > LONGEST_INDEXED:
+            why = f"its texts can have more than {LONGEST_INDEXED} characters: give them a bound, as Text(1, 100)"
+            yield "", f"{index}: {why}"
+
+
+def _order(resource: Resource) -> Faults:
+    known = resource.newest.fields
+    sortable = [name for name, field in known.items() if field.sortable and name != ANY]
+    for key in resource.order:
+        is_free = resource.undeclared and key.field not in known
+        if key.field not in sortable and not is_free and resource.sort != POSITION:
+            yield "", f"sort={resource.sort!r}: {key.field!r} is none of {', '.join(sortable)}"
+
+
+def _private(resource: Resource) -> Faults:
+    """What would show private values to who may not read them."""
+    shown = {**dict.fromkeys(resource.search, "search"), **dict.fromkeys(resource.compared, "a unique Index")}
+    shown |= {key.field: "sort" for key in resource.order}
+    for name in resource.newest.private:
+        if use := "undeclared=True" if resource.undeclared else shown.get(name):
+            yield f".{name}", f"readable_by: {use} would show its values to who may not read it"
+
+
+def _singleton(resource: Resource) -> Faults:
+    of_lists = (resource.indexes, resource.search, resource.sort, resource.page_limit, resource.page_bytes)
+    has_more = any(of_lists) or resource.ownership is not Ownership.NONE or resource.ids != "server"
+    if resource.singleton and has_more:
+        more = "indexes, search, sort, page_limit, page_bytes, ownership and ids"
+        yield "", f"a singleton is one item of all callers: leave out {more}"
+
+
+def _of_action(resource: Resource, action: Action, of: str) -> Faults:
+    """The faults of an action that is declared now."""
+    what, scope, body = f"action({action.name!r})", action.scope, action.body
+    if not _ACTION.fullmatch(action.name) or action.name in resource.actions:
+        yield "", f"{what}: must be a new name of small letters, digits and dashes, such as mark-paid"
+    if action.name in _TAKEN:
+        yield "", f"{what}: is an operation of each collection: choose another name"
+    scoped = f"action({action.name!r}, scope={scope!r})"
+    if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", str(scope)):
+        yield "", f"{scoped}: write one like {resource.name}:{action.name}"
+    yield from _reserved(f": {scoped}", scope)
+    if of not in (known := ("item",) if resource.singleton else ("item", "collection")):
+        yield "", f"action({action.name!r}, of={of!r}): must be {' or '.join(map(repr, known))}"
+    is_schema = isinstance(body, type) and issubclass(body, Schema)
+    if not is_schema and (body is not None or action.partial):
+        yield "", f"action({action.name!r}, body={body!r}): must be a schema class of marshmallow"
+    given = (*["item"] * action.of_item, *["body"] * (body is not None), "items")
+    yield from _of_function(what, action.function, given)
+    if action.schema:
+        yield from _unchecked(f": {what}: ", action.schema)
+    if getattr(unwrap(action.function), "is_replaced", False):
+        yield "", f"{what}: @returns has problems only: its result is JSON as it is"
+
+
+def _of_function(what: str, function: Callable[..., Any], given: Sequence[str]) -> Faults:
+    """Why a function cannot be called with these arguments in a transaction."""
+    if iscoroutinefunction(function):
+        yield "", f"{what}: {function.__name__} is async: a transaction cannot wait: write def"
+    try:
+        signature(function).bind(*given)
+    except TypeError as error:
+        yield "", f"{what}: is called with ({', '.join(given)}): {error}"
+
+
+def _of_states(resource: Resource) -> Faults:
+    """The states that no action sets, when all actions are declared."""
+    for name, field in resource.newest.guarded.items():
+        for state, action in field.lifecycle.by_actions.items() if isinstance(field, Status) else ():
+            if action not in resource.actions:
+                yield f".{name}", f"by_actions: {state!r} is set by {action!r}, and there is no such action"
+
+
+_CHECKS = (_parts, _upgrades, _names, _schemas, _owners, _indexes, _order, _private, _singleton)

@@ -1,19 +1,30 @@
 """Make the pictures of the README with headless Chromium: `make pictures`."""
 
+import json
+import sys
 from base64 import b64decode
+from html import escape
+from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
+from urllib.request import urlopen
 
 from restkeeper import LiveServer
 from tests.browser import CHROMIUM, OPTIONS, Tab
 from tests.live import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"
-WIDTH, HEIGHT = 1200, 750
-PICTURES = {  # of a page: when it shows the first of these elements, from the second one on
-    "browse": ("browse#/list/products", "tbody tr", "body"),
-    "docs": ("docs", ".opblock", ".opblock-tag-section"),
+WIDTH = 1200  # pixels
+PICTURES = ("browse", "file")
+DATA = {
+    "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 200}],
+    "comments": [{"id": "a1", "text": "Nice", "postId": 1}],
+    "profile": {"name": "typicode"},
 }
+CALLS = ("posts?sort=-views&limit=1", "posts/1/comments", "comments?embed=post")
+TERMINAL = """\
+<body style="margin: 0; background: #1e2227; color: #d7dae0; font: 20px/1.5 monospace; padding: 24px 32px">
+<pre style="margin: 0; font: inherit; white-space: pre-wrap">{}</pre>"""
 
 FIELDS = ("name", "sku", "price", "currency", "stock", "status", "tags")
 PRODUCTS = (
@@ -30,22 +41,46 @@ PRODUCTS = (
 )
 
 
+def of_terminal() -> str:
+    """A page with what a JSON file as a service prints, and what some requests get."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "db.json")
+        file.write_text(json.dumps(DATA))
+        command = [sys.executable, "-m", "restkeeper", file.name]
+        environ = {"PYTHONPATH": str(ROOT)}
+        with Popen(command, cwd=folder, env=environ, stdout=PIPE, stderr=PIPE, text=True) as running:
+            assert running.stdout and running.stderr
+            lines = list(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
+            shown = [("restkeeper db.json", "".join(lines).strip())]
+            for call in CALLS:
+                with urlopen(f"http://127.0.0.1:3000/{call}") as response:
+                    shown.append((f"curl 'localhost:3000/{call}'", response.read().decode()))
+            running.terminate()
+            running.communicate()
+    texts = (f'<b style="color: #8fd18f">$ {escape(command)}</b>\n{escape(output)}\n' for command, output in shown)
+    return TERMINAL.format("\n".join(texts))
+
+
 def main() -> None:
-    """Write a picture of each page, of the service at the top with some products."""
+    """Write a picture of `/browse`, of the service at the top with some products, and one of a terminal."""
     if CHROMIUM is None:
         raise SystemExit("there is no Chromium: install it")
     products = [dict(zip(FIELDS, values, strict=True)) for values in PRODUCTS]
     with TemporaryDirectory() as folder, LiveServer(ROOT) as server, server.space(seed={"products": products}) as space:
+        terminal = Path(folder, "terminal.html")
+        terminal.write_text(of_terminal(), encoding="utf-8")
         with Popen([CHROMIUM, *OPTIONS, f"--user-data-dir={folder}"], stderr=PIPE, text=True) as running:
             assert running.stderr is not None
             tab = Tab(next(line.split()[-1] for line in running.stderr if line.startswith("DevTools listening on")))
-            size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
-            tab.call("Emulation.setDeviceMetricsOverride", **size)
             tab.call("Emulation.setScrollbarsHidden", hidden=True)
-            for name, (page, content, top) in PICTURES.items():
-                tab.open(f"{space.url}/{page}")
+            for name, address, content, height in (
+                ("browse", f"{space.url}/browse#/list/products", "tbody tr", 750),
+                ("file", terminal.as_uri(), "pre", 520),
+            ):
+                size = {"width": WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
+                tab.call("Emulation.setDeviceMetricsOverride", **size)
+                tab.open(address)
                 tab.shown(content)
-                tab.run(f"document.querySelector({top!r}).scrollIntoView()")
                 picture = tab.call("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"]
                 (FOLDER / f"{name}.png").write_bytes(b64decode(picture))
             tab.close()

@@ -1,4 +1,4 @@
-"""Values that no client can send, and a file can have: numbers beyond a double, halves of surrogates, deep arrays."""
+"""Values that no client can send, and a file can have: numbers beyond a double, NUL, deep arrays."""
 
 from decimal import Decimal
 
@@ -11,10 +11,9 @@ BODIES = {
     "a": b'{"id":"a","x":1e400}',
     "b": b'{"id":"b","x":-1e400}',
     "c": b'{"id":"c","x":123456789012345678901234567890}',
-    "d": rb'{"id":"d","x":"n\u0000b"}',
-    "e": rb'{"id":"e","x":"s\ud800z"}',
-    "f": b'{"id":"f","x":%b"deep"%b}' % (b"[" * 500, b"]" * 500),
-    "g": b'{"id":"g","x":5}',
+    "d": rb'{"id":"d","x":"k\u0000z"}',
+    "e": b'{"id":"e","x":%b"deep"%b}' % (b"[" * 500, b"]" * 500),
+    "f": b'{"id":"f","x":5}',
 }
 
 
@@ -27,11 +26,11 @@ def test_odd_values_end_no_query() -> None:
     store = open_store("memory://", [OPEN])
     try:
         insert(store, *(Record(id, 1, "2026-01-01T00:00:00.000000Z", "", body) for id, body in BODIES.items()))
-        assert ids(*walk(store, Query(sort=(Sort("x"),), limit=1))) == "fbgcade"
+        assert ids(*walk(store, Query(sort=(Sort("x"),), limit=1))) == "ebfcad"
         assert len(store.groups("things", Query(sort=(Sort("x"),)), 10)) == len(BODIES)
-        assert ids(store.page("things", Query(search="deep"))) == "f"
-        assert ids(store.page("things", Query(search="Z"))) == "e"
-        assert ids(store.page("things", Query((Filter("x", Op.LIKE, "z"),)))) == "e"
-        assert ids(store.page("things", Query((Filter("x", Op.GT, ("5", Decimal(5))),)))) == "acde"
+        assert ids(store.page("things", Query(search="deep"))) == "e"
+        assert ids(store.page("things", Query(search="Z"))) == "d"
+        assert ids(store.page("things", Query((Filter("x", Op.LIKE, "K"),)))) == "d"
+        assert ids(store.page("things", Query((Filter("x", Op.GT, ("5", Decimal(5))),)))) == "acd"
     finally:
         close_all()

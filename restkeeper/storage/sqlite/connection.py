@@ -33,7 +33,6 @@ from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
     COLUMNS,
     SqliteColumn,
-    as_text,
     find_page,
     fold,
     is_found,
@@ -164,7 +163,6 @@ def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") 
         uri=True,
         factory=SqliteConnection,
     )
-    connection.create_function("as_text", 1, as_text, deterministic=True)
     connection.create_function("fold", 1, fold, deterministic=True)
     connection.create_function("is_found", -1, is_found, deterministic=True)
     connection.create_function("is_inside", 2, is_inside, deterministic=True)

@@ -59,7 +59,7 @@ _EQUALITY = (Op.EQ, Op.NE, Op.IN)
 # A value of kind JSON as it is sorted. No number is infinite: a position is JSON.
 _SORTED = f"""\
 CASE json_type(body, {{0}})
-    WHEN 'text' THEN substr(as_text(CAST(json_extract(body, {{0}}) AS BLOB)), 1, {SORTED})
+    WHEN 'text' THEN substr(json_extract(body, {{0}}), 1, {SORTED})
     WHEN 'array' THEN NULL
     WHEN 'object' THEN NULL
     ELSE max({-sys.float_info.max!r}, min({sys.float_info.max!r}, json_extract(body, {{0}})))
@@ -68,7 +68,7 @@ _COUNTED = f"""\
 CASE json_type(body, {{0}})
     WHEN 'true' THEN 'true'
     WHEN 'false' THEN 'false'
-    WHEN 'text' THEN json_quote(substr(as_text(CAST(json_extract(body, {{0}}) AS BLOB)), 1, {SORTED}))
+    WHEN 'text' THEN json_quote(substr(json_extract(body, {{0}}), 1, {SORTED}))
     ELSE {{1}}
 END"""
 
@@ -145,8 +145,7 @@ class SqliteColumn(Column):
             case Op.EQ | Op.NE | Op.IN:
                 term = f"{value} IN (SELECT value FROM json_each({given}))"  # noqa: S608 - declared names only
             case Op.LIKE:
-                text = f"CASE {type} WHEN 'text' THEN as_text(CAST({value} AS BLOB)) ELSE {value} END"
-                term = f"{type} IN ('text', 'integer', 'real') AND instr(fold({text}), {given})"
+                term = f"{type} IN ('text', 'integer', 'real') AND instr(fold({value}), {given})"
             case Op.STARTS:
                 term = f"{value} >= {given} AND {value} < {given} || {LAST}"
             case Op.ENDS:
@@ -343,11 +342,6 @@ def _nearest(number: Decimal) -> Decimal:
 def ends(text: str, end: str) -> str:
     """The condition that a text ends with another one, which can be longer or empty."""
     return f"substr({text}, length({text}) - length({end}) + 1) = {end}"
-
-
-def as_text(value: bytes | None) -> str | None:
-    """A text of JSON, which can have half a pair of surrogates, as a text (the SQL function `as_text`)."""
-    return None if value is None else value.decode(errors="replace")
 
 
 def fold(value: str | float | None) -> str | None:

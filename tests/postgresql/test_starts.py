@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from restkeeper.storage import Options
+from restkeeper.storage import Options, locate
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Collection, Field, Index, Kind, Query, Sort, StoredSchema
@@ -401,18 +401,24 @@ def test_a_former_program_is_shut_out(
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
-        ("UPDATE store SET migration = 5; ALTER TABLE store DROP layout_1", r"made by a version before 1\.0: export"),
+        ("UPDATE store SET moved_to = 'x'; ALTER TABLE store DROP layout_1", r"made by a version before 1\.0: "),
         ("DROP TABLE items; CREATE TABLE items (id integer)", "the tables of another program"),
         ("DROP TABLE items, store; CREATE TABLE store (address text)", "the tables of another program"),
     ],
 )
 def test_another_layout_is_refused(url: str, statements: str, message: str) -> None:
-    """One line says what the database has, and what to do; nothing is changed. For SQLite see test_opening.py."""
+    """By each command, in one line that says what to do; nothing is changed. For SQLite see test_opening.py."""
     open_store(url, [THINGS]).close()
     with psycopg.connect(url, autocommit=True) as database:
         database.execute(statements.encode())
         query = "SELECT relname, (SELECT count(*) FROM pg_attribute WHERE attrelid = pg_class.oid) FROM pg_class"
         before = database.execute(f"{query} ORDER BY 1").fetchall()
-        with pytest.raises(StoreUnavailable, match=f"^the database has .*{message}"):
-            open_store(url, [THINGS])
+        location = locate(url)
+        for use in (
+            lambda: open_store(url, [THINGS]),
+            lambda: location.as_source(SetClock()).__enter__(),
+            lambda: location.restore(None, discard=False),
+        ):
+            with pytest.raises(StoreUnavailable, match=f"^the database has .*{message}"):
+                use()
         assert database.execute(f"{query} ORDER BY 1").fetchall() == before

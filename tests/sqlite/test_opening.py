@@ -91,13 +91,15 @@ def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str,
 
 
 def test_a_store_of_before_1_0_is_refused(tmp_path: Path) -> None:
-    """By each command, in one line that says what to do; nothing is changed."""
+    """By each command, in one line that says what to do, also if it was moved; nothing is changed."""
     (store := open_store(f"sqlite:///{tmp_path}/store.db", [THINGS])).backup(tmp_path / "backup.db")
     store.close()
     for name in ("store.db", "backup.db"):
         with closing(sqlite3.connect(tmp_path / name)) as connection:
             connection.execute(f"ALTER TABLE store DROP {LAYOUT}")
             connection.execute("PRAGMA user_version = 5")
+            connection.execute("UPDATE store SET moved_to = 'another'")
+            connection.commit()
     before = content(tmp_path)
     location = locate(f"sqlite:///{tmp_path}/store.db")
     for use in (

@@ -205,9 +205,7 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
     A start that is refused changes nothing but indexes, so that the program before can start again. Raises
     StoreUnavailable as `require_layout`, `require_usable`, `register` and `migrate_alone`.
     """
-    is_new = is_empty(session)  # first: another start may create all tables now
-    if (columns := session.fetch(_COLUMNS)) or not is_new:
-        require_layout([name for (name,) in columns], "the database")
+    require_layout_of(session)
     if (present := _migration_of(session)) < len(MIGRATIONS):
         with ExitStack() as stack:
             if is_breaking(present):
@@ -253,6 +251,12 @@ def drop_undeclared(session: Session, collections: Iterable[Collection], clock: 
             log.info("deletes the index %s; this waits for all transactions (see pg_stat_activity)", name)
             session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
     return names
+
+
+def require_layout_of(session: Session) -> None:
+    """Raises StoreUnavailable as `require_layout`, but for an empty database."""
+    if columns := session.fetch(_COLUMNS):
+        require_layout([name for (name,) in columns], "the database")
 
 
 def is_empty(session: Session) -> bool:

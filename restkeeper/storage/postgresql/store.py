@@ -36,6 +36,7 @@ from restkeeper.storage.postgresql.migrations import (
     holding,
     is_empty,
     migrate,
+    require_layout_of,
     run_missing,
     share,
     unique_fields,
@@ -306,6 +307,7 @@ def renew(url: str) -> dict[str, int]:
     with _connected(url) as session:
         if is_empty(session):
             raise StoreUnavailable("the database has no store")
+        require_layout_of(session)
         make_epoch(session)
         return dict(session.fetch(_ITEMS))
 
@@ -354,6 +356,7 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopy]:
         if is_empty(session):
             raise StoreUnavailable("there is no store in the database")
         use_alone(session, clock)
+        require_layout_of(session)
         ((moved_to,),) = session.fetch("SELECT moved_to FROM store")
         if not moved_to:
             migrate(session, (), clock)

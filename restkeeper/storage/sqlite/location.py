@@ -160,6 +160,7 @@ class SqliteFile:
                 with closing(connect(path, "full", clock)) as connection:
                     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'store'").fetchone():
                         raise StoreUnavailable(f"{path} has no store")
+                    require_layout_of(connection, "the store")
                     (moved_to,) = connection.execute("SELECT moved_to FROM store").fetchone()
                     if not moved_to:
                         migrate(connection)

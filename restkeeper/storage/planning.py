@@ -11,7 +11,7 @@ from math import isqrt
 from typing import Any
 
 from restkeeper.storage.interface import Collection, Query
-from restkeeper.storage.plans import ANY_PLAN, OWNERS, Plan, equality_plans, order_plan
+from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans, order_plan
 from restkeeper.storage.sql import Database, conditions, outline, parameters
 
 MOST_COUNTED = 50_000  # items of an equality, in some milliseconds; to read them takes some hundreds
@@ -51,7 +51,7 @@ def _count(database: Database, collection: Collection, query: Query, plan: Plan,
     """The number of items that a plan finds, at most so many."""
     kind: Any = database.columns
     filters = tuple(filter for number, filter in enumerate(query.filters) if number in plan.used)
-    part = kind.exact(collection, Query(filters, owners=query.owners if OWNERS in plan.used else None))
+    part = kind.exact(collection, Query(filters, owners=query.owners if plan.by_owners else None))
     values: dict[str, Any] = {**parameters(collection, part, kind), "most": most}
     return int(database.fetch(_count_statement(collection, outline(part, kind.outlined), kind), values)[0][0])
 

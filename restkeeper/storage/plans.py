@@ -1,29 +1,35 @@
 """Which indexes have the items of a query, and in which order."""
 
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from restkeeper.storage.interface import MOST_INDEXED, Collection, Index, Op, Query
+from restkeeper.storage.interface import MOST_INDEXED, Collection, Filter, Index, Op, Query
 
-OWNERS = "owners,"  # the index of the owners; a field cannot have this name
 _ID = Index("id", unique=True)
 _RANGES = (Op.GT, Op.GTE, Op.LT, Op.LTE, Op.STARTS)
 
 
 class Plan(NamedTuple):
-    """How the items of a query are found: by the indexes of the filters with these numbers, and OWNERS for the owners.
+    """How the items of a query are found: by the indexes of the filters with these numbers, or that of the owners.
 
     Without `filters`, it is by any. If it `is_unique`, there is one item for each value, and if it `is_ordered`, they
     are found in the order of the query.
     """
 
-    filters: frozenset[int | str] | None = None
+    filters: frozenset[int] | None = None
+    by_owners: bool = False
     is_unique: bool = False
     is_ordered: bool = True
 
     @property
-    def used(self) -> frozenset[int | str]:
+    def used(self) -> frozenset[int]:
         """The filters."""
         return self.filters or frozenset()
+
+    @property
+    def size(self) -> int:
+        """The number of conditions that are used."""
+        return len(self.used) + self.by_owners
 
 
 ANY_PLAN = Plan()
@@ -31,41 +37,48 @@ ANY_PLAN = Plan()
 
 def equality_plans(collection: Collection, query: Query) -> list[Plan]:
     """The plans by an index that has an equality, unique ones first, and without those that others have a part of."""
-    free = [(n, each) for n, each in enumerate(query.filters) if not (each.negated or each.group)]
-    equal: dict[str, tuple[int, Op, bool]] = {}  # of a field's filter: number, operator, and whether it has one value
-    for number, filter in free:
-        is_many, is_null = collection.field(filter.field).is_many, filter[1:3] == (Op.IS, True)
-        if filter.op in (Op.EQ, Op.IN) or (is_null and not is_many):
-            equal.setdefault(filter.field, (number, filter.op, filter.op is not Op.IN and not is_many))
-    order = _order(query)
-    order = tuple(field for field in order if not (field in equal and equal[field][2]))
-    plans = []
-    for index in (_ID, *collection.indexes):
-        numbers, has_one, left = [], True, index.fields
-        while left and has_one and left[0] in equal:
-            number, op, has_one = equal[left[0]]
-            if index.unique and (op is Op.IS or (len(index.fields) > 1 and not has_one)):
-                break
-            numbers.append(number)
-            left = left[1:]
-        if not numbers or (index.unique and left):
-            continue
-        is_ordered = has_one and left == order
-        if has_one and left:
-            numbers += [number for number, filter in free if filter.field == left[0] and filter.op in _RANGES]
-        plans.append(Plan(frozenset(numbers), index.unique, is_ordered))
+    equal: dict[str, int] = {}  # the numbers of the filters that name the values of a field
+    for number, filter in _required(query):
+        if filter.op in (Op.EQ, Op.IN) or (_is_null(filter) and not collection.field(filter.field).is_many):
+            equal.setdefault(filter.field, number)
+    several = {name for name, n in equal.items() if query.filters[n].op is Op.IN or collection.field(name).is_many}
+    order = tuple(name for name in _order(query) if name not in equal or name in several)
+    indexes = [_ID, *collection.indexes]
     if collection.has_owner_index:
         indexed = {index.field for index in collection.indexes if not index.unique}
-        for field, (number, op, has_one) in equal.items():
-            if collection.field(field).is_owner and field not in indexed and op is not Op.IS:
-                plans.append(Plan(frozenset({number}), False, has_one and not order))
-        if query.owners is not None:
-            plans.append(Plan(frozenset({OWNERS}), False, len(query.owners) == 1 and not order))
+        owned = (name for name in equal if collection.field(name).is_owner and not _is_null(query.filters[equal[name]]))
+        indexes += [Index(name) for name in owned if name not in indexed]
+    plans = [plan for index in indexes if (plan := _index_plan(index, query, equal, several, order))]
+    if collection.has_owner_index and query.owners is not None:
+        plans.append(Plan(frozenset(), by_owners=True, is_ordered=len(query.owners) == 1 and not order))
     best: list[Plan] = []
-    for plan in sorted(plans, key=lambda plan: (not plan.is_unique, -len(plan.used), not plan.is_ordered)):
-        if not any(plan.used <= other.used and other.is_ordered >= plan.is_ordered for other in best):
+    for plan in sorted(plans, key=lambda plan: (not plan.is_unique, -plan.size, not plan.is_ordered)):
+        if not any(
+            plan.used <= other.used and plan.by_owners <= other.by_owners and plan.is_ordered <= other.is_ordered
+            for other in best
+        ):
             best.append(plan)
     return best
+
+
+def _index_plan(
+    index: Index, query: Query, equal: Mapping[str, int], several: Set[str], order: tuple[str, ...]
+) -> Plan | None:
+    """The plan by an index whose first fields have filters of `equal`, if any; the last can be one of `several` values.
+
+    After single values, its next field can have ranges, or be the order. A unique index has all of its fields equal.
+    """
+    end = 0
+    while end < len(index.fields) and index.fields[end] in equal and several.isdisjoint(index.fields[:end]):
+        end += 1
+    numbers, rest = {equal[name] for name in index.fields[:end]}, index.fields[end:]
+    is_single = several.isdisjoint(index.fields[:end])
+    has_null = any(_is_null(query.filters[number]) for number in numbers)
+    if not numbers or (index.unique and (rest or has_null or (end > 1 and not is_single))):
+        return None
+    if is_single and rest:
+        numbers |= {n for n, filter in _required(query) if filter.field == rest[0] and filter.op in _RANGES}
+    return Plan(frozenset(numbers), is_unique=index.unique, is_ordered=is_single and rest == order)
 
 
 def order_plan(collection: Collection, query: Query) -> Plan | None:
@@ -73,8 +86,7 @@ def order_plan(collection: Collection, query: Query) -> Plan | None:
     order = _order(query) or _ID.fields
     if order != _ID.fields and not any(index.fields == order for index in collection.indexes if not index.unique):
         return None
-    of_order = ((n, each) for n, each in enumerate(query.filters) if each.field == order[0])
-    return Plan(frozenset(n for n, each in of_order if not (each.negated or each.group)))
+    return Plan(frozenset(number for number, filter in _required(query) if filter.field == order[0]))
 
 
 def is_indexed(collection: Collection, query: Query) -> bool:
@@ -82,23 +94,27 @@ def is_indexed(collection: Collection, query: Query) -> bool:
     if not (query.filters or query.search):
         return any(order_plan(collection, query._replace(sort=sort)) for sort in (query.sort, query.sort[:1]))
     indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
-    free = (each for each in query.filters if not (each.negated or each.group))
-    has_range = any(each.field in indexed and each.op in (*_RANGES, Op.IS) for each in free)
+    has_range = any(each.field in indexed and each.op in (*_RANGES, Op.IS) for _, each in _required(query))
     return has_range or bool(equality_plans(collection, query))
 
 
 def wanted_indexes(collection: Collection, query: Query) -> list[Index]:
     """See `base.Transaction`: of the fields that have one value, then one that has a range, or else the order."""
-    free = [
-        each
-        for each in query.filters
-        if not (each.negated or each.group) and each.field != "id" and collection.field(each.field).sortable
-    ]
-    equal = dict.fromkeys(each.field for each in free if each.op in (Op.EQ, Op.IN) or each[1:3] == (Op.IS, True))
-    last = dict.fromkeys(each.field for each in free if each.op in _RANGES) or dict.fromkeys(_order(query)[:1])
+    filters = [each for _, each in _required(query) if each.field != "id" and collection.field(each.field).sortable]
+    equal = dict.fromkeys(each.field for each in filters if each.op in (Op.EQ, Op.IN) or _is_null(each))
+    last = dict.fromkeys(each.field for each in filters if each.op in _RANGES) or dict.fromkeys(_order(query)[:1])
     fields = [(*equal, field) for field in last if field not in equal] or ([(*equal,)] if equal else [])
     existing = {index.fields for index in collection.indexes if not index.unique}
     return [Index(*each) for each in fields if each not in existing and len(each) <= MOST_INDEXED]
+
+
+def _required(query: Query) -> list[tuple[int, Filter]]:
+    """The filters that each item of a query satisfies, with their numbers."""
+    return [(number, each) for number, each in enumerate(query.filters) if not (each.negated or each.group)]
+
+
+def _is_null(filter: Filter) -> bool:
+    return (filter.op, filter.value) == (Op.IS, True)
 
 
 def _order(query: Query) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from restkeeper.storage.interface import (
     Sort,
     root_of,
 )
-from restkeeper.storage.plans import ANY_PLAN, OWNERS, equality_plans
+from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans
 
 Row = tuple[Any, ...]
 
@@ -116,8 +116,8 @@ class Database(Protocol):
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         """See `base.Store.page`. If it is `bounded`, it reads what an equality has, not an order in search of it."""
 
-    def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
-        """The filters by whose indexes all items of a query are found, see `conditions`."""
+    def plan_of_all(self, collection: Collection, query: Query) -> Plan:
+        """How all items of a query are found, see `conditions`."""
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
         """How the items of a query are found in a transaction, in the database's own words."""
@@ -216,17 +216,16 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         return False  # one item for each value
     if reads_all:
         return True
-    if best.is_ordered and len(best.used) == len(query.filters) + (query.owners is not None) > 0:
+    if best.is_ordered and best.size == len(query.filters) + (query.owners is not None) > 0:
         return False  # all that an index finds, in its order
     fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
-    if query.owners is not None:
-        fields.add(OWNERS)
-    indexed = {index.field for index in collection.indexes if not index.unique and len(index.fields) == 1} | {OWNERS}
+    by_owners = query.owners is not None
+    indexed = {index.field for index in collection.indexes if not index.unique and len(index.fields) == 1}
     if collection.has_owner_index and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses it, an order its own
         found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
         if found and found.isdisjoint(each.field for each in query.sort):
-            fields = fields - found | {OWNERS}
-    return Op.NE in operators or len(fields) > 1 or not fields <= indexed
+            fields, by_owners = fields - found, True
+    return Op.NE in operators or len(fields) + by_owners > 1 or not fields <= indexed
 
 
 def oldest_of(script: str) -> int:
@@ -429,16 +428,15 @@ class Column:
         """The condition that one of some texts, or an element of a list, contains a folded text."""
 
 
-def conditions(collection: Collection, query: Query, kind: type[Column], by: Container[int | str] | None = None) -> str:
+def conditions(collection: Collection, query: Query, kind: type[Column], plan: Plan = ANY_PLAN) -> str:
     """The condition for the items of a query, from all of which a page is chosen.
 
-    Its parameters are `owners`, `f0`, `f1` … for the filters, and `search`. Indexes are used for all filters, or `by`
-    these, see `Plan`.
+    Its parameters are `owners`, `f0`, `f1` … for the filters, and `search`. What the plan does not use fits no index.
     """
-    found = [f"collection = {literal(collection.name)}"]
+    found, is_any = [f"collection = {literal(collection.name)}"], plan.filters is None
     if query.owners is not None:
         owned = kind.owner_condition(query.owners, "owners")[0]
-        found.append(owned if by is None or OWNERS in by else kind.unindexed.format(owned))
+        found.append(owned if is_any or plan.by_owners else kind.unindexed.format(owned))
     groups: dict[int, list[str]] = {}
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     for n, each in enumerate(query.filters):
@@ -449,7 +447,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column], by: Con
             is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")
             condition = f"({condition} {'AND' if each.op is Op.NE else 'OR'} {is_null})"
         condition = f"({condition}) IS NOT TRUE" if each.negated else condition
-        condition = condition if by is None or n in by else kind.unindexed.format(condition)
+        condition = condition if is_any or n in plan.used else kind.unindexed.format(condition)
         groups.setdefault(each.group or -n - 1, []).append(condition)
     found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:
@@ -478,8 +476,7 @@ def rows_about(database: Database, statement: str, collection: Collection, query
     require_complete(database, collection, query)
     kind = database.columns
     query = kind.exact(collection, query)
-    by = database.used_filters(collection, query)
-    items = f"FROM items WHERE {conditions(collection, query, kind, by)}"
+    items = f"FROM items WHERE {conditions(collection, query, kind, database.plan_of_all(collection, query))}"
     values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
     name = literal(collection.name)
     found = statement.format(items=items, most=kind.parameter.format("most"), name=name)

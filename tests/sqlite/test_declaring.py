@@ -24,7 +24,7 @@ from restkeeper.storage.interface import (
     Record,
     StoredSchema,
 )
-from restkeeper.storage.plans import OWNERS, Plan
+from restkeeper.storage.plans import Plan
 from restkeeper.storage.sql import conditions, literal, parameters
 from restkeeper.storage.sqlite.queries import SqliteColumn, page_statements
 from tests.things import FIELDS, ids, insert, open_store, record
@@ -244,7 +244,7 @@ def test_items_of_owners_are_found_by_an_index(tmp_path: Path, owners: tuple[str
     declared = Collection("things", {"id": FIELDS["id"]}, has_owner_index=True)
     opened(tmp_path, declared).close()
     query, plans = Query(owners=owners, limit=20), list[list[str]]()
-    plan = Plan(frozenset({OWNERS}), is_ordered=len(owners) == 1)
+    plan = Plan(frozenset(), by_owners=True, is_ordered=len(owners) == 1)
     after = Query(owners=owners, limit=20, after=("x",))
     statement = f"SELECT count(*) FROM items WHERE {conditions(declared, query, SqliteColumn)}"  # noqa: S608
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:

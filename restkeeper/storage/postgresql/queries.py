@@ -382,7 +382,7 @@ def _page_statement(collection: Collection, query: Query, plan: Plan) -> str:
     order = ", ".join(
         f"{name}{' DESC' if descending else ''}" for (_, descending), name in zip(keys, [*names, "id"], strict=True)
     )
-    where, source = conditions(collection, query, PostgresColumn, plan.filters), "items"
+    where, source = conditions(collection, query, PostgresColumn, plan), "items"
     if not plan.is_ordered:  # all that it finds, before they are sorted: OFFSET keeps the index of the order out
         source, where = f"(SELECT * FROM items WHERE {where} OFFSET 0) AS found", "true"  # noqa: S608 - declared names only
     where += f" AND {_beyond(keys)}" if query.after else ""

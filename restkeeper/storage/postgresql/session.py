@@ -14,7 +14,7 @@ cached responses.
 
 import re
 import time
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import count
@@ -220,8 +220,8 @@ class Session(psycopg.Connection[Row]):
         steps = (str(step).strip(" ->") for (step,) in rows)  # others have values, which are not for the log
         return [step for step in steps if " on items" in step or 'on "items.' in step]
 
-    def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
-        return plan_of(self, collection, query).filters
+    def plan_of_all(self, collection: Collection, query: Query) -> Plan:
+        return plan_of(self, collection, query)
 
     @contextmanager
     def limit(self, seconds: float, most: float) -> Iterator[None]:

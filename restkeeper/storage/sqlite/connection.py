@@ -17,7 +17,7 @@ need, which costs clients their cached responses.
 
 import os
 import sqlite3
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -27,6 +27,7 @@ import orjson
 from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.planning import plan_of
+from restkeeper.storage.plans import Plan
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row, event_columns, event_type, require_complete
 from restkeeper.storage.sqlite.queries import (
@@ -121,8 +122,8 @@ class SqliteConnection(sqlite3.Connection):
             page = find_page(self, collection, query, max_bytes, plan)
             return page._replace(change_token=change_token, total=None if query.narrows else items)
 
-    def used_filters(self, collection: Collection, query: Query) -> Container[int | str] | None:
-        return plan_of(self, collection, query).filters
+    def plan_of_all(self, collection: Collection, query: Query) -> Plan:
+        return plan_of(self, collection, query)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
         plan = plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)

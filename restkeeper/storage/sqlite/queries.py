@@ -274,10 +274,8 @@ def page_statements(collection: Collection, query: Query, plan: Plan = ANY_PLAN)
     sorted_by = [key.field for key in query.sort if key.field != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
     has_index = not query.narrows and (not sorted_by or (len(query.sort) == 1 and sorted_by[0] in indexed))
-    where, extra = (
-        conditions(collection, query, SqliteColumn, plan.filters),
-        "".join(f",\n    {key}" for key, _ in keys[:-1]),
-    )
+    where = conditions(collection, query, SqliteColumn, plan)
+    extra = "".join(f",\n    {key}" for key, _ in keys[:-1])
     statements = []
     for ties, beyond in _beyond(keys, query):
         condition = f"WHERE {where}{beyond}\nORDER BY {', '.join(order[ties:])}\nLIMIT :limit OFFSET :offset"

@@ -146,7 +146,6 @@ def create_app(
                 versions=versions,
                 features=opened,
                 clock=clock,
-                serves=serves,
             )
             if serves:
                 service.store.first = first[0] if first else None

@@ -55,7 +55,7 @@ class Service:
     `of_features` those that features have beside them, such as keys. `features` has
     the names of the open features; they extend the service by `guard` and `hooks`, and its description by
     `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each read and
-    write of the collections, by their names. The service of a command `serves` no requests.
+    write of the collections, by their names.
     """
 
     config: Config
@@ -70,7 +70,6 @@ class Service:
     hooks: Hooks
     versions: Versions
     served: tuple[Version, ...]
-    serves: bool
     name: str = NAME
     contributions: list[Contribution] = field(default_factory=list)
     writes: dict[str, dict[str, CollectionWriter]] = field(default_factory=dict)
@@ -181,7 +180,6 @@ def make_service(
     versions: Versions = V1,
     features: Names[str] = (),
     clock: Clock = time,
-    serves: bool = True,
 ) -> Service:
     """Create a service of these items, and those `of_features`, whose store has `collections` and is not open yet.
 
@@ -214,9 +212,7 @@ def make_service(
     own = {each.name: each for each in of_features}
     for each in (*representations, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
-    return Service(
-        config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, serves, name
-    )
+    return Service(config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, name)
 
 
 def mount(

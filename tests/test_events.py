@@ -295,7 +295,7 @@ class TestWaiting:
         assert names(client.get(path)) == ["wanted"] and len(reads) == len(set(reads)) == 3
 
     def test_too_many_waits_return_503(self, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(waiters_of(app), "_most", 0)
+        monkeypatch.setattr("restkeeper.features.events.MOST", 0)
         response = app.test_client().get(f"{FEED}?wait=30")
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
 

@@ -125,11 +125,10 @@ class _FeedRequest(NamedTuple):
 
 
 class Waiters:
-    """The requests that wait in this process: at most `most`, and at most `share` of each caller."""
+    """The requests that wait in this process: at most MOST, and at most `share` of each caller."""
 
-    def __init__(self, share: int, most: int = MOST) -> None:
+    def __init__(self, share: int) -> None:
         self._share = share
-        self._most = most
         self._waiting: Counter[str] = Counter()  # requests of each caller
         self._changing = threading.Lock()
 
@@ -143,8 +142,8 @@ class Waiters:
                     headers={"Retry-After": "1"},
                     **{"violated-policies": ["waits"]},
                 )
-            if self._waiting.total() >= self._most:
-                raise Unavailable(f"{self._most} requests already wait; retry without `wait`")
+            if self._waiting.total() >= MOST:
+                raise Unavailable(f"{MOST} requests already wait; retry without `wait`")
             self._waiting[caller] += 1
         try:
             yield

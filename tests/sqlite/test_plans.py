@@ -162,13 +162,7 @@ TOOL, SINCE = Filter("tool", Op.EQ, "t"), Filter("start", Op.GTE, "2026")
         ((TOOL,), (Sort("start"),), "tool+start", "<expr>=?", False),
         ((TOOL,), (), "tool", "<expr>=?", False),
         ((TOOL, Filter("start", Op.EQ, "2026"), Filter("price", Op.GT, 5)), (), "tool+start", "=? AND <expr>=?", False),
-        (
-            (Filter("rank", Op.EQ, 1), Filter("price", Op.EQ, 5), TOOL, SINCE),
-            (),
-            "rank+price",
-            "=? AND <expr>=?",
-            False,
-        ),
+        ((RANK, PRICE, TOOL, SINCE), (), "rank+price", "=? AND <expr>=?", False),
         ((RANK, SINCE), (), "rank", "<expr>=?", False),
     ],
 )

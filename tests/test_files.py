@@ -70,7 +70,7 @@ def block(name: str) -> str:
         ("[]", "db.json:1:1: the file must be an object with a member for each collection"),
         ('{"a": [{"id": "\udcff"}]}', "db.json:1:16: the text is not UTF-8"),
         ('{"a\udcff": []}', "db.json:1:4: the text is not UTF-8"),
-        ('{"a": [{"b":\n' + "[" * 3000 + "]" * 3000 + "}]}", "db.json: nesting is deeper than 200 levels"),
+        ('{"a": [{"b":\n' + "[" * 3000 + "]" * 3000 + "}]}", "db.json: nesting is deeper than 900 levels"),
         ('{"a": [{"b":\n NaN}]}', "db.json:2:2: NaN is not a JSON number"),
         (" \n", 'db.json:1:1: the file is empty: begin with {"posts": []}'),
         ('{"a": [{"b": 1,}]}', "db.json:1:16: "),

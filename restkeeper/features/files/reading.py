@@ -405,7 +405,7 @@ def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
     if not data.strip():
         return FileError(f'{name}:1:1: the file is empty: begin with {{"posts": []}}')
     try:
-        value = exactjson.loads(data)
+        value = exactjson.loads(data, max_depth=900)  # as many as msgspec reads, at least
         if not isinstance(value, dict):
             reason = "the file must be an object with a member for each collection (byte 0)"
     except InvalidJson as problem:

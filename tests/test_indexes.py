@@ -8,7 +8,9 @@ from flask.testing import FlaskClient
 from marshmallow import fields
 
 from restkeeper import Config, Email, Index, Items, ItemSchema, ListOf, Resource, Text, Whole
+from restkeeper.resources.evolution import Convert
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.versions import Version, Versions
 from tests.callers import pointers
 from tests.shop import create_app
 
@@ -49,6 +51,21 @@ def test_a_number_is_unique_within_its_book() -> None:
     refused = client.patch(f"/invoices/{second['id']}", json={"number": 1})
     assert (refused.status_code, pointers(refused)) == (409, ["#/book", "#/number"])
     assert client.patch(f"/invoices/{second['id']}", json={"number": 3, "note": "x"}).status_code == 200
+
+
+@pytest.mark.needs("versions")
+def test_a_field_of_an_older_version_is_named_once() -> None:
+    """Of which a Convert has made those that are unique together."""
+
+    class Person(ItemSchema):
+        first, last = Text(1, 50, required=True), Text(1, 50, required=True)
+
+    step = Convert({"name": Text(required=True)}, ["first", "last"], lambda name: name.split(), "{} {}".format)
+    people = Resource("people", "person", Person, (Index("first", "last", unique=True),), upgrades={2: [step]})
+    versions = Versions(Version("v1", revisions={"people": 1}), Version("v2"), unversioned="v1")
+    client = create_app(Config(), [people], versions=versions).test_client()
+    refused = [client.post("/people", json={"name": "Ada Byron"}) for _ in range(2)][1]
+    assert (refused.json["detail"], pointers(refused)) == ("another item has this name", ["#/name"])
 
 
 def test_a_function_finds_by_it() -> None:

@@ -426,7 +426,7 @@ def explained_refusal(representation: Representation, error: Refusal, write: Wri
     for place, record in write.after.items():
         if record is error.of and place is not None:
             if isinstance(error, DuplicateValue):
-                return DuplicateValue(*(place + representation.name_of(field) for field in error.fields))
+                return DuplicateValue(*dict.fromkeys(place + representation.name_of(field) for field in error.fields))
             known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
             (refusal,) = placed_faults(place, [known])
             return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])

@@ -16,14 +16,13 @@ class RecordNotFound(StoreError):
 
 
 class DuplicateValue(StoreError):
-    """Other records of the `collection` have these values of unique `fields` of the record `of`, if it is known.
+    """Another record of the `collection` has the values of these `fields` of a unique index, as the record `of` has.
 
-    A field can be the id; a store names one. Before a name can be the place of the item in what was sent: "3/sku".
+    That can be unknown. A field can be the id. Before a name can be the place of the item in what was sent: "3/sku".
     """
 
     def __init__(self, *fields: str, collection: str = "", of: object = None) -> None:
-        names = dict.fromkeys(field.rpartition("/")[2] for field in fields)
-        super().__init__(f"another item has this {' and this '.join(names)}")
+        super().__init__(f"another item has this {' and this '.join(field.rpartition('/')[2] for field in fields)}")
         self.fields = fields
         self.collection = collection
         self.of = of

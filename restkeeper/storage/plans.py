@@ -42,7 +42,7 @@ def equality_plans(collection: Collection, query: Query) -> list[Plan]:
         if filter.op in (Op.EQ, Op.IN) or (_is_null(filter) and not collection.field(filter.field).is_many):
             equal.setdefault(filter.field, number)
     several = {name for name, n in equal.items() if query.filters[n].op is Op.IN or collection.field(name).is_many}
-    order = tuple(name for name in _order(query) if name not in equal or name in several)
+    order = _order(query)
     indexes = [_ID, *collection.indexes]
     if collection.has_owner_index:
         indexed = {index.field for index in collection.indexes if not index.unique}
@@ -78,7 +78,8 @@ def _index_plan(
         return None
     if is_single and rest:
         numbers |= {n for n, filter in _required(query) if filter.field == rest[0] and filter.op in _RANGES}
-    return Plan(frozenset(numbers), is_unique=index.unique, is_ordered=is_single and rest == order)
+    sorted_by = tuple(name for name in order if name not in index.fields[:end])
+    return Plan(frozenset(numbers), is_unique=index.unique, is_ordered=is_single and rest == sorted_by)
 
 
 def order_plan(collection: Collection, query: Query) -> Plan | None:

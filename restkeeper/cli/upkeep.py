@@ -40,8 +40,8 @@ def backup(file: Path, replace: bool) -> None:
 def restore(file: Path | None, discard: bool) -> None:
     """Replace the store by a copy of the backup FILE. Stop the service first.
 
-    On PostgreSQL run it without a FILE after a tool of the database has restored the store: ETags of lists, cursors and
-    ids of events from after the backup are then refused.
+    On PostgreSQL run it without a FILE after a tool of the database has restored the store, and after each failover
+    that may have lost commits: ETags of lists, and cursors of what is lost, are then refused.
 
     The former store is renamed. Refused while the service, a worker or a command has the store open, and for a FILE
     that is damaged or no backup.

@@ -554,7 +554,8 @@ class Store(ABC):
     def change_token(self, collection: str) -> str:
         """Return a token that changes with each change of the collection. Two stores never have the same token.
 
-        This holds also for copies of a store, and after a restore into a store that is in use.
+        This holds also for copies of a file, and after a restore into one that is in use; in PostgreSQL it needs
+        `restkeeper restore`.
         """
         return self._read(state_of, self._collections[collection])[0]
 

@@ -1,9 +1,7 @@
 """A failover to a standby that has not received the last changes."""
 
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -14,7 +12,7 @@ import pytest
 from psycopg import sql
 from psycopg_pool import ConnectionPool
 
-from restkeeper.storage import Options
+from restkeeper.storage import Options, locate
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.postgresql import limits
@@ -25,7 +23,7 @@ from tests.live import Gunicorn
 from tests.outbox import THINGS as FILTER
 from tests.outbox import all_of, event
 from tests.outbox import record as record_events
-from tests.postgresql_server import OWNER, Databases, PostgresServer
+from tests.postgresql_server import OWNER, PostgresServer
 from tests.things import THINGS, ids, insert, open_store, record
 from tests.waiting import until
 
@@ -137,112 +135,28 @@ def test_a_connection_that_its_server_leaves_is_not_put_back(url: str, code: str
     insert(store, record("a"))
 
 
-def test_a_snapshot_put_back_while_the_server_runs(databases: Databases) -> None:
-    """A cursor beyond the newest event shows it, and changes the epoch; one that was made up does so once a minute."""
-    url, clock = databases.create_database(), SetClock()
-    store = opened(url)
-    record_events(store, event())
-    lost = record_events(store, event(), event(), event())
-    store.close()
-    with psycopg.connect(url) as database:
-        database.execute("DELETE FROM events WHERE position > 1")
-        database.execute("UPDATE feed SET newest = 1")
-    store = open_store(url, [THINGS], Options(clock=clock))  # of a process that has not seen them
-    epoch, change_token = store.epoch, store.change_token("things")
-    with pytest.raises(EventsExpired) as raised:
-        store.events(lost[2], FILTER, 10)
-    assert store.epoch != epoch and store.change_token("things") != change_token
-    new = record_events(store, event(), event(), event())
-    for cursor in lost:
-        with pytest.raises(EventsExpired):
-            store.events(cursor, FILTER, 10)
-    assert [each.id for each in store.events(raised.value.resume, FILTER, 10).events][1:] == new
-    for seconds, is_changed in ((0.0, False), (limits.LOSS_SECONDS, True)):
-        clock.now += seconds
-        epoch = store.epoch
-        with pytest.raises(EventsExpired) as raised:
-            store.events(f"evt_{epoch}_ffff", FILTER, 10)
-        assert (store.epoch != epoch) == is_changed and store.epoch in raised.value.resume
-    store.close()
-    databases.drop_database(url)
-
-
-def test_a_cursor_beyond_the_newest_event_takes_one_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that its caller waits for one, and not for three."""
-    store, taken, take = opened(url), list[Session](), Connections._take
-    after = f"evt_{store.epoch}_ffff"
-    monkeypatch.setattr(Connections, "_take", lambda *options: taken.append(take(*options)) or taken[-1])
-    with pytest.raises(EventsExpired):
-        store.events(after, FILTER, 10)
-    assert len(taken) == 1
-
-
-def test_a_cursor_that_was_made_up_hides_no_loss(databases: Databases) -> None:
-    """After the new epoch that it brings, a process still knows what it has seen, and notices its loss."""
-    url = databases.create_database()
-    store = opened(url)
-    record_events(store, event())
-    with pytest.raises(EventsExpired):
-        store.events(f"evt_{store.epoch}_ffff", FILTER, 10)
-    record_events(store, event(), event())
-    store.last_event()
-    epoch = store.epoch
-    with psycopg.connect(url) as database:
-        database.execute("DELETE FROM events WHERE position > 1")
-        database.execute("UPDATE feed SET newest = 1")
-    with databases.closed(url):
-        pass  # so that the process opens another connection
-
-    def differs() -> bool:
-        with suppress(StoreUnavailable):  # the first uses may meet the one that was closed
-            store.last_event()
-            return store.epoch != epoch
-        return False
-
-    until(differs)
-    store.close()
-    databases.drop_database(url)
-
-
 @pytest.mark.matrix
-def test_a_recovery_from_a_crash_is_another_history(server: PostgresServer) -> None:
-    """A process of the server is killed, which the server survives: what was committed asynchronously can be lost."""
+def test_after_a_restore_the_history_of_an_older_standby_is_another_one(server: PostgresServer) -> None:
+    """`restkeeper restore` is the step after a failover that lost commits: nothing is taken for what is lost."""
     url = server.create_database()
-    store = opened(url)
-    insert(store, record("kept"))
-    change_token = store.change_token("things")
-    with psycopg.connect(url) as database:
-        os.kill(database.info.backend_pid, signal.SIGKILL)
-
-    def is_another() -> bool:
-        with suppress(StoreUnavailable):
-            return store.change_token("things") != change_token
-        return False
-
-    until(is_another)  # the server closes all connections soon
-
-
-@pytest.mark.matrix
-def test_the_history_of_an_older_standby_is_another_one(server: PostgresServer) -> None:
-    """Also for a process that has seen nothing before: its change tokens and events are not taken for the lost ones."""
-    url = server.create_database()
-    store = opened(url)
-    insert(store, record("kept"))
-    kept = record_events(store, event())
-    server.replicate()
-    insert(store, *(record(f"lost {number}") for number in range(3)))
-    lost = record_events(store, event(), event())
-    change_token = store.change_token("things")
-    store.close()
+    with closing(opened(url)) as store:
+        insert(store, record("kept"))
+        kept = record_events(store, event())
+        server.replicate()
+        insert(store, *(record(f"lost {number}") for number in range(3)))
+        lost = record_events(store, event(), event())
+        change_token = store.change_token("things")
     server.fail_over()
-    store = opened(url)
-    insert(store, *(record(f"new {number}") for number in range(3)))
-    new = record_events(store, event(), event())
-    assert ids(store) == ["kept", "new 0", "new 1", "new 2"]
-    assert (
-        store.change_token("things") != change_token
-        and store.change_token("things").partition("-")[2] == change_token.partition("-")[2]
-    )
-    assert not set(lost) & set(new) and all_of(store) == [*kept, *new]
-    with pytest.raises(EventsExpired):
-        store.events(lost[0], FILTER, 10)
+    locate(url).restore(None, discard=False)
+    with closing(opened(url)) as store:
+        insert(store, *(record(f"new {number}") for number in range(3)))
+        new = record_events(store, event(), event())
+        assert ids(store) == ["kept", "new 0", "new 1", "new 2"]
+        assert (
+            store.change_token("things") != change_token
+            and store.change_token("things").partition("-")[2] == change_token.partition("-")[2]
+        )
+        assert not set(lost) & set(new) and all_of(store) == [*kept, *new]
+        with pytest.raises(EventsExpired) as raised:
+            store.events(lost[0], FILTER, 10)
+        assert [each.id for each in store.events(raised.value.resume, FILTER, 10).events] == [*kept, *new]

@@ -127,14 +127,13 @@ CREATE INDEX deliveries_event ON deliveries (event);
 
 -- The identity of this store: no ETag of one store is valid in another. `schema_cookie` is the file's schema version
 -- (PRAGMA schema_version) when the epoch was created, or when this program last changed the schema: if it is another one
--- now, the file was replaced by a copy. `database` is where the epoch was made. `migration` is the last one, which in
--- SQLite is the file's user version, and `oldest` the number of migrations that a program must have at least. `moved_to`
--- names the store that continues this one, after `restkeeper copy`. The name of the last column says that the tables are
--- those of this file: see `require_layout`.
+-- now, the file was replaced by a copy. `migration` is the last one, which in SQLite is the file's user version, and
+-- `oldest` the number of migrations that a program must have at least. `moved_to` names the store that continues this
+-- one, after `restkeeper copy`. The name of the last column says that the tables are those of this file: see
+-- `require_layout`.
 CREATE TABLE store (
     epoch         {text} NOT NULL,
     schema_cookie INTEGER NOT NULL DEFAULT 0,  -- SQLite only
-    database      {text} NOT NULL DEFAULT '',  -- PostgreSQL only
     migration     integer NOT NULL DEFAULT 0,  -- PostgreSQL only
     oldest        {integer} NOT NULL DEFAULT 0,
     moved_to      {text} NOT NULL DEFAULT '',

@@ -18,7 +18,7 @@ NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 mil
 MOST_RUNS = 20  # for one reader
 
 _WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
-LOCK_FEED = "SELECT newest FROM feed FOR UPDATE"
+LOCK_FEED = "SELECT 1 FROM feed FOR UPDATE"
 
 # It must be a statement after LOCK_FEED, so that its snapshot has what the sequencer before committed.
 _NUMBER = """\
@@ -94,21 +94,21 @@ FROM search LEFT JOIN page ON true
 ORDER BY position"""  # noqa: S608 - constant expressions
 
 
-def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> tuple[int, int]:
-    """Number the oldest committed events without a position, at most `limit`.
+def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> int:
+    """Number the oldest committed events without a position, at most `limit`, and return how many.
 
-    Returns how many, and the highest position. Unless it `waits`, it raises LockNotAvailable where others have a lock.
+    Unless it `waits`, it raises LockNotAvailable where others have a lock.
     """
     session.begin()
     try:
         if not waits:
             session.queue(_WAIT_FOR_NOBODY)
-        ((newest,),) = session.fetch(LOCK_FEED)
+        session.fetch(LOCK_FEED)
         numbered = session.apply(NUMBER, {"limit": limit})
         session.commit()
     finally:
         session.undo()
-    return numbered, newest + numbered
+    return numbered
 
 
 def sequence_inside(session: Session) -> None:
@@ -121,7 +121,7 @@ def sequence_inside(session: Session) -> None:
 def sequence_all(session: Session, limit: int = NUMBERED) -> None:
     """Number all events that are committed now, or as many as MOST_RUNS runs can."""
     for _ in range(MOST_RUNS):
-        if sequence(session, limit)[0] < limit:
+        if sequence(session, limit) < limit:
             return
 
 

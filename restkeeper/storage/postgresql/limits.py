@@ -17,5 +17,4 @@ MIGRATION_LOCK_SECONDS = 0.15  # for which a migration waits for a lock, and req
 MIGRATION_PAUSE_SECONDS = 1.0  # after that: enough for the requests that have waited
 MIGRATION_SECONDS = 60.0  # for which a start tries to migrate beside transactions that have the locks
 OTHERS_SECONDS = 0.1  # between two questions whether another program still migrates or builds indexes
-LOSS_SECONDS = 60.0  # between two times that a process believes a cursor that events are lost: it can be made up
 QUIET_SECONDS = 3.0  # after which a start logs what it waits for

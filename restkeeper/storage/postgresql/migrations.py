@@ -10,7 +10,7 @@ What a start itself waits for is logged.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
-from restkeeper.storage.postgresql.session import Session, note_database
+from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.records import first_revision, is_registered, register
 from restkeeper.storage.sql import (
     BETWEEN_FIELDS,
@@ -219,8 +219,6 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
     ):
         migrate_alone(session, collections, clock)
     require_usable(session, len(MIGRATIONS))
-    with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
-        note_database(session)
     if indexed:
         _build_indexes(session, collections, clock)
 

@@ -1,16 +1,4 @@
-"""A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip; and the epoch.
-
-The epoch: a random text that distinguishes a database and its present history from every other.
-
-A copy continues an older history: the same revisions and positions occur again, with other contents. So it needs
-another epoch. The store keeps, beside the epoch, the database where it was made: its number, the start of its server,
-which is another one on every server and after files were put back, and the reset of its statistics, which a recovery
-after a crash makes, as it can lose what was committed asynchronously. All users may read these. A new connection that
-finds another one sets a new epoch. A process that has seen an event which the database does not have any more, or
-whose client has, sets one, too, and so does `restkeeper restore`: what is restored while the server runs has the same
-database. After a failover or a restart that has lost nothing the epoch changes without need, which costs clients their
-cached responses.
-"""
+"""A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
 import re
 import time
@@ -32,7 +20,7 @@ from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.planning import plan_of
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, NEW_EPOCH, cleaned, like
+from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, like
 from restkeeper.storage.postgresql.queries import PostgresColumn, find_page, select_page
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Row
@@ -58,24 +46,6 @@ WHERE name IN ('statement_timeout', 'transaction_timeout')"""
 
 # A limit for the statements that follow, until the savepoint before it is rolled back.
 _LIMIT = "SELECT set_config('statement_timeout', %s, true)"
-
-_DATABASE = """\
-SELECT concat_ws(
-    '/',
-    (SELECT oid FROM pg_database WHERE datname = current_database()),
-    extract(epoch FROM pg_postmaster_start_time()),
-    (SELECT extract(epoch FROM stats_reset) FROM pg_stat_bgwriter)
-)"""
-
-_MOVE = f"""\
-UPDATE store SET
-    epoch = CASE WHEN database = '' THEN epoch ELSE {NEW_EPOCH} END,
-    database = %(database)s
-WHERE database <> %(database)s"""  # noqa: S608 - a constant expression
-
-_RENEW = f"""\
-UPDATE store SET epoch = {NEW_EPOCH}
-WHERE (SELECT newest FROM feed) < %(seen)s AND epoch = %(known)s"""  # noqa: S608 - likewise
 
 MOST_QUEUED = 256  # changes that are sent together: thousands would take long, and others have no turn meanwhile
 
@@ -383,25 +353,6 @@ class Session(psycopg.Connection[Row]):
             self._failure = self._failure or error
             if isinstance(error, psycopg.errors.InFailedSqlTransaction):
                 raise self._failure from None
-
-
-def note_database(session: Session) -> None:
-    """Set a new epoch if the store was moved here from another database. A store that names none keeps its epoch."""
-    try:
-        ((database,),) = session.fetch(_DATABASE)
-    except (psycopg.errors.UndefinedFunction, psycopg.errors.InsufficientPrivilege):
-        database = "unknown"  # as in CockroachDB
-    session.apply(_MOVE, {"database": database})
-
-
-def note_loss(session: Session, known: str, seen: int) -> bool:
-    """Set a new epoch if it is still the `known` one, and the database has no event at the position `seen` any more."""
-    return bool(session.apply(_RENEW, {"known": known, "seen": seen}))
-
-
-def make_epoch(session: Session) -> None:
-    """Set a new epoch: the store has another history, also than one that it was moved to."""
-    session.apply(f"UPDATE store SET epoch = {NEW_EPOCH}, moved_to = ''")  # noqa: S608 - likewise
 
 
 def _wait_with_gevent(generator: Generator[int, int, T], fileno: int) -> T:

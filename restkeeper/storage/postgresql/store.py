@@ -11,7 +11,6 @@ can repeat.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
@@ -20,11 +19,11 @@ import psycopg
 from restkeeper.clock import Clock
 from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import newest_id
-from restkeeper.storage.errors import EventsExpired, StoreGone, StoreReadOnly, StoreUnavailable
-from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription, parse_id
+from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
+from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import DIALECT, fields_of
+from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
 from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all, sequence_inside
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
@@ -43,7 +42,7 @@ from restkeeper.storage.postgresql.migrations import (
     use_alone,
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
-from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session, make_epoch, note_database, note_loss
+from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, is_search, is_sorted, require_usable
 
@@ -100,9 +99,6 @@ class PostgresStore(Store):
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
         self._opening = Opening(options.clock, creates=options.creates, pause=limits.RECONNECT_SECONDS)
-        self._epoch = ""  # when it was read last
-        self._seen = 0  # the highest position of an event that this process has seen in that epoch
-        self._next_loss = 0.0  # when a client's id of an event is believed again, if the database does not have it
         self._changes = 0  # since events were numbered
 
     def _open(self, alone: bool, indexed: bool) -> Connections:
@@ -125,15 +121,6 @@ class PostgresStore(Store):
             raise StoreGone("the database has no store")
         share(session)
         require_usable(session, len(MIGRATIONS))
-        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby has the history of its primary
-            note_database(session)
-            note_loss(session, self._epoch, self._seen)
-        self._follow(epoch_of(session))
-
-    def _follow(self, epoch: str) -> None:
-        """Forget what was seen of another history than that of the present epoch."""
-        if epoch != self._epoch:
-            self._epoch, self._seen = epoch, 0
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         declared = self._collections[collection]
@@ -143,33 +130,10 @@ class PostgresStore(Store):
             return page
 
     def last_event(self) -> str:
-        return self._note(self._read(newest_id, sequence_all))
+        return self._read(newest_id, sequence_all)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        found = self._read(self._find_events, after, filter, limit)
-        self._note(found.last)
-        return found
-
-    def _find_events(self, session: Session, after: str, filter: EventFilter, limit: int) -> Events:
-        find = partial(find_events, session, after, filter, limit)
-        try:
-            return find()
-        except EventsExpired:
-            if not self._has_lost(session, after):
-                raise
-            return find()  # which raises it with the new epoch
-
-    def _has_lost(self, session: Session, event: str) -> bool:
-        """Whether the database had an event, by its id, which a client has sent. Then it has a new epoch now."""
-        position, origin = parse_id(event)
-        if (now := self._clock.monotonic()) < self._next_loss:
-            return False
-        with suppress(psycopg.errors.ReadOnlySqlTransaction):  # a standby can be late
-            if note_loss(session, origin, position):
-                self._next_loss = now + limits.LOSS_SECONDS
-                self._follow(epoch_of(session))
-                return True
-        return False
+        return self._read(find_events, after, filter, limit)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
         self.last_event()  # so that all events have positions
@@ -182,13 +146,6 @@ class PostgresStore(Store):
     def _search(self, find: Callable[[Session], T], collection: Collection, query: Query) -> T:
         with self._parts.session(is_search=is_search(collection, query, reads_all=True)) as session:
             return find(session)
-
-    def _note(self, event: str) -> str:
-        """Remember that the store has an event of the known history."""
-        position, epoch = parse_id(event)
-        if epoch == self._epoch:
-            self._seen = max(self._seen, position)
-        return event
 
     def write(
         self,
@@ -221,7 +178,7 @@ class PostgresStore(Store):
             if self._changes >= SEQUENCED:
                 self._changes = 0
                 with suppress(psycopg.Error):  # the change is stored; readers number events, too
-                    self._seen = max(self._seen, sequence(session, waits=False)[1])
+                    sequence(session, waits=False)
         return result
 
     def convert(
@@ -303,12 +260,15 @@ def size_of(url: str) -> int | None:
 
 
 def renew(url: str) -> dict[str, int]:
-    """Give a store that was restored a new epoch; return the numbers of its items by collection."""
+    """Give a store with another history a new epoch, a random text; return the numbers of its items by collection.
+
+    What was restored, or has lost commits, will have the same revisions and positions again, with other contents.
+    """
     with _connected(url) as session:
         if is_empty(session):
             raise StoreUnavailable("the database has no store")
         require_layout_of(session)
-        make_epoch(session)
+        session.apply(f"UPDATE store SET epoch = {NEW_EPOCH}, moved_to = ''")  # noqa: S608 - a constant expression
         return dict(session.fetch(_ITEMS))
 
 

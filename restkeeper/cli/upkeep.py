@@ -58,18 +58,21 @@ def restore(file: Path | None, discard: bool) -> None:
 @click.command("copy", cls=Command)
 @click.argument("source")
 @click.argument("target")
-def copy(source: str, target: str) -> None:
-    """Move everything from the store SOURCE to the store TARGET; both are URLs as in DATABASE_URL.
+@click.option("--discard", is_flag=True, help="Leave behind the events that webhooks were not sent.")
+def copy(source: str, target: str, discard: bool) -> None:
+    """Move the store SOURCE to the store TARGET; both are URLs as in DATABASE_URL.
+
+    Items with their ids and versions, keys, webhooks and stored responses are moved. Events are not: the feed begins
+    anew, and a cursor of before is refused with one to continue from.
 
     Stop the service, its workers and all commands first. TARGET must be empty. When the command ends, let the service
-    use TARGET: ETags, cursors, ids of events and stored responses stay valid there, and SOURCE is not opened any more.
-    After an interruption, run the same command again: it begins anew.
+    use TARGET: SOURCE is not opened any more. After an interruption, run the same command again: it begins anew.
 
     A password need not be in the URL: PGPASSWORD and ~/.pgpass work.
     """
     origin, destination = _located(source), _located(target)
     origin.require()
-    for each in location.copy(origin, destination, progress_bar, time):
+    for each in location.copy(origin, destination, progress_bar, time, discard=discard):
         click.echo(f"{each.table}: {each.rows} rows, digest {each.digest}")
     click.echo(f"moved {origin.name} to {destination.name}: set DATABASE_URL and start the service again")
 

@@ -58,22 +58,18 @@ class Table(NamedTuple):
     @property
     def source(self) -> str:
         """The rows: of the counters one for each collection."""
-        if self.name != "counters":
-            return self.name
-        sums = ", ".join(f"CAST(sum({each}) AS bigint) AS {each}" for each in self.columns[1:3])
-        same = ", ".join(f"max({each}) AS {each}" for each in self.columns[3:])
-        return f"(SELECT collection, {sums}, {same} FROM counters GROUP BY collection) AS counters"  # noqa: S608 - constants
+        return _COUNTERS if self.name == "counters" else self.name
 
     @property
     def query(self) -> str:
         """The statement of all rows in order; no two have the same values in the columns of the order."""
-        columns = ", ".join("CAST(leased AS integer)" if each == "leased" else each for each in self.columns)
-        return f"SELECT {columns} FROM {self.source} ORDER BY {', '.join(self.columns[: self.keys])}"  # noqa: S608
+        columns, order = ", ".join(self.columns), ", ".join(self.columns[: self.keys])
+        return f"SELECT {columns} FROM {self.source} ORDER BY {order}"  # noqa: S608 - constants
 
 
-# In the order of the copy: deliveries refer to events.
+# A copy has another epoch: the feed of events begins anew, and so do deliveries and the numbers of changes.
 TABLES = (
-    Table("counters", ("collection", "items", "changes", "revision", "converted_at")),
+    Table("counters", ("collection", "items", "revision", "converted_at")),
     Table("schemas", ("number", "collection", "fingerprint", "revision", "fields")),
     Table(
         "items",
@@ -81,17 +77,25 @@ TABLES = (
         keys=2,
     ),
     Table("responses", ("stored_at", "id", "body"), keys=2),
-    Table(
-        "events",
-        ("position", "origin", "type", "collection", "item", "owner", "at", "data", "fingerprint", "removed", "former"),
-    ),
-    Table("subscriptions", ("webhook", "position", "paused_until", "secrets")),
-    Table(
-        "deliveries",
-        ("id", "webhook", "event", "item", "state", "due", "lease", "leased", "attempts", "attempted", "status")
-        + ("seconds", "excerpt"),
-    ),
+    Table("subscriptions", ("webhook", "secrets")),
 )
+
+_COUNTERS = """\
+(
+    SELECT
+        collection,
+        CAST(sum(items) AS bigint) AS items,
+        max(revision) AS revision,
+        max(converted_at) AS converted_at
+    FROM counters
+    GROUP BY collection
+) AS counters"""
+
+_UNSENT = """\
+SELECT count(*) FROM subscriptions
+WHERE {is_unnumbered} OR position < {newest} OR EXISTS (
+    SELECT 1 FROM deliveries WHERE deliveries.webhook = subscriptions.webhook AND state = 'pending'
+)"""
 
 
 class Copy(ABC):
@@ -100,10 +104,13 @@ class Copy(ABC):
     `moved_to` names the store that it was moved to.
     """
 
-    def __init__(self, database: Database, epoch: str, moved_to: str = "") -> None:
+    def __init__(self, database: Database, moved_to: str = "") -> None:
         self._database = database
-        self.epoch = epoch
         self.moved_to = moved_to
+
+    def unsent(self) -> int:
+        """The number of webhooks that were not sent all events."""
+        return int(self._database.rows(_UNSENT, {})[0][0])
 
     def count(self, table: Table) -> int:
         return int(self._database.fetch(f"SELECT count(*) FROM {table.source}", {})[0][0])  # noqa: S608 - constants
@@ -167,8 +174,8 @@ class Location(Protocol):
         Raises StoreUnavailable if somebody does, or if it is missing or damaged.
         """
 
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
-        """A new store without rows, and with this epoch; without an exception it exists from the end of the context on.
+    def as_target(self, clock: Clock) -> AbstractContextManager[Copy]:
+        """A new store without rows; without an exception it exists from the end of the context on.
 
         Raises StoreUnavailable if there is a store.
         """
@@ -185,19 +192,24 @@ class Copied(NamedTuple):
 Progress = Callable[[str, int], AbstractContextManager[Any]]  # a label and a length to what has `update(step)`
 
 
-def copy(source: Location, target: Location, progress: Progress, clock: Clock) -> list[Copied]:
+def copy(source: Location, target: Location, progress: Progress, clock: Clock, *, discard: bool) -> list[Copied]:
     """Move a store to where there is none yet, and compare what was written with what was read.
 
-    The copy has the epoch, the numbers of changes and the positions of its source, so that all ETags, cursors and ids
-    of events stay valid in it. So only one of the two may change afterwards: no program opens the source any more, from
-    a moment before the copy exists. The copy appears at once, complete; after an interruption there is none.
+    The copy has another epoch and no events. Only one of the two may change afterwards: no program opens the source any
+    more, from a moment before the copy exists. The copy appears at once, complete; after an interruption there is none.
 
-    Raises StoreUnavailable, and changes nothing, if a program uses one of the two, or the target has a store.
+    Raises StoreUnavailable, and changes nothing, if a program uses one of the two, or the target has a store; or unless
+    it may `discard` them, if events were not sent to all webhooks.
     """
     with source.as_source(clock) as old:
         if old.moved_to not in ("", target.name):  # that copy was interrupted at its end
             raise StoreUnavailable(f"{source.name} was moved to {old.moved_to} already")
-        with target.as_target(old.epoch, clock) as new:
+        if (unsent := old.unsent()) and not discard:
+            raise StoreUnavailable(
+                f"webhooks that were not sent all events: {unsent}; run `restkeeper deliver --once`, or with --discard "
+                "leave those events behind"
+            )
+        with target.as_target(clock) as new:
             length = sum(map(old.count, TABLES))
             with progress("copying", length) as bar:
                 read = [_copied(old, table, bar.update, new.add) for table in TABLES]

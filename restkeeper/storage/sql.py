@@ -43,7 +43,7 @@ Row = tuple[Any, ...]
 
 MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
-LAYOUT = "layout_2"  # a column whose name changes with the tables of the first migration, which stay from 1.0 on
+LAYOUT = "layout_3"  # a column whose name changes with the tables of the first migration, which stay from 1.0 on
 _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # columns of items in every layout
 
 _NAME, _FREE_NAME = re.compile(r"\w+", re.ASCII), re.compile(FREE_NAME)

@@ -93,7 +93,7 @@ INSERT INTO feed (newest) VALUES (0);  -- PostgreSQL only
 -- row.
 CREATE TABLE subscriptions (
     webhook      {text} NOT NULL PRIMARY KEY,
-    position     {integer} NOT NULL,
+    position     {integer} NOT NULL DEFAULT 0,
     paused_until {real} NOT NULL DEFAULT 0,
     secrets      {text} NOT NULL
 ) {strict};

@@ -52,8 +52,8 @@ class PostgresLocation:
     def as_source(self, clock: Clock) -> AbstractContextManager[Copy]:
         return cast(AbstractContextManager[Copy], _backend().as_source(self._url, clock))
 
-    def as_target(self, epoch: str, clock: Clock) -> AbstractContextManager[Copy]:
-        return cast(AbstractContextManager[Copy], _backend().as_target(self._url, epoch, clock))
+    def as_target(self, clock: Clock) -> AbstractContextManager[Copy]:
+        return cast(AbstractContextManager[Copy], _backend().as_target(self._url, clock))
 
 
 def _backend() -> Any:

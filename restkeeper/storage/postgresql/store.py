@@ -25,7 +25,7 @@ from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
-from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all, sequence_inside
+from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
     CONVERTS,
@@ -43,7 +43,6 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
-from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, is_search, is_sorted, require_usable
 
 T = TypeVar("T")
@@ -71,16 +70,12 @@ ORDER BY collection"""
 _OWN: dict[str, tuple[Sequence[str], Callable[[Row], Row]]] = {
     "counters": (("shard",), lambda row: (0,)),
     "items": (("fields", "folded"), lambda row: fields_of(row[6])),
-    "events": (("seq",), lambda row: row[:1]),
 }
 
-# After rows with numbers were added: the newest event, and the next number of each kind.
-_NUMBERS = (
-    "UPDATE feed SET newest = (SELECT coalesce(max(position), 0) FROM events)",
-    *(
-        f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"  # noqa: S608
-        for table, column in (("schemas", "number"), ("items", POSITION), ("events", "seq"), ("deliveries", "id"))
-    ),
+# After rows with numbers were added: the next number of each kind.
+_NUMBERS = tuple(
+    f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), max({column})) FROM {table}"  # noqa: S608
+    for table, column in (("schemas", "number"), ("items", POSITION))
 )
 
 _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[]) AS name"
@@ -322,12 +317,11 @@ def as_source(url: str, clock: Clock) -> Iterator[PostgresCopy]:
             migrate(session, (), clock)
         session.begin()
         session.apply(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
-        sequence_inside(session)
-        yield PostgresCopy(session, epoch_of(session), moved_to)
+        yield PostgresCopy(session, moved_to)
 
 
 @contextmanager
-def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopy]:
+def as_target(url: str, clock: Clock) -> Iterator[PostgresCopy]:
     """See `location.Location`. All of the copy is one transaction; programs that start meanwhile wait for its end."""
     with _copying(url) as session:
         if not is_empty(session):
@@ -338,8 +332,7 @@ def as_target(url: str, epoch: str, clock: Clock) -> Iterator[PostgresCopy]:
                 if not is_empty(session):  # another program was first
                     raise StoreUnavailable("the database has a store already: name an empty one")
                 run_missing(session)
-                session.apply("UPDATE store SET epoch = %s", (epoch,))
-                yield PostgresCopy(session, epoch)
+                yield PostgresCopy(session)
                 session.commit()
             finally:
                 session.undo()  # before the lock is released, which an aborted transaction could not do

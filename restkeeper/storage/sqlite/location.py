@@ -15,9 +15,8 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Copy, Options, Restored, Table
-from restkeeper.storage.records import epoch_of
 from restkeeper.storage.sql import MIGRATIONS, Row, require_known
-from restkeeper.storage.sqlite.connection import SqliteConnection, connect, make_epoch, note_schema
+from restkeeper.storage.sqlite.connection import SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import translated
 from restkeeper.storage.sqlite.file import (
     LockFile,
@@ -56,11 +55,7 @@ class SqliteCopy(Copy):
     file = Path()
 
     def rows(self, table: Table) -> Iterator[Row]:
-        for row in self._database.execute(table.query):
-            if table.name == "deliveries":  # an endpoint can respond with U+0000, which PostgreSQL does not store
-                yield *row[:-1], row[-1] and row[-1].replace("\0", "\ufffd")
-            else:
-                yield row
+        yield from self._database.execute(table.query)
 
     def end(self, moved_to: str) -> None:
         self._database.execute("UPDATE store SET moved_to = ?", (moved_to,))
@@ -72,8 +67,6 @@ class SqliteCopy(Copy):
         self._database.executemany(statement, rows)
 
     def finish(self) -> None:
-        self._database.execute("UPDATE store SET epoch = ?", (self.epoch,))
-        note_schema(self._database)
         self._database.execute("COMMIT")
         self._database.close()
         try:
@@ -165,12 +158,10 @@ class SqliteFile:
                     if not moved_to:
                         migrate(connection)
                     connection.execute("BEGIN IMMEDIATE")
-                    if not epoch_of(connection):
-                        make_epoch(connection)
-                    yield SqliteCopy(connection, epoch_of(connection), moved_to)
+                    yield SqliteCopy(connection, moved_to)
 
     @contextmanager
-    def as_target(self, epoch: str, clock: Clock) -> Iterator[Copy]:
+    def as_target(self, clock: Clock) -> Iterator[Copy]:
         """See `location.Location`. The copy gets its name when it is complete, and on the disk."""
         target = Path(os.path.realpath(self._path))
         _require_nothing(target)
@@ -186,7 +177,7 @@ class SqliteFile:
                     new.execute("PRAGMA synchronous = OFF")
                     new.execute("BEGIN")
                     run_missing(new)
-                    made = SqliteCopy(new, epoch)
+                    made = SqliteCopy(new)
                     made.file = copy
                     yield made
                 copy.rename(target)

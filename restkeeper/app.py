@@ -43,7 +43,7 @@ from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
-from restkeeper.storage.errors import StoreError
+from restkeeper.storage.errors import RevisionDiffers, StoreError
 from restkeeper.storage.interface import LAST_IDS
 from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
@@ -180,14 +180,14 @@ def _convert(service: Service) -> None:
     A program of the former revision starts while they are converted: it can be that they stay so.
     """
     found, is_shared = service.conversions(), service.location.shared
-    found = [each for each in found if not (is_shared and each.former == -each.revision and not each.is_move)]
+    found = [each for each in found if not (is_shared and each.former == -each.revision)]
     for each in found:
         if is_shared and each.items and each.name in service.representations:
-            raise each.needed()
+            raise RevisionDiffers(each.name, each.revision, each.former)
     if found:
         convert(service.store, found, rfc3339(service.clock.time()))
     for each in found:
-        print(f"restkeeper: the items of {each.name} {each.done}", file=sys.stderr)
+        print(f"restkeeper: the items of {each.name} have revision {each.revision} now", file=sys.stderr)
     for line in service.warnings():
         print(f"restkeeper: {line}", file=sys.stderr)
 
@@ -253,7 +253,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     for check in app.ready:
         check()
 
-    add_commands(app)  # flask keys | import | export | backup | restore | migrate | forget | reap | deliver
+    add_commands(app)  # flask keys | import | export | backup | restore | migrate | rename | forget | reap | deliver
     return app
 
 

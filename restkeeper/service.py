@@ -26,7 +26,7 @@ from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
-from restkeeper.storage.interface import GONE, Collection, StoredState, source_of
+from restkeeper.storage.interface import GONE, Collection, StoredState
 from restkeeper.storage.shares import FairLock
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
@@ -107,34 +107,26 @@ class Service:
         found, conversions = self.store.stored(), list[Conversion]()
         for stored in (*self.representations.values(), *self.of_features.values()):
             stored.changed_at = found[stored.name].converted_at
-            source = source_of(found, stored.resource.collection)
-            former, items, _ = found[source]
-            if former < stored.revision.number or source != stored.name:
+            former, items, _ = found[stored.name]
+            if former < stored.revision.number:
                 shown = {each.name: self.hooks.represent(stored, each.name) for each in self.served}
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
-                own = self.hooks, self.guard.scopes
-                conversions.append(Conversion(stored, older, former, items, source, *own, accepts=accepts))
+                conversions.append(Conversion(stored, older, former, items, accepts))
         return conversions
 
-    def unserved(self) -> dict[str, StoredState]:
-        """What a store that stays has of collections that no resource serves, by their names."""
-        own, found = {*self.representations, *RESERVED}, {} if self.location.temporary else self.store.stored()
-        return {name: each for name, each in sorted(found.items()) if name not in own and name[0] != "_"}
+    def unserved(self, stored: Mapping[str, StoredState]) -> dict[str, StoredState]:
+        """What a store has of collections that no resource serves, of all that is `stored`, by their names."""
+        own = {*self.representations, *RESERVED}
+        return {name: each for name, each in sorted(stored.items()) if name not in own and name[0] != "_"}
 
     def warnings(self) -> Iterator[str]:
-        """What can be done with the items of such collections, a line each.
-
-        A program whose own items are GONE is a former one: what a newer one serves is not to be deleted.
-        """
-        unserved = {name: state for name, state in self.unserved().items() if state.items}
-        stored = self.store.stored() if unserved else {}
-        is_former = any(stored[name].revision == GONE for name in self.representations if name in stored)
-        for name, (revision, items, _) in unserved.items():
-            rename = "" if revision == GONE else f'`Resource(…, formerly="{name}")`, or '
-            remedy = f"if no newer program does, {rename}`restkeeper forget {name}`"
-            remedy = "update this program, as a newer one has moved items" if is_former else remedy
-            has = f"the store has {items:,} {'items' if items > 1 else 'item'} of {name}, which no resource serves"
-            yield f"{has}: {remedy}"
+        """What can be done with the items of such collections in a store that stays, a line each."""
+        stored = {} if self.location.temporary else self.store.stored()
+        for name, (revision, items, _) in self.unserved(stored).items():
+            if items:
+                has = f"the store has {items:,} {'items' if items > 1 else 'item'} of {name}, which no resource serves"
+                rename = "" if revision == GONE else f"`restkeeper rename {name} NEW` if it has another name now, or "
+                yield f"{has}: if no newer program does, run {rename}`restkeeper forget {name}`"
 
     def open_store(self, wait_seconds: float = 0.0) -> bool:
         """Open the store now, so that a start without it fails. Raises StoreError.

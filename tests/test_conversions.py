@@ -24,11 +24,10 @@ def test_every_version_shows_what_it_showed_before_a_conversion(tmp_path: Path) 
     assert history.refused
 
 
-@pytest.mark.parametrize("latter", [pytest.param("latter", marks=pytest.mark.matrix), "renamed"])
-def test_a_conversion_is_whole_or_not_at_all(tmp_path: Path, request: pytest.FixtureRequest, latter: str) -> None:
+def test_a_conversion_is_whole_or_not_at_all(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """`restkeeper migrate` is killed beside writers of the former program, and completes it when it is repeated."""
     url, is_shared = f"sqlite:///{tmp_path}/store.db", request.config.getoption("--store") == "postgresql"
-    Kills(tmp_path, stores.url(url), 0, is_shared, latter).run(3)
+    Kills(tmp_path, stores.url(url), 0, is_shared).run(3)
 
 
 @pytest.mark.sqlite

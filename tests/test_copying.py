@@ -253,7 +253,7 @@ class TestSource:
     def test_nobody_uses_it_meanwhile(self, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A program that starts is refused, and so is a new connection of one that runs."""
         monkeypatch.setattr(file, "SHARE_SECONDS", 0.1)
-        with locate(source).as_source(time), pytest.raises(StoreUnavailable, match="is being (restored or )?moved"):
+        with locate(source).alone(time), pytest.raises(StoreUnavailable, match="is being (restored or )?moved"):
             open_store(source, [THINGS])
         add(source, 10, 11)
 

@@ -1,5 +1,10 @@
 """A collection that has another name, or goes: its items, and all that is named after it."""
 
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,28 +13,31 @@ import pytest
 from click.testing import Result
 from flask.testing import FlaskClient
 
+from restkeeper.cli import renaming as command
 from restkeeper.config import Config
 from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.resources.evolution import Convert, Rename
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.evolution import Rename
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Reference, Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import GONE, Index
+from restkeeper.web.application import Application
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key
-from tests.callers import key as key_of
+from tests.live import ROOT
 from tests.shop import create_app
+from tests.waiting import SECONDS
 
 NAME = Text(1, 50, required=True)
 TAGS = ListOf(Text(), load_default=list)
 INDEXES = (Index("name", unique=True), Index("tags"))
 NO_RESOURCE = (
-    'of notes, which no resource serves: if no newer program does, `Resource(…, formerly="notes")`, '
-    "or `restkeeper forget notes`"
+    "of notes, which no resource serves: if no newer program does, run `restkeeper rename notes NEW` if it has another "
+    "name now, or `restkeeper forget notes`"
 )
 
 
@@ -39,7 +47,7 @@ def declared(name: str = "notes", singular: str = "note", fields: dict[str, Any]
 
 
 NOTES = declared()
-MEMOS = declared("memos", "memo", formerly="notes")
+MEMOS = declared("memos", "memo")
 
 
 def tasks(to: str) -> Resource:
@@ -54,18 +62,26 @@ class Programs:
         self.url = f"sqlite:///{folder}/store.db"
         settings = {"idempotency": "optional", "rate_limit": "off"} | settings
         self._config = Config(database_url=self.url, **settings)
+        self._served = list[FlaskClient]()
 
     def serve(self, *resources: Resource, **options: Any) -> FlaskClient:
-        return create_app(self._config, resources, **options).test_client()
+        self._served.append(client := create_app(self._config, resources, **options).test_client())
+        return client
+
+    def stop(self) -> None:
+        for each in self._served:
+            store_of(each).close()
 
     def run(self, resources: tuple[Resource, ...], *arguments: str, **options: Any) -> Result:
-        app = self.serve(*resources, serves=False).application
-        done = app.test_cli_runner().invoke(args=arguments, **options)
-        service_of(app).store.close()
+        client = self.serve(*resources, serves=False)
+        done = client.application.test_cli_runner().invoke(args=arguments, **options)
+        store_of(client).close()
         return done
 
-    def migrate(self, *resources: Resource) -> FlaskClient:
-        done = self.run(resources, "migrate")
+    def rename(self, *resources: Resource, old: str = "notes") -> FlaskClient:
+        """Stop all programs, give the items of `old` to the first of these collections, and serve them."""
+        self.stop()
+        done = self.run(resources, "rename", old, resources[0].name)
         assert done.exit_code == 0, (done.output, done.exception)
         return self.serve(*resources)
 
@@ -85,36 +101,53 @@ def post(client: FlaskClient, path: str, sent: Any, **options: Any) -> Any:
     return answered.json
 
 
-def test_it_has_the_items_under_the_new_name(programs: Programs) -> None:
-    """Each as it was, and found by the indexes of the new name; those of the former one are deleted."""
+def sending(got: list[Any], status: int) -> Any:
+    """Sends messages to a list; each gets this status."""
+
+    def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
+        got.append(orjson.loads(body))
+        return DeliveryResult(status, "", None)
+
+    return send
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_it_has_the_items_under_the_new_name(programs: Programs, has_started: bool) -> None:
+    """Each as it was, and found by the indexes of the new name; also if its program has started before."""
     old = programs.serve(NOTES)
     items = [post(old, "/notes", {"name": name, "tags": [name, "all"]}) for name in "abc"]
-    new = programs.migrate(MEMOS)
-    assert new.get("/memos").json == items and new.get("/notes").status_code == 404
+    before = programs.serve(MEMOS).get("/memos") if has_started else None
+    new = programs.rename(MEMOS)
+    listed = new.get("/memos")
+    assert listed.json == items and listed.headers["X-Total-Count"] == "3" and new.get("/notes").status_code == 404
+    assert not before or listed.headers["ETag"] != before.headers["ETag"]
     for item in items:
         assert new.get(f"/memos/{item['id']}").json == item
         assert new.get(f"/memos?name={item['name']}").json == new.get(f"/memos?tags={item['name']}").json == [item]
     assert new.post("/memos", json={"name": "a"}).status_code == 409
-    assert store_of(new).tidy("notes") == []
-    assert len(new.get("/memos?tags=all").json) == 3 and new.get("/memos").headers["X-Total-Count"] == "3"
+    assert new.delete(f"/memos/{items[0]['id']}").status_code == 200
+    assert new.get("/memos?tags=all").json == items[1:] and post(new, "/memos", {"name": "a"})
+    assert "unserved" not in new.get("/readyz").json and store_of(new).tidy("notes") == []
 
 
 def test_an_integer_id_is_greater_than_all_before(programs: Programs) -> None:
-    old = programs.serve(declared(ids="integer"))
-    for name in "abc":
-        post(old, "/notes", {"name": name})
-    assert old.delete("/notes/3").status_code == 200
-    new = programs.migrate(declared("memos", "memo", formerly="notes", ids="integer"))
-    assert post(new, "/memos", {"name": "d"})["id"] == 4
+    """Under both names, also deleted ones."""
+    both = programs.serve(declared(ids="integer"), declared("memos", "memo", ids="integer"))
+    for path, last in (("notes", 3), ("memos", 5)):
+        assert [post(both, f"/{path}", {"name": f"{n}"})["id"] for n in range(last)][-1] == last
+    for n in range(1, 6):
+        assert both.delete(f"/memos/{n}").status_code == 200
+    new = programs.rename(declared("memos", "memo", ids="integer"))
+    assert post(new, "/memos", {"name": "d"})["id"] == 6 and new.delete("/memos/6").status_code == 200
+    again = programs.rename(declared("records", "record", ids="integer"), old="memos")
+    assert post(again, "/records", {"name": "d"})["id"] == 7
 
 
 def test_a_singleton(programs: Programs) -> None:
     fields = {"name": Text(load_default="")}
     old = programs.serve(declared("settings", "setting", fields, singleton=True, indexes=()))
     assert old.patch("/settings", json={"name": "x"}).status_code == 200
-    new = programs.migrate(
-        declared("options", "option", fields, singleton=True, indexes=(), formerly="settings"),
-    )
+    new = programs.rename(declared("options", "option", fields, singleton=True, indexes=()), old="settings")
     assert new.get("/options").json == {"name": "x"}
     assert new.patch("/options", json={"name": "y"}).json == new.get("/options").json == {"name": "y"}
 
@@ -124,46 +157,23 @@ def test_what_refers_to_the_items(programs: Programs) -> None:
     old = programs.serve(NOTES, tasks("notes"))
     note = post(old, "/notes", {"name": "a"})
     task = post(old, "/tasks", {"about": note["id"]})
-    new = programs.migrate(MEMOS, tasks("memos"))
+    new = programs.rename(MEMOS, tasks("memos"))
     assert new.get(f"/tasks/{task['id']}?embed=about").json["about"] == note
     assert new.get(f"/memos/{note['id']}?embed=tasks").json["tasks"] == [task]
     assert new.delete(f"/memos/{note['id']}").status_code == 409
-    blind = programs.serve(MEMOS)
-    assert blind.delete(f"/memos/{note['id']}").status_code == 503
+    assert programs.serve(MEMOS).delete(f"/memos/{note['id']}").status_code == 503
 
 
-def test_a_step_at_the_same_time(programs: Programs) -> None:
-    """All is done, or nothing: what a step refuses leaves the former program as it was."""
-    old = programs.serve(NOTES)
-    items = [post(old, "/notes", {"name": name, "tags": ["x"]}) for name in ("a", "A")]
-    fields = {"title": NAME, "tags": TAGS}
-    unique = {"formerly": "notes", "indexes": (Index("title", unique=True), Index("tags"))}
-    upper = Convert({"name": NAME}, ["title"], up=str.upper, down=str)
-    refused = programs.run((declared("memos", "memo", fields, upgrades={2: [upper]}, **unique),), "migrate", "--accept")
-    assert refused.exit_code == 1 and '"A": another item has it, too' in refused.stderr
-    assert old.get("/notes").json == items and post(old, "/notes", {"name": "b"})
-    renamed = declared("memos", "memo", fields, upgrades={2: [Rename("name", "title")]}, **unique)
-    new = programs.migrate(renamed)
-    assert [each["title"] for each in new.get("/memos?sort=title").json] == ["A", "a", "b"]
-    assert [each["title"] for each in new.get("/memos?tags=x&title=A").json] == ["A"]
-
-
-def test_another_schema_without_a_step_is_refused(programs: Programs) -> None:
-    old = programs.serve(NOTES)
-    post(old, "/notes", {"name": "a"})
-    fields = {"title": NAME, "tags": TAGS}
-    done = programs.run((declared("memos", "memo", fields, indexes=(), formerly="notes"),), "migrate")
-    assert done.exit_code == 1 and 'Rename("name", "title")' in done.stderr
-    assert len(old.get("/notes").json) == 1
-
-
-def test_items_of_other_programs_of_the_schema_are_as_they_were(programs: Programs) -> None:
-    fields = {"name": NAME, "tags": TAGS, "colour": Text(load_default="red")}
-    plain, more = programs.serve(NOTES), programs.serve(declared(fields=fields))
-    notes = [post(plain, "/notes", {"name": "a"}), post(more, "/notes", {"name": "b", "colour": "blue"})]
-    new = programs.migrate(declared("memos", "memo", fields, formerly="notes"))
-    shown = new.get("/memos").json
-    assert [each["colour"] for each in shown] == ["red", "blue"] and shown[1] == notes[1]
+def test_another_schema_needs_a_step(programs: Programs) -> None:
+    """Also if its program has started before: then it does not start any more, and says which."""
+    note = post(programs.serve(NOTES), "/notes", {"name": "a"})
+    options: dict[str, Any] = {"fields": {"title": NAME, "tags": TAGS}, "indexes": (Index("title"),)}
+    programs.serve(declared("memos", "memo", **options))
+    with pytest.raises(StoreUnavailable, match=re.escape('Rename("name", "title")')):
+        programs.rename(declared("memos", "memo", **options))
+    latter = (declared("memos", "memo", **options, upgrades={2: [Rename("name", "title")]}),)
+    assert programs.run(latter, "migrate").exit_code == 0
+    assert programs.serve(*latter).get("/memos?title=a").json[0]["id"] == note["id"]
 
 
 @pytest.mark.needs("events")
@@ -174,7 +184,7 @@ def test_events(programs: Programs) -> None:
     first = old.get("/api/v1/events?limit=1").json
     item = post(old, "/notes", {"name": "b"})
     post(old, "/tasks", {})
-    new = programs.migrate(MEMOS, tasks("memos"))
+    new = programs.rename(MEMOS, tasks("memos"))
     assert new.patch(f"/memos/{item['id']}", json={"name": "c"}).status_code == 200
     events = new.get(f"/api/v1/events?after={first[0]['id']}").json
     assert [each["type"] for each in events] == ["memo.created", "task.created", "memo.updated"]
@@ -182,256 +192,156 @@ def test_events(programs: Programs) -> None:
     assert new.get("/api/v1/events?type=memo.created&limit=1").json[0]["id"] == first[0]["id"]
 
 
-@pytest.mark.needs("keys", "webhooks")
-def test_scopes_of_keys_and_webhooks(tmp_path: Path) -> None:
-    """And the types of events that webhooks subscribe to; but not what another part of the service still needs."""
-    programs = Programs(tmp_path, auth="required", admin_key=ADMIN_KEY)
-    fields = {"name": NAME, "secret": Text(0, 50, load_default="", readable_by="notes:manage")}
-    options: dict[str, Any] = {"indexes": (), "ownership": Ownership.ALL}
-    old = programs.serve(declared(fields=fields, **options), tasks("notes"))
-    scopes = ["notes:read", "notes:write", "notes:all", "notes:manage", "tasks:read"]
-    caller = make_key(old, *scopes, name="one")
-    other = make_key(old, "tasks:read", name="other")
-    sent = {"url": "https://a.example/", "types": ["note.*", "note.created", "task.*", "*"], "scopes": ["notes:manage"]}
-    webhook = post(old, "/api/v1/webhooks", sent, headers=ADMIN)
-    caller, other = ({"X-API-Key": each["secret"]} for each in (caller, other))
-    note = post(old, "/notes", {"name": "a", "secret": "x"}, headers=caller)
-    before = old.get("/api/v1/keys", headers=ADMIN)
-    new = programs.migrate(declared("memos", "memo", fields, formerly="notes", **options), tasks("memos"))
-    after = new.get("/api/v1/keys", headers=ADMIN)
-    had, has = ({each["name"]: each for each in answered.json} for answered in (before, after))
-    assert has["one"]["scopes"] == ["memos:read", "memos:write", "memos:all", "notes:manage", "tasks:read"]
-    assert has["other"] == had["other"] and after.headers["ETag"] != before.headers["ETag"]
-    assert new.get(f"/memos/{note['id']}", headers=caller).json == note
-    assert new.patch(f"/memos/{note['id']}", json={"name": "b"}, headers=caller).status_code == 200
-    assert new.get("/memos", headers=other).status_code == 403
-    moved = new.get(f"/api/v1/webhooks/{webhook['id']}", headers=ADMIN).json
-    assert moved["types"] == ["memo.*", "memo.created", "task.*", "*"]
-    assert moved["scopes"] == ["notes:manage"] and moved["version"] == 2
-
-
-@pytest.mark.needs("webhooks")
-@pytest.mark.parametrize(
-    ("former", "singular"), [("notes", "note"), ("boxes", "box"), ("stories", "story"), ("staff", "staff")]
-)
-def test_types_without_events(programs: Programs, former: str, singular: str) -> None:
-    """What they are called follows from the name of the collection then."""
-    old = programs.serve(declared(former, singular))
-    made = post(old, "/api/v1/webhooks", {"url": "https://a.example/", "types": [f"{singular}.*"]})
-    new = programs.migrate(declared("memos", "memo", formerly=former))
-    assert new.get(f"/api/v1/webhooks/{made['id']}").json["types"] == ["memo.*"]
-
-
 @pytest.mark.needs("webhooks")
 def test_queued_deliveries(programs: Programs) -> None:
     """They are sent, each under the new name, and those of one item in order."""
-    got, is_broken = list[Any](), [True]
-
-    def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
-        got.append(orjson.loads(body))
-        return DeliveryResult(500 if is_broken else 200, "", None)
-
-    old = programs.serve(NOTES)
-    post(old, "/api/v1/webhooks", {"url": "https://a.example/", "types": ["note.*"]})
+    old, got = programs.serve(NOTES), list[Any]()
+    webhook = post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
     note = post(old, "/notes", {"name": "a"})
-    former = deliverer_of(service_of(old.application), send)
+    former = deliverer_of(service_of(old.application), sending(got, 500))
     assert former.deliver_once() == 1 and got[0]["type"] == "note.created"  # which fails: there will be a retry
     former.close()
-    new = programs.migrate(MEMOS)
+    new = programs.rename(MEMOS)
     post(new, "/memos", {"name": "b"})
     assert new.patch(f"/memos/{note['id']}", json={"name": "c"}).status_code == 200
-    is_broken.clear()
     got.clear()
-    latter = deliverer_of(service_of(new.application), send)
+    latter = deliverer_of(service_of(new.application), sending(got, 200))
     while latter.deliver_once():
         pass
     assert [each["type"] for each in got] == ["memo.created"]  # of b: an event of a waits for the retry
-    (webhook,) = new.get("/api/v1/webhooks").json
-    assert new.patch(f"/api/v1/webhooks/{webhook['id']}", json={"status": "paused"}).status_code == 200
-    assert new.patch(f"/api/v1/webhooks/{webhook['id']}", json={"status": "active"}).status_code == 200  # all is due
+    for status in ("paused", "active"):  # after which all is due
+        assert new.patch(f"/api/v1/webhooks/{webhook['id']}", json={"status": status}).status_code == 200
     while latter.deliver_once():
         pass
     latter.close()
     assert [(each["type"], each["data"]["name"]) for each in got[1:]] == [("memo.created", "a"), ("memo.updated", "c")]
 
 
-@pytest.mark.needs("keys")
-def test_a_scope_that_something_else_needs_stays_beside_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.needs("keys", "webhooks")
+def test_keys_and_webhooks_are_listed(tmp_path: Path) -> None:
+    """Those with scopes or types that there are no more, with what to do. They stay as they are.
+
+    A webhook that is paused before, and then gets new types, misses no event.
+    """
     programs = Programs(tmp_path, auth="required", admin_key=ADMIN_KEY)
-    callers = make_key(programs.serve(NOTES), "notes:read", "notes:write", "admin")
-    counting = declared("tasks", "task")
-    counting.action("count", scope="notes:read", of="collection")(lambda items: 0)
-    new = programs.migrate(MEMOS, counting)
-    (key,) = new.get("/api/v1/keys", headers={"X-API-Key": callers["secret"]}).json
-    assert key["scopes"] == ["memos:read", "notes:read", "memos:write", "admin"]
+    old = programs.serve(NOTES, tasks("notes"))
+    one, _ = make_key(old, "notes:read", "notes:write", "tasks:read", name="one"), make_key(old, "tasks:read")
+    sent = [{"url": f"https://a.example/{n}", "types": types} for n, types in enumerate((["note.*"], ["task.*"]))]
+    webhook, _ = [post(old, "/api/v1/webhooks", each, headers=ADMIN) for each in sent]
+    path = f"/api/v1/webhooks/{webhook['id']}"
+    assert old.patch(path, json={"status": "paused"}, headers=ADMIN).status_code == 200
+    post(old, "/notes", {"name": "a"}, headers=ADMIN)
+    programs.stop()
+    done = programs.run((MEMOS, tasks("memos")), "rename", "notes", "memos")
+    assert done.exit_code == 0 and done.stdout == (
+        "1 items of notes are those of memos now\n"
+        f"keys: {one['id']} (one) has notes:read, notes:write, of no collection now: make another one by "
+        f"`restkeeper keys create`, and then run `restkeeper keys revoke {one['id']}`\n"
+        f"webhooks: {webhook['id']} (https://a.example/0) has note.*, of no collection now: "
+        f"change it by PATCH {path}\n"
+    )
+    new = programs.serve(MEMOS, tasks("memos"))
+    assert new.get("/memos", headers={"X-API-Key": one["secret"]}).status_code == 403
+    post(new, "/memos", {"name": "b"}, headers=ADMIN)
+    assert new.patch(path, json={"types": ["memo.*"], "status": "active"}, headers=ADMIN).status_code == 200
+    deliverer = deliverer_of(service_of(new.application), sending(got := list[Any](), 200))
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    assert [(each["type"], each["data"]["name"]) for each in got] == [("memo.created", "a"), ("memo.created", "b")]
 
 
 @pytest.mark.needs("keys")
-def test_the_path_can_stay(tmp_path: Path) -> None:
-    """And the scopes with it."""
+def test_scopes_of_a_path_that_stays_are_not(tmp_path: Path) -> None:
     programs = Programs(tmp_path, auth="required", admin_key=ADMIN_KEY)
-    old = programs.serve(NOTES)
-    caller = key_of(old, "notes:read", "notes:write")
+    caller = {"X-API-Key": make_key(old := programs.serve(NOTES), "notes:read", "notes:write")["secret"]}
     note = post(old, "/notes", {"name": "a"}, headers=caller)
-    new = programs.migrate(declared("memos", "memo", formerly="notes", path="notes"))
-    assert new.get("/notes", headers=caller).json == [note]
+    programs.stop()
+    memos = declared("memos", "memo", path="notes")
+    assert programs.run((memos,), "rename", "notes", "memos").stdout == "1 items of notes are those of memos now\n"
+    assert programs.serve(memos).get("/notes", headers=caller).json == [note]
 
 
-def test_it_is_done_once(programs: Programs) -> None:
-    programs.serve(NOTES).post("/notes", json={"name": "a"})
-    new = programs.migrate(MEMOS)
-    before = new.get("/memos")
-    done = programs.run((MEMOS,), "migrate")
-    assert (done.exit_code, done.stdout) == (0, "memos: 1 items, 0 of them completed now\n")
-    assert new.get("/memos").headers["ETag"] == before.headers["ETag"]
+def create_killed() -> Application:
+    """The program of memos, whose `restkeeper rename` is killed when it has changed all, and has not committed."""
+    command._outdated = lambda *of: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,return-value]
+    return create_app(None, [MEMOS])
 
 
-def test_both_have_items(programs: Programs) -> None:
-    """Then it is refused, with what to do, and changes nothing."""
-    both = programs.serve(NOTES, declared("memos", "memo"))
-    for path in ("/notes", "/memos"):
-        post(both, path, {"name": "a"})
-    done = programs.run((MEMOS,), "migrate")
-    assert done.exit_code == 1 and "memos has 1 items, so that those of notes cannot be moved: " in done.stderr
-    assert len(both.get("/notes").json) == len(both.get("/memos").json) == 1
-    both.delete(f"/memos/{both.get('/memos').json[0]['id']}")
-    assert len(programs.migrate(MEMOS).get("/memos").json) == 1
+def test_one_that_is_killed_has_changed_nothing(programs: Programs) -> None:
+    old = programs.serve(NOTES)
+    items = [post(old, "/notes", {"name": name, "tags": ["x"]}) for name in "ab"]
+    programs.stop()
+    environ = {"DATABASE_URL": stores.url(programs.url), "FLASK_APP": "tests.test_renaming:create_killed"}
+    flask = [sys.executable, "-m", "flask", "rename", "notes", "memos"]
+    done = subprocess.run(
+        flask, cwd=ROOT, env={"PATH": os.environ["PATH"]} | environ, capture_output=True, timeout=SECONDS
+    )
+    assert done.returncode == -signal.SIGKILL, done
+    for table in ("items", "events"):
+        assert stores.execute(programs.url, f"SELECT DISTINCT collection FROM {table}") == [("notes",)]  # noqa: S608
+    assert programs.rename(MEMOS).get("/memos?tags=x").json == items
+    assert programs.rename(NOTES, old="memos").get("/notes?tags=x").json == items
+
+
+def test_the_service_must_be_stopped(programs: Programs) -> None:
+    old = programs.serve(NOTES)
+    post(old, "/notes", {"name": "a"})
+    refused = programs.run((MEMOS,), "rename", "notes", "memos")
+    assert refused.exit_code == 1 and "is in use: stop the service, its delivery workers and all " in refused.stderr
+    assert refused.stderr.count("\n") == 1 and len(old.get("/notes").json) == 1
 
 
 @pytest.mark.parametrize(
-    ("resources", "reason"),
+    ("resources", "names", "reason"),
     [
-        ([NOTES, MEMOS], "formerly='notes': is served: rename that collection first, and this one a release later"),
-        ([declared("a", "b", formerly="b"), declared("b", "c", formerly="a")], "formerly='b': is served: "),
-        ([declared("a", "b", path="notes"), MEMOS], "formerly='notes': is served: "),
-        ([declared("notes", "note", formerly="notes")], "formerly='notes': is served: "),
-        ([declared("a", "b", formerly="notes"), MEMOS], "formerly='notes': is that of two collections"),
-        ([declared("a", "b", formerly="keys")], "formerly='keys': is that of the service"),
+        (
+            (NOTES, MEMOS),
+            ("notes", "memos"),
+            "'notes' is served, or the store has nothing of it; it has something of t",
+        ),
+        (
+            (MEMOS,),
+            ("notes", "my memos"),
+            "no resource serves 'my memos': let one do so, and none 'notes', before this",
+        ),
+        ((MEMOS,), ("other", "memos"), "'other' is served, or the store has nothing of it; it has something of notes"),
+        ((MEMOS,), ("keys", "memos"), "'keys' is served, or the store has nothing of it; it has something of notes"),
+        ((MEMOS,), ("tasks", "memos"), "tasks has no items, or is being deleted"),
+        ((tasks("tasks"), MEMOS), ("notes", "memos"), "memos has 1 items already: export and delete these first, and "),
     ],
-    ids=["served", "an exchange", "a path", "itself", "two", "keys"],
+    ids=["served", "no name", "unknown", "of the service", "empty", "both"],
 )
-def test_names_that_cannot_be(resources: list[Resource], reason: str) -> None:
-    with pytest.raises(ValueError, match=f"^{reason}"):
-        create_app(Config(), resources)
+def test_what_is_refused(
+    programs: Programs, resources: tuple[Resource, ...], names: tuple[str, ...], reason: str
+) -> None:
+    """In one line, and nothing is changed."""
+    old = programs.serve(NOTES, MEMOS, tasks("notes"))
+    post(old, "/notes", {"name": "a"})
+    if "already" in reason:
+        post(old, "/memos", {"name": "a"})
+    programs.stop()
+    refused = programs.run(resources, "rename", *names)
+    assert refused.exit_code == 2 and refused.stderr.startswith(f"Error: {reason}"), refused.stderr
+    assert refused.stderr.count("\n") == 1 and len(programs.serve(NOTES, MEMOS).get("/notes").json) == 1
 
 
-def test_a_name_that_is_none() -> None:
-    with pytest.raises(ValueError, match="'my notes' is no name"):
-        declared("memos", "memo", formerly="my notes")
-
-
-def test_a_release_later_the_name_can_be_used_again(programs: Programs) -> None:
-    """By the next rename of the same items, and after `restkeeper forget` by a new collection."""
-    programs.serve(NOTES).post("/notes", json={"name": "a"})
-    programs.migrate(MEMOS)
-    records = declared("records", "record", formerly="memos")
-    assert len(programs.migrate(records).get("/records").json) == 1
-    with pytest.raises(
-        StoreUnavailable, match="of another collection now: .* `restkeeper forget notes`, which deletes no"
-    ):
-        programs.serve(NOTES, records)
-    refused = programs.run((NOTES, records), "forget", "notes", "--yes")
-    assert refused.exit_code == 1 and "let the program that serves those items run" in refused.stderr, refused.stderr
-    done = programs.run((records,), "forget", "notes", "--yes")
+def test_a_former_program_does_not_start(programs: Programs) -> None:
+    """Until `restkeeper forget` leaves its name to a new collection; or it can have the items again."""
+    post(programs.serve(NOTES), "/notes", {"name": "a"})
+    programs.rename(MEMOS)
+    programs.stop()
+    with pytest.raises(StoreUnavailable, match="^[^\n]*notes has another name now, or is being deleted: update this "):
+        programs.serve(NOTES)
+    assert len(programs.rename(NOTES, old="memos").get("/notes?name=a").json) == 1
+    programs.rename(MEMOS)
+    refused = programs.run((NOTES, MEMOS), "forget", "notes", "--yes")
+    assert refused.exit_code == 1 and "let a program that does not serve it run `restkeeper forget n" in refused.stderr
+    done = programs.run((MEMOS,), "forget", "notes", "--yes")
     assert done.exit_code == 0, (done.output, done.exception)
-    again = programs.serve(NOTES, records)
+    again = programs.serve(NOTES, MEMOS)
     assert again.get("/notes").json == [] and post(again, "/notes", {"name": "a"})
-    assert len(again.get("/notes?name=a").json) == 1
-
-
-class TestFormerProgram:
-    """What runs while its collection is moved, or starts after it."""
-
-    @pytest.fixture
-    def old(self, programs: Programs) -> FlaskClient:
-        return programs.serve(NOTES, tasks("notes"))
-
-    @pytest.fixture
-    def task(self, old: FlaskClient) -> Any:
-        return post(old, "/tasks", {"about": post(old, "/notes", {"name": "a"})["id"]})
-
-    @pytest.mark.needs("batch", "events")
-    def test_it_is_refused(self, programs: Programs, old: FlaskClient, task: Any) -> None:
-        """Lists, creates and events are a 503, one item is not there, and nothing is stored; others go on."""
-        after = old.get("/api/v1/events?limit=1").json[0]["id"]
-        programs.migrate(MEMOS, tasks("memos"))
-        note, operation = f"/notes/{task['about']}", {"method": "POST", "path": "/notes", "body": {"name": "b"}}
-        for method, path, sent in (
-            ("GET", note, None),
-            ("GET", f"{note}/tasks", None),
-            ("PUT", note, {"name": "b"}),
-            ("PATCH", note, {"name": "b"}),
-            ("DELETE", note, None),
-        ):
-            assert old.open(path, method=method, json=sent).status_code == 404
-        assert old.post("/tasks", json={"about": task["about"]}).status_code == 422
-        for method, path, sent in (
-            ("GET", "/notes", None),
-            ("GET", "/notes?name=a", None),
-            ("GET", "/notes?tags=a", None),
-            ("POST", "/notes", {"name": "b"}),
-            ("POST", "/notes", [{"name": "b"}]),
-            ("POST", "/api/v1/batch", {"operations": [operation]}),
-            ("GET", f"/api/v1/events?after={after}", None),
-            ("GET", "/api/v1/events?collection=notes", None),
-        ):
-            refused = old.open(path, method=method, json=sent)
-            assert refused.status_code == 503, (method, path, refused.json)
-            assert "of another collection now" in refused.json["detail"] or "another revision" in refused.json["detail"]
-        assert old.get("/tasks").json == [task] and post(old, "/tasks", {})
-        assert old.get("/api/v1/events?collection=tasks&limit=1").status_code == 200
-        ready = old.get("/readyz").json
-        assert "notes are of another collection now" in ready["differing"][0]
-        assert "memos, which no resource serves: update this program" in ready["unserved"][0]
-        assert "forget" not in str(ready)
-
-    @pytest.mark.needs("webhooks")
-    def test_its_worker_skips_no_event(self, programs: Programs, old: FlaskClient) -> None:
-        """It sends nothing any more, and the one of the next program all."""
-        post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
-        new, types = programs.migrate(MEMOS, tasks("memos")), list[str]()
-
-        def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
-            types.append(orjson.loads(body)["type"])
-            return DeliveryResult(200, "", None)
-
-        post(new, "/tasks", {})
-        former, latter = (deliverer_of(service_of(each.application), send) for each in (old, new))
-        post(new, "/memos", {"name": "a"})
-        assert former.deliver_once() == 0
-        while latter.deliver_once():
-            pass
-        assert sorted(types) == ["memo.created", "task.created"]
-        former.close()
-        latter.close()
-
-    def test_it_does_not_start(self, programs: Programs, task: Any) -> None:
-        new = programs.migrate(MEMOS, tasks("memos"))
-        with pytest.raises(StoreUnavailable, match="the items of notes are of another collection now: update this"):
-            programs.serve(NOTES, tasks("notes"))
-        assert len(new.get("/memos").json) == 1
-
-    def test_what_is_stored_by_no_command(
-        self, programs: Programs, old: FlaskClient, task: Any, tmp_path: Path
-    ) -> None:
-        """Before the items are moved, none reads or writes the collection without them."""
-        (tmp_path / "memos.ndjson").write_text('{"name":"b"}')
-        for arguments in (("export", "memos"), ("import", "memos", f"{tmp_path}/memos.ndjson")):
-            refused = programs.run((MEMOS, tasks("memos")), *arguments)
-            assert refused.exit_code == 1 and "the items of memos " in refused.stderr, refused.stderr
-        assert len(old.get("/notes").json) == 1
-
-    def test_a_start(
-        self, programs: Programs, task: Any, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
-    ) -> None:
-        """It moves them on SQLite, as it converts; on PostgreSQL it names the command."""
-        if request.config.getoption("--store") == "postgresql":
-            with pytest.raises(StoreUnavailable, match="items of notes are to be those of memos: run `restkeeper mig"):
-                programs.serve(MEMOS, tasks("memos"))
-            return
-        new = programs.serve(MEMOS, tasks("memos"))
-        assert capfd.readouterr().err == "restkeeper: the items of memos have come from notes\n"
-        assert len(new.get("/memos").json) == 1
+    assert len(again.get("/notes?name=a").json) == len(again.get("/memos?name=a").json) == 1
 
 
 class TestUnserved:
@@ -475,7 +385,6 @@ class TestUnserved:
                 "notes",
                 "'notes' is served, or the store has nothing of it; it has nothing of others",
             ),
-            ((declared("memos", "memo", formerly="notes"),), "notes", "notes is the former name of memos: run `restk"),
             (
                 (declared("tasks", "task"),),
                 "keys",
@@ -509,7 +418,7 @@ class TestUnserved:
     def test_forget_asks(
         self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch, answer: str
     ) -> None:
-        monkeypatch.setattr("restkeeper.cli.upkeep._is_terminal", lambda: True)
+        monkeypatch.setattr("restkeeper.cli.renaming._is_terminal", lambda: True)
         done = programs.run((declared("tasks", "task"),), "forget", "notes", input=answer)
         assert "Delete 2 items of notes, for ever? [y/N]" in done.stderr
         assert done.exit_code == (0 if answer == "y" else 1)
@@ -519,7 +428,7 @@ class TestUnserved:
     @pytest.mark.needs("events", "webhooks")
     def test_forget(self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
         """All that the store has of it is gone, in transactions of bounded length. Cursors of others stay valid."""
-        monkeypatch.setattr("restkeeper.cli.upkeep.FORGOTTEN", 1)
+        monkeypatch.setattr("restkeeper.cli.renaming.FORGOTTEN", 1)
         post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
         post(old, "/notes", {"name": "secret"})
         cursor = old.get("/api/v1/events?limit=100").json[-1]["id"]
@@ -545,13 +454,13 @@ class TestUnserved:
     def test_forget_goes_on_after_an_interruption(
         self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("restkeeper.cli.upkeep.FORGOTTEN", 1)
-        monkeypatch.setattr("restkeeper.cli.upkeep.PAUSE_SECONDS", None)  # which no sleep can have
+        monkeypatch.setattr("restkeeper.cli.renaming.FORGOTTEN", 1)
+        monkeypatch.setattr("restkeeper.cli.renaming.PAUSE_SECONDS", None)  # which no sleep can have
         assert programs.run((declared("tasks", "task"),), "forget", "notes", "--yes").exit_code == 1
         assert store_of(old).stored()["notes"][:2] == (GONE, 1)
         ready = programs.serve(declared("tasks", "task")).get("/readyz")
         assert ready.json["unserved"][0].endswith(
-            "has 1 item of notes, which no resource serves: if no newer program does, `restkeeper forget notes`"
+            "has 1 item of notes, which no resource serves: if no newer program does, run `restkeeper forget notes`"
         )
         monkeypatch.undo()
         done = programs.run((declared("tasks", "task"),), "forget", "notes", "--yes")

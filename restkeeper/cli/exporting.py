@@ -42,7 +42,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     if name not in service.representations and (found := "; ".join(service.warnings())):
         raise Refused(f"there is no collection {name!r}; {found}")
     shown = items_of(service, name, version)
-    service.store.count(name)  # raises RevisionDiffers, also while the items have another name
+    service.store.count(name)  # raises RevisionDiffers
     file_format = file_format or format_by_name(file) or "ndjson"
     if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:
         raise click.ClickException(f"{name}: CSV has no column for fields that no schema names: use ndjson or json")

@@ -1,6 +1,5 @@
-"""`restkeeper backup`, `restore`, `copy`, `migrate` and `forget`: what is done with a store as a whole."""
+"""`restkeeper backup`, `restore`, `copy` and `migrate`: what is done with a store as a whole."""
 
-import sys
 import time
 from collections.abc import Callable, Set
 from functools import partial
@@ -9,7 +8,7 @@ from pathlib import Path
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import PAUSE_SECONDS, Command, Refused, in_batches, progress_bar, service_of_app
+from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.resources.evolution import OTHERS
 from restkeeper.resources.migration import convert
@@ -18,9 +17,7 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import GONE, Record
-
-FORGOTTEN = 500  # items or events in one transaction: limits how long other writes wait
+from restkeeper.storage.interface import Record
 
 
 @click.command(cls=Command)
@@ -110,15 +107,14 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
         raise Refused(f"--forget: {forget} is in versions.py: take it out first")
     if tidy:
         dropped = store.tidy()
-        declared = {*service.representations, *(each.formerly for each in service.resources)}
-        store.write(partial(forget_undeclared, declared=declared))
+        store.write(partial(forget_undeclared, declared=service.representations))
         click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
     if conversions := service.conversions(accepts=accept):
         names = ", ".join(each.name for each in conversions)
         with progress_bar(f"converting {names}", sum(each.items for each in conversions)) as bar:
             convert(store, conversions, rfc3339(service.clock.time()), bar.update)
     for each in conversions:
-        click.echo(f"{each.name}: all items {each.done}")
+        click.echo(f"{each.name}: all items have revision {each.revision} now")
     for items in service.representations.values():
         oldest = (
             min(each.revisions.get(items.name, items.revision.number) for each in service.versions) if forget else 0
@@ -131,37 +127,6 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
         click.echo(f"{items.name}: {store.count(items.name)} items, {count} of them completed now")
     for line in service.warnings():
         click.echo(line, err=True)
-
-
-@click.command(cls=Command)
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@with_appcontext
-def forget(name: str, yes: bool) -> None:
-    """Delete all that the store has of the collection NAME, which no resource serves any more.
-
-    That is its items, and the content of its events; the service can read and write meanwhile. After an interruption,
-    run the same command again.
-    """
-    service = service_of_app()
-    store, known = service.store, service.unserved()
-    if name not in known:
-        of = f"it has something of {', '.join(known)}" if known else "it has nothing of others"
-        raise Refused(f"{name!r} is served, or the store has nothing of it; {of}")
-    heir = next((each.name for each in service.resources if each.formerly == name), "")
-    if heir and known[name].revision != GONE:
-        raise Refused(f"{name} is the former name of {heir}: run `restkeeper migrate`, or take it out first")
-    about = f"{known[name].items:,} items of {name}"
-    if not yes:
-        if not _is_terminal():
-            raise Refused(f"{about} would be deleted, and nobody can be asked: add --yes")
-        click.confirm(f"Delete {about}, for ever?", abort=True, err=True)
-    store.write(partial(Transaction.mark_gone, collection=name, now=rfc3339(service.clock.time())), use_reserve=True)
-    store.last_event()  # nobody adds events of it: all of them have positions
-    store.tidy(name)
-    while store.write(partial(Transaction.forget, collection=name, limit=FORGOTTEN), use_reserve=True):
-        time.sleep(PAUSE_SECONDS)
-    click.echo(f"{about} are deleted")
 
 
 def _renewed(items: StoredRepresentation, newest: Set[str], oldest: int, record: Record) -> Record:
@@ -183,11 +148,6 @@ def _renew(name: str, renew: Callable[[Record], Record], transaction: Transactio
         return False
     transaction.update(name, renewed)
     return True
-
-
-def _is_terminal() -> bool:
-    """Whether somebody can be asked."""
-    return sys.stdin.isatty()
 
 
 def _located(url: str) -> Location:

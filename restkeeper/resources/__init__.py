@@ -41,13 +41,3 @@ def require_free_names(resources: Sequence[Resource]) -> None:
         if twice := next((value for value in values if values.count(value) > 1), ""):
             schemas = (each.schema.__name__ for each, value in zip(resources, values, strict=True) if value == twice)
             raise ValueError(f"{twice!r} is the {word} of two collections, of {' and '.join(schemas)}: change one")
-    formers = [each.formerly for each in resources if each.formerly]
-    for each in formers:
-        if each in names or each in (other.public_name for other in resources if other.formerly != each):
-            raise ValueError(
-                f"formerly={each!r}: is served: rename that collection first, and this one a release later"
-            )
-        if each in RESERVED or formers.count(each) > 1:
-            raise ValueError(
-                f"formerly={each!r}: is that of {'the service' if each in RESERVED else 'two collections'}"
-            )

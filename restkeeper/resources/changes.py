@@ -3,7 +3,7 @@
 The defaults of the hooks are those of a service without features.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -102,8 +102,6 @@ class Hooks:
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
     `resources` are the collections by their names. In the context of `large_bodies`, which waits until a deadline,
     their items are computed, so that those of many requests do not run before a small one that comes after them.
-    `on_rename` are called when a collection has another name: they store what scopes and types of events, wherever they
-    are, become: for each one or more.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
@@ -122,7 +120,6 @@ class Hooks:
     new_id: Callable[[], str] = uuid7
     resources: Mapping[str, Resource] = field(default_factory=dict)
     large_bodies: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
-    on_rename: list[Callable[[Transaction, Callable[[str], Sequence[str]], str], object]] = field(default_factory=list)
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""

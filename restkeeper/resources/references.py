@@ -271,13 +271,10 @@ def forget_undeclared(transaction: Transaction, declared: Container[str]) -> Non
             transaction.describe(name, schema.fingerprint, with_references(schema.fields, {}))
 
 
-def rename_references(transaction: Transaction, former: str, name: str) -> None:
-    """Let items that refer to those of a collection refer to those of another one, which has them now."""
-    for collection, schema in transaction.schemas_with(f'"{former}"'):
-        to = references_of(schema.fields)
-        renamed = {path: name if target == former else target for path, target in to.items()}
-        if renamed != to:
-            transaction.describe(collection, schema.fingerprint, with_references(schema.fields, renamed))
+def with_target(described: str, former: str, name: str) -> str:
+    """The description of a schema, as if what refers to items of a `former` collection referred to another one."""
+    to = references_of(described)
+    return with_references(described, {path: name if each == former else each for path, each in to.items()})
 
 
 class _Referrers(NamedTuple):

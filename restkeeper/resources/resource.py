@@ -109,7 +109,6 @@ _PARTS: Mapping[str, tuple[type, str]] = {
     "upgrades": (Mapping, "a dictionary, such as {2: [Rename('title', 'name')]}"),
     "sort": _TEXT,
     "path": _TEXT,
-    "formerly": _TEXT,
     "ownership": (Ownership, "one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL"),
 }
 _LIMITS = {"page_limit": LARGEST_PAGE, "page_bytes": 2**31, "embed_limit": LARGEST_PAGE}
@@ -279,8 +278,6 @@ class Resource:
 
     `path` is what callers call the collection, if that is another text than the name: in paths and links, scopes and
     the feed, and where it is embedded. It goes before a page of the service with this path, which is then below /_/.
-
-    `formerly` is the name that the collection had: `restkeeper migrate` moves what a store has of it.
     """
 
     name: str
@@ -300,7 +297,6 @@ class Resource:
     singleton: bool = False
     undeclared: bool = False
     path: str = ""
-    formerly: str = ""
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
     represented_by: ClassVar[type | None] = None
     # By moment, such as "before create".
@@ -505,7 +501,6 @@ class Resource:
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
             has_owner_index=self.ownership is Ownership.ALL or bool(newest.owner),
-            formerly=self.formerly,
             schema=StoredSchema(
                 newest.fingerprint,
                 self.revision,
@@ -662,7 +657,7 @@ def _upgrades(resource: Resource) -> Faults:
 
 def _names(resource: Resource) -> Faults:
     fields = (name for revision in resource.revisions.values() for name in revision.definitions)
-    for name in (resource.name, resource.singular, resource.formerly or resource.name, *fields):
+    for name in (resource.name, resource.singular, *fields):
         if not NAME.fullmatch(name):
             address = f"; path={name!r} is the address" if name == resource.name and not no_path(name) else ""
             yield "", f"{name!r} is no name: use ASCII letters, digits and underscores{address}"

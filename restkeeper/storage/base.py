@@ -53,7 +53,6 @@ from restkeeper.storage.interface import (
     StoredSchema,
     StoredState,
     Subscription,
-    source_of,
 )
 from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import (
@@ -591,8 +590,7 @@ class Store(ABC):
         """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
 
         It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
-        EventsExpired if this store does not have that event, or the one after it (any more), and RevisionDiffers if the
-        items of one of the collections are in another one.
+        EventsExpired if this store does not have that event, or the one after it (any more).
         """
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
@@ -629,24 +627,17 @@ class Store(ABC):
     ) -> None:
         """Run `work`, which converts the items of collections to their revisions, in one transaction of any length.
 
-        If another program has done it meanwhile, nothing is done.
-
-        It stores each by `store_converted`. Where they are those of another collection (`source_of`), the one can
-        `take_over` all else then, and programs cannot use the other any more.
+        It stores each by `store_converted`. If another program has done it meanwhile, nothing is done.
 
         Until it has ended, others read the former items, or get RevisionDiffers, and their writes are refused. An
         exception, or the end of the process, changes nothing. If it `keeps` the items, a file has a backup beside it
         first. Raises StoreFull before it begins.
         """
 
-    def _left(self, stored: Mapping[str, StoredState], collections: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Of those collections whose items are to be converted or moved: where they are, and of which revision."""
-        found = [(self._collections[each], source_of(stored, self._collections[each])) for each in collections]
-        return {
-            each.name: (source, stored[source].revision)
-            for each, source in found
-            if source != each.name or stored[source].revision < each.revision
-        }
+    def _left(self, stored: Mapping[str, StoredState], collections: Iterable[str]) -> dict[str, int]:
+        """Those of the collections whose items are to be converted, and the revisions of these."""
+        revisions = {each: stored[each].revision for each in collections}
+        return {each: former for each, former in revisions.items() if former < self._collections[each].revision}
 
     def stored(self) -> dict[str, StoredState]:
         """Return the state of each collection."""

@@ -76,15 +76,13 @@ class RevisionDiffers(StoreUnavailable):
         stored, remedy = f"the items of {collection} have revision {revision}", "update this program"
         if revision is None:
             stored, remedy = f"the items of {collection} have another revision", "see `/readyz`"
-        elif revision == 0:
-            stored, remedy = f"the items of {collection} are to be converted", "run `restkeeper migrate`"
         elif revision < 0:
             stored, remedy = f"the items of {collection} are being converted", "wait, or repeat `restkeeper migrate`"
         elif revision == GONE:
-            stored = f"the items of {collection} are of another collection now, or are being deleted"
+            stored = f"{collection} has another name now, or is being deleted"
         elif revision < own:
             remedy = "run `restkeeper migrate`"
-        has = "" if revision in (0, GONE) else f", this program has revision {own}"
+        has = "" if revision == GONE else f", this program has revision {own}"
         super().__init__(f"{stored}{has}: {remedy}")
 
 

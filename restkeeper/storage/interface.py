@@ -19,7 +19,7 @@ FREE_NAME = r"[\w$@ :/-]+"  # a regular expression: a name of a field of kind JS
 POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
 SORTED = 300  # characters of a text of kind JSON
 MOST_INDEXED = 4  # fields of an index
-GONE = 2**31 - 1  # the revision of a collection whose items are of another one now, or are being deleted
+GONE = 2**31 - 1  # the revision of a collection that has another name now, or whose items are being deleted
 MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
@@ -147,8 +147,7 @@ class StoredSchema(NamedTuple):
 class Collection:
     """The declaration of a collection. `search` names the fields of the full-text search: with ANY, all texts.
 
-    With `has_owner_index`, there is an index on the owner. `formerly` is the name under which its items are stored
-    until they are moved, see `base.Store.convert`.
+    With `has_owner_index`, there is an index on the owner.
 
     When the store is opened, it registers the `schema`, unless it has it already or refuses it: `conflict` returns why
     items of a registered schema do not fit the new one, or an empty text; if the second argument is true, only as
@@ -163,7 +162,6 @@ class Collection:
     indexes: tuple[Index, ...] = ()
     search: tuple[str, ...] = ()
     has_owner_index: bool = False
-    formerly: str = ""
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema, bool], str] = lambda schema, common: ""
 
@@ -328,12 +326,6 @@ class StoredState(NamedTuple):
     revision: int
     items: int
     converted_at: str
-
-
-def source_of(stored: Mapping[str, StoredState], collection: Collection) -> str:
-    """The name under which a store has the items of a collection: the former one until they are moved."""
-    former = stored.get(collection.formerly)
-    return collection.formerly if former and former.revision != GONE else collection.name
 
 
 LAST_IDS = Collection("_ids", {})  # of the collections with integers: the version is the greatest id

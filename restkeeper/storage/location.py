@@ -99,29 +99,34 @@ WHERE {is_unnumbered} OR position < {newest} OR EXISTS (
 
 
 class Copy(ABC):
-    """One of the two stores of a copy: nobody else uses it, and it is in an open transaction.
+    """A store that nobody else uses, in an open transaction of its `database`; of a copy, one of the two.
 
     `moved_to` names the store that it was moved to.
     """
 
     def __init__(self, database: Database, moved_to: str = "") -> None:
-        self._database = database
+        self.database = database
         self.moved_to = moved_to
 
     def unsent(self) -> int:
         """The number of webhooks that were not sent all events."""
-        return int(self._database.rows(_UNSENT, {})[0][0])
+        return int(self.database.rows(_UNSENT, {})[0][0])
 
     def count(self, table: Table) -> int:
-        return int(self._database.fetch(f"SELECT count(*) FROM {table.source}", {})[0][0])  # noqa: S608 - constants
+        return int(self.database.fetch(f"SELECT count(*) FROM {table.source}", {})[0][0])  # noqa: S608 - constants
 
     @abstractmethod
     def rows(self, table: Table) -> Iterator[Row]:
         """All rows in order. Read them to the end before any other call."""
 
-    @abstractmethod
     def end(self, moved_to: str) -> None:
         """From now on no program opens the store: it was moved."""
+        self.database.change("UPDATE store SET moved_to = :moved_to", {"moved_to": moved_to})
+        self.database.commit()
+
+    @abstractmethod
+    def drop_indexes(self, *collections: str) -> None:
+        """Delete the indexes of these collections."""
 
     @abstractmethod
     def add(self, table: Table, rows: Iterable[Row]) -> None:
@@ -168,10 +173,10 @@ class Location(Protocol):
         store is in use, if the file is no backup, or if it is of a kind with the other way.
         """
 
-    def as_source(self, clock: Clock) -> AbstractContextManager[Copy]:
-        """The store, to be copied. Nobody else can use it meanwhile.
+    def alone(self, clock: Clock) -> AbstractContextManager[Copy]:
+        """The store, which nobody else can use meanwhile. What is not committed is undone.
 
-        Raises StoreUnavailable if somebody does, or if it is missing or damaged.
+        Raises StoreUnavailable if somebody uses it, or if it is missing or damaged.
         """
 
     def as_target(self, clock: Clock) -> AbstractContextManager[Copy]:
@@ -201,7 +206,7 @@ def copy(source: Location, target: Location, progress: Progress, clock: Clock, *
     Raises StoreUnavailable, and changes nothing, if a program uses one of the two, or the target has a store; or unless
     it may `discard` them, if events were not sent to all webhooks.
     """
-    with source.as_source(clock) as old:
+    with source.alone(clock) as old:
         if old.moved_to not in ("", target.name):  # that copy was interrupted at its end
             raise StoreUnavailable(f"{source.name} was moved to {old.moved_to} already")
         if (unsent := old.unsent()) and not discard:

@@ -1,10 +1,10 @@
 """What stores read in the same way in all databases: items, responses, change tokens, and registered schemas."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from restkeeper.storage.errors import EpochMissing, RecordNotFound, RevisionDiffers, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
 from restkeeper.storage.interface import (
     GONE,
     MOST_SCHEMAS,
@@ -15,7 +15,6 @@ from restkeeper.storage.interface import (
     StoredResponse,
     StoredSchema,
     StoredState,
-    source_of,
 )
 from restkeeper.storage.sql import Database, change_token, require_revision
 
@@ -83,8 +82,6 @@ FROM schemas
 WHERE collection = :collection
 ORDER BY number"""
 
-_ELSEWHERE = "SELECT DISTINCT collection, revision FROM counters WHERE revision IN (0, :gone)"
-
 _IS_REGISTERED = "SELECT 1 FROM schemas WHERE collection = :collection AND fingerprint = :fingerprint"
 
 _REGISTER = """\
@@ -139,49 +136,20 @@ def register(database: Database, collection: Collection) -> None:
     """
     if collection.schema is None or is_registered(database, collection):
         return
-    if elsewhere(database).get(collection.name):
-        remedy = (
-            "update this program. For a new collection with this name, first let the program that serves those items "
-        )
-        remedy += f"run `restkeeper forget {collection.name}`, which deletes none of them"
-        raise StoreUnavailable(f"the items of {collection.name} are of another collection now: {remedy}")
-    for schema, has_items in unfit(database, collection, collection.name):
+    if (stored := stored_states(database).get(collection.name)) and stored.revision == GONE:
+        remedy = "update this program. For a new collection with this name, first let a program that does not serve it"
+        remedy += f" run `restkeeper forget {collection.name}`, which leaves the items that have another name"
+        raise StoreUnavailable(f"{collection.name} has another name now, or is being deleted: {remedy}")
+    for schema in reversed(read_schemas(database, collection.name)):  # what the newest does not fit is the cause
+        if not (conflict := collection.conflict(schema, False)):
+            continue
+        has_items, in_items, in_events = use_of(database, collection.name, schema)
+        if in_items or in_events or (has_items and (conflict := collection.conflict(schema, True))):
+            raise StoreUnavailable(conflict)
         if schema.revision == collection.revision and not has_items:
             database.change(_UNREGISTER, {"collection": collection.name, "fingerprint": schema.fingerprint})
     database.change(_REGISTER, {"collection": collection.name, **collection.schema._asdict()})
     database.change(_FORGET, {"collection": collection.name, "most": MOST_SCHEMAS})
-
-
-def unfit(database: Database, collection: Collection, source: str) -> Iterator[tuple[StoredSchema, bool]]:
-    """The registered schemas of a `source` that do not fit a collection, and of no item, and whether it has items.
-
-    Raises StoreUnavailable as `register`.
-    """
-    for schema in reversed(read_schemas(database, source)):  # what the newest does not fit is the cause
-        if not (conflict := collection.conflict(schema, False)):
-            continue
-        has_items, in_items, in_events = use_of(database, source, schema)
-        if in_items or in_events or (has_items and (conflict := collection.conflict(schema, True))):
-            raise StoreUnavailable(conflict)
-        yield schema, has_items
-
-
-def first_revision(database: Database, collection: Collection) -> int:
-    """The revision of a collection without items; 0 if they are those of another one, until they are moved."""
-    is_moved = not collection.formerly or source_of(stored_states(database), collection) == collection.name
-    return collection.revision if is_moved else 0
-
-
-def elsewhere(database: Database) -> dict[str, int]:
-    """The collections whose items are not there: their revision is GONE, or 0 until those of another one are moved."""
-    return dict(database.rows(_ELSEWHERE, {"gone": GONE}))
-
-
-def require_here(database: Database, *collections: str) -> None:
-    """Raises RevisionDiffers for one of these collections whose items are elsewhere."""
-    for each, revision in elsewhere(database).items():
-        if each in collections:
-            raise RevisionDiffers(each, 0, revision)
 
 
 def use_of(database: Database, collection: str, schema: StoredSchema) -> tuple[bool, bool, bool]:

@@ -125,6 +125,9 @@ class Database(Protocol):
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         """Make a change, now or before the next statement."""
 
+    def commit(self) -> None:
+        """End the transaction; all its changes are stored."""
+
     def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
         """The parameters of the part `wanted`."""
 

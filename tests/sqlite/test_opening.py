@@ -81,7 +81,7 @@ def test_the_file_of_another_program_is_not_touched(tmp_path: Path, script: str,
         for use in (
             lambda: open_store(location.name, [THINGS]),
             lambda: location.restore(tmp_path / "backup", discard=True),
-            lambda: location.as_source(Clock()).__enter__(),
+            lambda: location.alone(Clock()).__enter__(),
             lambda: ours.backup(folder / "store.db", replace=True),
         ):
             with pytest.raises(StoreUnavailable, match="of another program") as refused:
@@ -104,7 +104,7 @@ def test_a_store_of_before_1_0_is_refused(tmp_path: Path) -> None:
     location = locate(f"sqlite:///{tmp_path}/store.db")
     for use in (
         lambda: open_store(location.name, [THINGS]),
-        lambda: location.as_source(Clock()).__enter__(),
+        lambda: location.alone(Clock()).__enter__(),
         lambda: location.restore(tmp_path / "backup.db", discard=True),
     ):
         with pytest.raises(StoreUnavailable, match=r"^.* made by a version before 1\.0: export its items there, and "):

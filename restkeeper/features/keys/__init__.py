@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache, partial
@@ -24,7 +24,6 @@ from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED
-from restkeeper.resources.migration import rename_in
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
@@ -189,7 +188,6 @@ def install(app: Application, service: Service) -> None:
     """Accept keys as credentials, also by Basic, and serve /api/VERSION/keys."""
     service.guard.schemes["basic"] = basic_token
     service.guard.resolvers.append(KeyResolver(service))
-    service.hooks.on_rename.append(partial(_rename_scopes, service.of_features[KEYS.name]))
     handlers = KeyHandlers(service)
     mount(app, service, lambda version: handlers.blueprint())
     service.contributions.append(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}))
@@ -236,16 +234,6 @@ def revoke_key(transaction: Transaction, id: str) -> None:
     """Make a key void. Raises RecordNotFound."""
     transaction.delete(KEYS.name, id)
     transaction.delete(CREDENTIALS.name, id)
-
-
-def _rename_scopes(
-    keys: StoredRepresentation, transaction: Transaction, renamed: Callable[[str], Sequence[str]], now: str
-) -> None:
-    """See `Hooks.on_rename`."""
-    for id, key in rename_in(keys, ("scopes",), transaction, renamed, now).items():
-        record = transaction.read(CREDENTIALS.name, id)
-        credential = Credential(*orjson.loads(record.body))._replace(scopes=tuple(key["scopes"]))
-        transaction.update(CREDENTIALS.name, record._replace(body=orjson.dumps(list(credential))))
 
 
 def note_use(keys: StoredRepresentation, store: Store, id: str, now: str) -> None:

@@ -15,7 +15,6 @@ from restkeeper.features.events.types import (
 from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
-from restkeeper.resources.migration import rename_in
 from restkeeper.service import Service, mount
 from restkeeper.storage.interface import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
@@ -26,7 +25,6 @@ from restkeeper.web.operations import Contribution, Description, JsonSchema, ret
 def install(app: Application, service: Service) -> None:
     """Serve /api/VERSION/webhooks. A deliverer sends the events, in this process or in another one."""
     mount(app, service, lambda version: WebhookHandlers(service, version).blueprint())
-    service.hooks.on_rename.append(partial(rename_in, service.of_features[WEBHOOKS.name], ("types", "scopes")))
     config = service.config
     delays = ", ".join(map(str, config.webhook_retries))
     path = Path(__file__).with_name("description.toml")

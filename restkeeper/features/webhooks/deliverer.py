@@ -214,10 +214,6 @@ class Deliverer:
     ) -> tuple[list[_Job], int]:
         """Queue events and lease deliveries; returns those to start, and the number of events read."""
         jobs: list[_Job] = []
-        for name, revision in transaction.elsewhere().items():
-            if name in self._collections:  # its events have another name, too, and would be skipped
-                self._stop(RevisionDiffers(name, 0, revision))
-                return jobs, 0
         queued, until = 0, now + self._timeout + LEASE_SECONDS
         for (id, signing, is_behind, is_due, is_open), room in waiting:
             try:

@@ -9,10 +9,9 @@ gap, and nothing is inserted before what they have read. A transaction that stay
 """
 
 from restkeeper.storage.deliveries import Stretch, events_of
-from restkeeper.storage.interface import GONE, MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
+from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import require_here
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
@@ -82,7 +81,6 @@ page AS (
 )
 SELECT
     {IS_UNNUMBERED},
-    ARRAY(SELECT collection FROM counters WHERE revision IN (0, {GONE})),
     oldest,
     newest,
     epoch,
@@ -134,9 +132,7 @@ def find_events(session: Session, after: str, filter: EventFilter, limit: int) -
     if rows[0][0]:
         sequence_all(session)
         rows = session.fetch(_SELECT, wanted)
-    if not {*rows[0][1]}.isdisjoint((*filter.collections, *filter.own)):
-        require_here(session, *filter.collections, *filter.own)
-    stretch = Stretch._make((*rows[0][2:8], [row[8:-1] for row in rows if row[8] is not None]))
+    stretch = Stretch._make((*rows[0][1:7], [row[7:-1] for row in rows if row[7] is not None]))
     if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
         end, end_origin, *_ = stretch.rows[-1]
         stretch = stretch._replace(end=end, end_origin=end_origin)

@@ -49,8 +49,8 @@ class PostgresLocation:
             raise StoreUnavailable(f"PostgreSQL has its own tools: {tools}; then run: restkeeper restore, without FILE")
         return Restored(_backend().renew(self._url), None, None)
 
-    def as_source(self, clock: Clock) -> AbstractContextManager[Copy]:
-        return cast(AbstractContextManager[Copy], _backend().as_source(self._url, clock))
+    def alone(self, clock: Clock) -> AbstractContextManager[Copy]:
+        return cast(AbstractContextManager[Copy], _backend().alone(self._url, clock))
 
     def as_target(self, clock: Clock) -> AbstractContextManager[Copy]:
         return cast(AbstractContextManager[Copy], _backend().as_target(self._url, clock))

@@ -25,7 +25,7 @@ from restkeeper.storage.postgresql.dialect import DIALECT
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, SHARDS
 from restkeeper.storage.postgresql.queries import PostgresColumn
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import first_revision, is_registered, register
+from restkeeper.storage.records import is_registered, register
 from restkeeper.storage.sql import (
     BETWEEN_FIELDS,
     MIGRATIONS,
@@ -78,7 +78,7 @@ class Lock(NamedTuple):
 MIGRATES = Lock(0x7265737463, "migrates this store")
 BUILDS = Lock(0x7265737462, "builds indexes")
 CONVERTS = Lock(0x7265737476, "converts items")
-USES = Lock(0x7265737475, "uses this store")  # shared, by each connection; a copy has it alone
+USES = Lock(0x7265737475, "uses this store")  # shared, by each connection; a copy or a renaming has it alone
 
 
 class _Wait:
@@ -117,9 +117,9 @@ def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
 
 
 def share(session: Session) -> None:
-    """Use the store with this connection, until it is closed. Raises StoreUnavailable if it is being moved."""
+    """Use the store with this connection, until it is closed. Raises StoreUnavailable if another one has it alone."""
     if session.fetch("SELECT pg_try_advisory_lock_shared(%s)", (USES.key,)) != [(True,)]:
-        raise StoreUnavailable("the store is being moved to another one")
+        raise StoreUnavailable("the store is being moved, or a collection of it renamed")
 
 
 @contextmanager
@@ -149,8 +149,9 @@ def _alone(session: Session, clock: Clock) -> Iterator[None]:
             session.fetch("SELECT pg_advisory_unlock(%s)", (USES.key,))
 
 
-def use_alone(session: Session, clock: Clock) -> None:
-    """Use the store with this connection alone, until it is closed. Raises StoreUnavailable if another one uses it.
+@contextmanager
+def use_alone(session: Session, clock: Clock) -> Iterator[None]:
+    """Use the store with this connection alone meanwhile. Raises StoreUnavailable if another one uses it.
 
     One that has just been closed may use it for a moment, so it is asked again for a second.
     """
@@ -159,6 +160,12 @@ def use_alone(session: Session, clock: Clock) -> None:
         if clock.monotonic() >= end:
             raise StoreUnavailable("the store is in use: stop the service, its delivery workers and all commands first")
         clock.sleep(limits.OTHERS_SECONDS)
+    try:
+        yield
+    finally:
+        if not session.closed:
+            session.undo()  # or it could not release the lock, which the next start would still find
+            session.fetch("SELECT pg_advisory_unlock(%s)", (USES.key,))
 
 
 def migrate_alone(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
@@ -238,12 +245,12 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
                 session.queue(statement.replace(" CONCURRENTLY", "", 1))
     run_missing(session)
     for collection in collections:
-        session.apply(CREATE_COUNTERS, (collection.name, first_revision(session, collection)))
+        session.apply(CREATE_COUNTERS, (collection.name, collection.revision))
 
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
     """Drop the indexes of these collections that they do not declare; return their names."""
-    names = [name for each in collections for name in _present(session, each) if name not in indexes_of(each)]
+    names = [name for each in collections for name in present_indexes(session, each) if name not in indexes_of(each)]
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for name in names:
             log.info("deletes the index %s; this waits for all transactions (see pg_stat_activity)", name)
@@ -293,7 +300,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
     missing = [
         (each, name, statement)
         for each in collections
-        for present in [_present(session, each)]
+        for present in [present_indexes(session, each)]
         for name, statement in indexes_of(each).items()
         if not present.get(name)
     ]
@@ -314,7 +321,7 @@ def _build_indexes(session: Session, collections: Iterable[Collection], clock: C
                 raise not_unique(session, collection, unique_fields(collection)[name]) from error
 
 
-def _present(session: Session, collection: Collection) -> dict[str, bool]:
+def present_indexes(session: Session, collection: Collection) -> dict[str, bool]:
     """The indexes of a collection: name to whether it is complete."""
     return dict(session.fetch(_INDEXES, (index_prefix(collection),)))
 

@@ -35,6 +35,7 @@ from restkeeper.storage.postgresql.migrations import (
     holding,
     is_empty,
     migrate,
+    present_indexes,
     require_layout_of,
     run_missing,
     share,
@@ -187,13 +188,13 @@ class PostgresStore(Store):
                 return  # another program was first
 
             def negate(transaction: Transaction) -> None:
-                for source, former in left.values():
+                for name, former in left.items():
                     if former > 0:
-                        transaction.set_revision(source, former, -former, now)
+                        transaction.set_revision(name, former, -former, now)
 
             def restore(transaction: Transaction) -> None:
-                for source, former in left.values():
-                    transaction.set_revision(source, -abs(former), abs(former), now)
+                for name, former in left.items():
+                    transaction.set_revision(name, -abs(former), abs(former), now)
 
             self.write(negate)
             self.last_event()  # nobody adds events of these collections: all of them have positions
@@ -201,9 +202,8 @@ class PostgresStore(Store):
             try:
                 transaction = PostgresTransaction(session, self._collections, self._unique)
                 work(transaction)
-                for each, (source, former) in left.items():
-                    if source == each:
-                        transaction.set_revision(each, -abs(former), self._collections[each].revision, now)
+                for name, former in left.items():
+                    transaction.set_revision(name, -abs(former), self._collections[name].revision, now)
                 transaction.finish()
             except BaseException as error:
                 session.undo()
@@ -212,8 +212,6 @@ class PostgresStore(Store):
                 if isinstance(error, psycopg.Error):
                     raise change_error(error, self._unique) from cause_of(error)
                 raise
-        if moved := [source for each, (source, _) in left.items() if source != each]:
-            self.tidy(*moved)
 
     def _spooled(self, collection: str) -> IO[bytes]:
         with self._parts.session(is_unlimited=True) as session:
@@ -277,53 +275,53 @@ def _connected(url: str, *, is_unlimited: bool = False) -> Iterator[Session]:
 class PostgresCopy(Copy):
     """See `location.Copy`."""
 
-    _database: Session
+    database: Session
 
     def rows(self, table: Table) -> Iterator[Row]:
-        self._database.flush()
-        with self._database.cursor("copy", binary=True) as cursor:
+        self.database.flush()
+        with self.database.cursor("copy", binary=True) as cursor:
             cursor.itersize = COPIED
             yield from cursor.execute(table.query)
 
-    def end(self, moved_to: str) -> None:
-        self._database.apply("UPDATE store SET moved_to = %s", (moved_to,))
-        self._database.commit()
+    def drop_indexes(self, *collections: str) -> None:
+        for name in (name for each in collections for name in present_indexes(self.database, Collection(each, {}))):
+            self.database.apply(f'DROP INDEX "{name}"')
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         own, values = _OWN.get(table.name, ((), lambda row: ()))
         columns = ", ".join((*table.columns, *own))
-        with self._database.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
+        with self.database.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((*row, *values(row)))
 
     def finish(self) -> None:
         for statement in _NUMBERS:
-            self._database.apply(statement)
-        for counted in self._database.fetch("SELECT collection, revision FROM counters"):
-            self._database.apply(CREATE_COUNTERS, counted)
-        self._database.apply(f"ANALYZE {', '.join(TABLES)}")
+            self.database.apply(statement)
+        for counted in self.database.fetch("SELECT collection, revision FROM counters"):
+            self.database.apply(CREATE_COUNTERS, counted)
+        self.database.apply(f"ANALYZE {', '.join(TABLES)}")
 
 
 @contextmanager
-def as_source(url: str, clock: Clock) -> Iterator[PostgresCopy]:
+def alone(url: str, clock: Clock) -> Iterator[PostgresCopy]:
     """See `location.Location`. Each connection of a program that uses the store has the lock USES, shared."""
-    with _copying(url) as session:
+    with _waiting(url) as session:
         if is_empty(session):
             raise StoreUnavailable("there is no store in the database")
-        use_alone(session, clock)
-        require_layout_of(session)
-        ((moved_to,),) = session.fetch("SELECT moved_to FROM store")
-        if not moved_to:
-            migrate(session, (), clock)
-        session.begin()
-        session.apply(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
-        yield PostgresCopy(session, moved_to)
+        with use_alone(session, clock):
+            require_layout_of(session)
+            ((moved_to,),) = session.fetch("SELECT moved_to FROM store")
+            if not moved_to:
+                migrate(session, (), clock)
+            session.begin()
+            session.apply(f"LOCK TABLE {', '.join(TABLES)} IN SHARE ROW EXCLUSIVE MODE")  # other programs wait
+            yield PostgresCopy(session, moved_to)
 
 
 @contextmanager
 def as_target(url: str, clock: Clock) -> Iterator[PostgresCopy]:
     """See `location.Location`. All of the copy is one transaction; programs that start meanwhile wait for its end."""
-    with _copying(url) as session:
+    with _waiting(url) as session:
         if not is_empty(session):
             raise StoreUnavailable("the database has a store already: name an empty one")
         with holding(session, MIGRATES, clock):
@@ -339,11 +337,11 @@ def as_target(url: str, clock: Clock) -> Iterator[PostgresCopy]:
 
 
 @contextmanager
-def _copying(url: str) -> Iterator[Session]:
+def _waiting(url: str) -> Iterator[Session]:
     """A connection that may wait for the other store, also in a transaction."""
     with closing(connect(url, is_unlimited=True)) as session:
         try:
             session.apply("SET idle_in_transaction_session_timeout = 0")
             yield session
         except psycopg.Error as error:
-            raise StoreUnavailable(f"the store cannot be copied: {first_line(error)}") from error
+            raise StoreUnavailable(f"the store cannot be used: {first_line(error)}") from error

@@ -84,7 +84,7 @@ class LockFile:
         deadline = time.monotonic() + SHARE_SECONDS
         while not self._try(fcntl.LOCK_SH):
             if time.monotonic() > deadline:
-                raise StoreBusy(f"the store {self._path!r} is being restored or moved")
+                raise StoreBusy(f"the store {self._path!r} is being restored or moved, or a collection of it renamed")
             time.sleep(LOCK_RETRY_SECONDS)
 
     @contextmanager

@@ -34,7 +34,7 @@ from restkeeper.storage.interface import (
     StoredResponse,
     parse_id,
 )
-from restkeeper.storage.records import NOT_FOUND, require_here
+from restkeeper.storage.records import NOT_FOUND
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     EPOCH,
@@ -44,7 +44,7 @@ from restkeeper.storage.sqlite.connection import (
     interrupt_after,
     snapshot,
 )
-from restkeeper.storage.sqlite.migrations import drop_undeclared, fields_of
+from restkeeper.storage.sqlite.migrations import fields_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
@@ -204,12 +204,6 @@ class SqliteTransaction(Transaction):
             pass
         return str(wanted["aside"])
 
-    def take_over(self, collection: str, source: str, types: Mapping[str, str], now: str, *, id: str = "") -> None:
-        """See `base.Transaction`. An index that is a table has what its items were, so it must not stay."""
-        super().take_over(collection, source, types, now, id=id)
-        while drop_undeclared(self._database, [Collection(source, {})]):
-            pass
-
     def _touch(self, collection: str, adds: int) -> None:
         own = self._collections[collection].revision
         if not self._database.execute(_TOUCH, (adds, collection, own)).rowcount:
@@ -219,7 +213,6 @@ class SqliteTransaction(Transaction):
 def find_events(connection: SqliteConnection, after: str, filter: EventFilter, limit: int) -> Events:
     """See `deliveries.events_of`."""
     with snapshot(connection):
-        require_here(connection, *filter.collections, *filter.own)
         position, _ = parse_id(after)
         oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
         start = position if after else oldest - 1

@@ -30,7 +30,7 @@ from restkeeper.storage.sqlite.file import (
     size_of,
     sync,
 )
-from restkeeper.storage.sqlite.migrations import migrate, require_layout_of, run_missing
+from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_layout_of, run_missing
 from restkeeper.storage.sqlite.store import SqliteStore
 
 _SCHEME = "sqlite:///"
@@ -51,24 +51,24 @@ _FAILED = "the store cannot be copied"
 class SqliteCopy(Copy):
     """See `location.Copy`. A new one has its `file`."""
 
-    _database: SqliteConnection
+    database: SqliteConnection
     file = Path()
 
     def rows(self, table: Table) -> Iterator[Row]:
-        yield from self._database.execute(table.query)
+        yield from self.database.execute(table.query)
 
-    def end(self, moved_to: str) -> None:
-        self._database.execute("UPDATE store SET moved_to = ?", (moved_to,))
-        self._database.execute("COMMIT")
+    def drop_indexes(self, *collections: str) -> None:
+        while drop_undeclared(self.database, [Collection(each, {}) for each in collections]):
+            pass
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
         values = ", ".join("?" * len(table.columns))
         statement = f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({values})"  # noqa: S608
-        self._database.executemany(statement, rows)
+        self.database.executemany(statement, rows)
 
     def finish(self) -> None:
-        self._database.execute("COMMIT")
-        self._database.close()
+        self.database.execute("COMMIT")
+        self.database.close()
         try:
             sync(self.file)
         except OSError as error:
@@ -141,13 +141,14 @@ class SqliteFile:
         return Restored(items, newest, replaced)
 
     @contextmanager
-    def as_source(self, clock: Clock) -> Iterator[Copy]:
+    def alone(self, clock: Clock) -> Iterator[Copy]:
         path = self._path
         with closing(LockFile(path)) as lock:
             file = opened_file(path, lock)
             if file is None:
                 raise StoreUnavailable(f"there is no store at {path!r}")
-            with closing(file), require_unused(Path(path), lock), translated(_FAILED, path):
+            failure = f"the store {path!r} cannot be used"
+            with closing(file), require_unused(Path(path), lock), translated(failure, path):
                 if damage := lock.note:
                     raise StoreUnavailable(f"the store is damaged: {damage}")
                 with closing(connect(path, "full", clock)) as connection:

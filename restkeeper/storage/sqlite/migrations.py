@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.records import epoch_of, first_revision, is_registered, register
+from restkeeper.storage.records import epoch_of, is_registered, register
 from restkeeper.storage.sql import (
     BETWEEN_FIELDS,
     MIGRATIONS,
@@ -111,8 +111,7 @@ def _missing(connection: SqliteConnection, collection: Collection, indexed: bool
     """The statements that create what a collection declares and the file does not have: indexes if `indexed`."""
     name = literal(collection.name)
     if not connection.execute(f"SELECT 1 FROM counters WHERE collection = {name}").fetchone():  # noqa: S608 - a checked literal
-        revision = first_revision(connection, collection)
-        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {revision})"  # noqa: S608 - likewise
+        yield f"INSERT INTO counters (collection, revision) VALUES ({name}, {collection.revision})"  # noqa: S608 - likewise
     present = present_indexes(connection, collection)
     for index, statements in indexes_of(collection).items() if indexed else ():
         yield from statements if index not in present else ()

@@ -264,17 +264,15 @@ class SqliteStore(Store):
             left = self._left(stored_states(connection), collections)
             if not left:
                 return  # another program was first
-            full = [of for of in left.values() if transaction.unconverted(of[0], "", 1)]
+            full = [name for name in left if transaction.unconverted(name, "", 1)]
             if keeps and full and not self._in_memory:  # what nobody changes before the conversion
-                source, former = full[0]
-                self.backup(Path(f"{self._path}.{source}-{former}"), replace=True)
+                self.backup(Path(f"{self._path}.{full[0]}-{left[full[0]]}"), replace=True)
             work(transaction)
-            for each, (source, former) in left.items():
-                if source == each:
-                    transaction.set_revision(each, former, self._collections[each].revision, now)
+            for name, former in left.items():
+                transaction.set_revision(name, former, self._collections[name].revision, now)
 
         stored = self.stored()
-        if any(stored[source].items for source, _ in self._left(stored, collections).values()):
+        if any(stored[name].items for name in self._left(stored, collections)):
             self._require_space((GROWS + keeps) * size_of(self._path))
         connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own
         try:

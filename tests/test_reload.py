@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.server import reload
 from tests.live import ROOT, HttpResponse, send
 from tests.processes import children, of_session
 from tests.test_mistakes import SCHEMA, write
@@ -131,21 +130,17 @@ def test_no_program_is_left_behind(watched: Watched) -> None:
     until(lambda: of_session(watched.process.pid) == [])
 
 
-def test_only_sources_are_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not in hidden folders, environments and installed packages, also if the folder itself is an environment."""
-    for name in ("pyvenv.cfg", "a.py", ".b.py", "c.txt", "d/e.py", ".f/g.py", "h/pyvenv.cfg", "h/i.py", "lib/j.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "lib" / "site-packages").mkdir()
-    (tmp_path / "lib" / "site-packages" / "k.py").touch()
-    (tmp_path / "loop").symlink_to(tmp_path)
-    (tmp_path / "gone.py").symlink_to(tmp_path / "nothing")
-    assert {os.path.relpath(each, tmp_path) for each in reload._files(tmp_path)} == {"a.py", "d/e.py", "lib/j.py"}
-    monkeypatch.setattr(reload, "MOST_ENTRIES", 3)
-    assert len(reload._files(tmp_path, warns=True)) <= 3
-    assert capsys.readouterr().err == f"restkeeper: {tmp_path} has more than 3 files: only these are watched\n"
+def test_only_sources_are_watched(watched: Watched) -> None:
+    """No hidden folders, no installed packages."""
+    until(lambda: watched.shows("one value.py"))
+    for name in ("c.txt", ".f/g.py", "env/lib/site-packages/k.py", "node_modules/l.py"):
+        (watched.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (watched.folder / name).touch()
+    until(lambda: "restkeeper: env has changed: starts again" in watched.log.read_text())
+    (watched.folder / "value.py").write_text("two")
+    until(lambda: watched.shows("two value.py"))
+    lines = watched.log.read_text().splitlines()
+    assert {line.split()[1] for line in lines} <= {"env", "value.py"}
 
 
 def test_a_service_is_mended_while_it_is_served(tmp_path: Path) -> None:

@@ -9,32 +9,28 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import cache_from_source
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import active_count
+from threading import Thread, active_count
 from typing import Any, NoReturn
+
+from watchfiles import Change, watch
 
 from restkeeper.server.response import problem
 
-LOOK_SECONDS = 0.25  # between two looks at the files, and between two at the state of the program
-MOST_ENTRIES = 20_000  # files and folders that are looked at: it takes some 50 ms
-NO_SOURCE = ("node_modules", "site-packages", "__pycache__")  # beside hidden folders, and those with a pyvenv.cfg
+LOOK_SECONDS = 0.1  # between two looks at the state of the program
+NO_SOURCE = ("node_modules", "site-packages", "__pycache__")  # beside hidden folders
 STOP_SECONDS = 5.0  # for the end of the program, whose requests under way have a second
 MOST_ANSWERED = 50  # at the same time, while there is no program
 LINGER_SECONDS = 1.0  # for each part of a request that is read on, so that the response arrives
-
-Files = dict[str, tuple[int, int, int]]  # by path: what each save changes
 
 
 class _Refusals(ThreadingTCPServer):
     """Responds to each request with 503 and the `fault`."""
 
-    daemon_threads, block_on_close, timeout = True, False, LOOK_SECONDS
+    daemon_threads, block_on_close = True, False
     fault = ""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -82,57 +78,43 @@ def keep_serving(
     os.set_blocking(faults, False)
     descriptors = {"RESTKEEPER_FD": listener.fileno(), "RESTKEEPER_FAULT": fault, "RESTKEEPER_LIFELINE": lifeline}
     environ |= {name: str(descriptor) for name, descriptor in descriptors.items()}
-    files = _files(folder, warns=True)
-    while True:
-        server.fault = ""
-        program = subprocess.Popen(command, env=environ, pass_fds=[*descriptors.values()])  # noqa: S603 - our own
-        try:
-            while (found := _files(folder)) == files:
+    environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a save of the same length in the same second has the same one
+
+    def is_source(change: Change, path: str) -> bool:
+        hidden = any(part.startswith(".") or part in NO_SOURCE for part in Path(path).relative_to(folder).parts)
+        is_new_folder = change is Change.added and os.path.isdir(path)  # whose first files are seen with it
+        return not hidden and (path.endswith(".py") or is_new_folder)
+
+    def start() -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(command, env=environ, pass_fds=[*descriptors.values()])  # noqa: S603 - our own
+
+    program, wait = None, int(LOOK_SECONDS * 1000)
+    try:
+        for changes in watch(folder, watch_filter=is_source, rust_timeout=wait, yield_on_timeout=True):
+            if program is None:  # the files are watched now
+                program = start()
+            elif changes:
+                _stop(program)
+                _read(faults)
+                changed = os.path.relpath(min(path for _, path in changes), folder)
+                lost = ", with no items: memory:// keeps none" if loses else ""
+                print(f"restkeeper: {changed} has changed: starts again{lost}", file=sys.stderr)
                 if server.fault:
-                    server.handle_request()  # waits for one
-                elif program.poll() is None:
-                    time.sleep(LOOK_SECONDS)
-                else:
-                    line = _read(faults) or f"the program has ended ({program.returncode}); its output says why"
-                    server.fault = f"the service does not run: {line}"
-                    print("restkeeper: requests get 503 until a file is saved; Ctrl-C ends it", file=sys.stderr)
-        finally:
+                    server.shutdown()
+                elif environ["RESTKEEPER_WELCOME"] == "1":
+                    environ["RESTKEEPER_WELCOME"] = ""  # only its first line
+                server.fault, program = "", start()
+            elif not server.fault and program.poll() is not None:
+                line = _read(faults) or f"the program has ended ({program.returncode}); its output says why"
+                server.fault = f"the service does not run: {line}"
+                print("restkeeper: requests get 503 until a file is saved; Ctrl-C ends it", file=sys.stderr)
+                Thread(target=server.serve_forever, daemon=True).start()
+    except KeyboardInterrupt:  # of any signal that stops this process
+        pass
+    finally:
+        if program:
             _stop(program)
-        _read(faults)
-        while (later := _files(folder)) != found:  # more than one is saved, or in several parts
-            found = later
-            time.sleep(LOOK_SECONDS / 2)
-        changed = sorted({path for path, _ in found.items() ^ files.items()})
-        for path in changed:
-            with suppress(OSError):  # it holds for a save of the same length in the same second, too
-                os.unlink(cache_from_source(path))
-        lost = ", with no items: memory:// keeps none" if loses else ""
-        print(f"restkeeper: {os.path.relpath(changed[0], folder)} has changed: starts again{lost}", file=sys.stderr)
-        files = found
-        if not server.fault and environ["RESTKEEPER_WELCOME"] == "1":
-            environ["RESTKEEPER_WELCOME"] = ""  # only its first line
-
-
-def _files(folder: Path, *, warns: bool = False) -> Files:
-    """The `*.py` of a folder and those in it, the upper ones first; at most MOST_ENTRIES of all files are looked at."""
-    found, folders, left = Files(), deque([str(folder)]), MOST_ENTRIES
-    while folders and left:
-        entries: list[os.DirEntry[str]] = []
-        with suppress(OSError), os.scandir(here := folders.popleft()) as each:  # it was deleted at this moment
-            entries = [entry for entry in each if entry.name[0] != "." and entry.name not in NO_SOURCE]
-        if any(entry.name == "pyvenv.cfg" for entry in entries) and here != str(folder):
-            continue
-        for entry in entries[:left]:
-            with suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif entry.name.endswith(".py"):
-                    state = entry.stat()
-                    found[entry.path] = (state.st_mtime_ns, state.st_size, state.st_ino)
-        left -= len(entries[:left])
-    if not left and warns:
-        print(f"restkeeper: {folder} has more than {MOST_ENTRIES} files: only these are watched", file=sys.stderr)
-    return found
+    sys.exit(0)
 
 
 def _read(faults: int) -> str:

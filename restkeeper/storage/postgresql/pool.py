@@ -1,18 +1,14 @@
-"""The connections of a process to PostgreSQL: a pool with shares for callers and a watchdog, and others for one use.
+"""The connections of a process to PostgreSQL: a pool with shares for callers, and others for one use.
 
 psycopg waits cooperatively if gevent has patched the process before psycopg's first import; `require_cooperation`
-checks it. A server that does not answer at all, as one that is paused, cannot end a statement: the watchdog closes the
-connection. While no connection can be opened, requests fail at once, and one thread tries to open one.
+checks it. A server that is silent is left by libpq's own time-outs, or if its machine still confirms what it was sent,
+as of a process that is paused, by that of `Session.wait`.
 """
 
 import logging
-import os
-import socket
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 
 import psycopg
 import psycopg.waiting
@@ -22,16 +18,16 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from restkeeper.clock import Clock
 from restkeeper.storage.errors import StoreReadOnly, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.failures import FAILED, log_rarely, store_error, translated
+from restkeeper.storage.postgresql.failures import FAILED, translated
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.shares import Shares
-
-_log = logging.getLogger("restkeeper")
 
 _DEFAULTS = {
     "connect_timeout": f"{limits.ANSWER_SECONDS:.0f}",
     "application_name": "restkeeper",
-    "keepalives_idle": f"{limits.SILENT_SECONDS:.0f}",
+    "keepalives_idle": f"{limits.SILENT_SECONDS / 2:.0f}",
+    "keepalives_interval": "1",
+    "keepalives_count": f"{limits.SILENT_SECONDS / 2:.0f}",
     "tcp_user_timeout": f"{limits.SILENT_SECONDS * 1000:.0f}",
 }
 
@@ -51,12 +47,7 @@ class Connections:
         self._shares = Shares("connections of the database", most, max(1, most // 2), clock)
         searches = max(1, most // 5)  # together they get the processor time of the server, and each has a time-out
         self._searches = Shares("connections for searches", searches, max(1, searches // 2), clock)
-        self._used: set[Session] = set()
-        self._new: set[Session] = set()  # that are being prepared
-        self._is_closed = threading.Event()
         self._next_renewal = 0.0
-        self._failure: StoreUnavailable | None = None  # of the last attempt to connect
-        self._has_failed = threading.Event()
         self._pool = ConnectionPool(
             self._url,
             connection_class=Session,
@@ -65,13 +56,10 @@ class Connections:
             max_size=most,
             max_idle=limits.LONGEST_IDLE_SECONDS,
             max_lifetime=limits.LONGEST_LIFE_SECONDS,
-            reconnect_timeout=0.0,
-            reconnect_failed=lambda _: self._fail(),
+            reconnect_timeout=0.0,  # the next use tries again
             configure=self._prepare,
             open=True,
         )
-        for task in (self._watch, self._reconnect):
-            threading.Thread(target=task, name="restkeeper-database", daemon=True).start()
 
     @contextmanager
     def session(
@@ -79,13 +67,12 @@ class Connections:
     ) -> Iterator[Session]:
         """A connection that nobody else uses meanwhile; errors are raised as `store_error`.
 
-        It waits for one until `deadline`. The watchdog does not end a use that `is_unlimited`.
+        It waits for one until `deadline`. Its statements may take any time if it `is_unlimited`.
         """
         deadline = self._clock.monotonic() + limits.ANSWER_SECONDS if deadline is None else deadline
         with self._searches.use(deadline) if is_search else nullcontext(), self._shares.use(deadline):
             session = self._take(deadline)
-            session.is_unlimited, session.used_at = is_unlimited, time.monotonic()  # the watchdog's clock
-            self._used.add(session)
+            session.is_unlimited = is_unlimited
             try:
                 with translated():
                     yield session
@@ -95,7 +82,6 @@ class Connections:
                     self._renew()
                 raise
             finally:
-                self._used.discard(session)
                 self._pool.putconn(session)
 
     def _renew(self) -> None:
@@ -108,82 +94,42 @@ class Connections:
             self._pool.drain()
 
     def close(self) -> None:
-        self._is_closed.set()
-        self._has_failed.set()
-        self._pool.close(timeout=limits.CUT_SECONDS)
+        self._pool.close(timeout=limits.OPEN_SECONDS)
 
     def _take(self, deadline: float) -> Session:
-        """An open connection: an idle one, or one that the pool opens. Raises StoreUnavailable."""
+        """An open connection: an idle one, or one that the pool opens. Raises StoreUnavailable.
+
+        Whether the server has closed an idle one is looked at here: the pool's `check` of each is a round trip, and it
+        pauses before the next one.
+        """
         while True:
-            if (failure := self._failure) and not self._used and not self._pool.get_stats()["pool_available"]:
-                raise type(failure)(failure.detail, reason=failure.reason)
             try:
                 session = self._pool.getconn(timeout=limits.OPEN_SECONDS)
             except PoolClosed:
                 raise StoreUnavailable("the service stops") from None
             except PoolTimeout:
-                pass
-            else:
-                with suppress(psycopg.Error):  # the server has closed it; this sends nothing, and does not wait
-                    session.pgconn.consume_input()  # the server's last words, if there are any,
-                    session.pgconn.consume_input()  # and then the end
-                    if not session.closed:
-                        return session
-                self._pool.putconn(session)  # which opens another
+                self._require_server()
+                if self._clock.monotonic() >= deadline:
+                    raise StoreUnavailable(FAILED) from None
                 continue
-            if self._clock.monotonic() >= deadline:
-                raise StoreUnavailable(FAILED)
+            with suppress(psycopg.Error):  # the server has closed it; this sends nothing, and does not wait
+                session.pgconn.consume_input()  # the server's last words, if there are any,
+                session.pgconn.consume_input()  # and then the end
+                if not session.closed:
+                    return session
+            self._pool.putconn(session)  # which opens another
+
+    def _require_server(self) -> None:
+        """Raises StoreUnavailable with the reason why no connection can be opened, which the pool does not tell."""
+        with translated(), closing(Session.connect(self._url, autocommit=True)) as session:
+            self._configure(session)
 
     def _prepare(self, session: Session) -> None:
-        """Prepare a new connection, while the watchdog looks."""
-        session.used_at = time.monotonic()
-        self._new.add(session)
         try:
             self._configure(session)
         except BaseException:
-            session.close()
+            session.close()  # which the pool does not do
             raise
-        finally:
-            self._new.discard(session)
-
-    def _watch(self) -> None:
-        """Close the connections whose server is silent."""
-        while not self._is_closed.wait(limits.CUT_SECONDS):
-            latest = time.monotonic() - limits.ANSWER_SECONDS - limits.CUT_SECONDS
-            for session in [each for each in self._used | self._new if not each.is_unlimited and each.used_at < latest]:
-                # Whoever waits for its server gets an error.
-                with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(session.fileno())) as duplicate:
-                    duplicate.shutdown(socket.SHUT_RDWR)
-                self._fail()
-
-    def _fail(self) -> None:
-        """Let requests fail that have no connection, until one can be opened."""
-        self._failure = self._failure or StoreUnavailable(FAILED)
-        self._has_failed.set()
-
-    def _reconnect(self) -> None:
-        """After a failure, try to connect until it succeeds."""
-        while self._has_failed.wait() and not self._is_closed.is_set():
-            since = time.monotonic()
-            while not self._can_connect() and not self._is_closed.wait(limits.RECONNECT_SECONDS):
-                pass
-            self._has_failed.clear()  # first: a failure from now on is another one
-            self._failure = None
-            log_rarely("reconnected", "the database answers again after %.1f s", time.monotonic() - since)
-
-    def _can_connect(self) -> bool:
-        try:
-            with Session.connect(self._url, autocommit=True) as session:
-                self._prepare(session)
-        except psycopg.Error as error:
-            self._failure = store_error(error)
-        except StoreUnavailable as error:
-            self._failure = error
-        except Exception:  # nobody else would try again
-            _log.exception("the database cannot be reached")
-        else:
-            return True
-        return False
 
 
 def require_cooperation() -> None:
@@ -206,6 +152,7 @@ def connect(url: str, *, is_unlimited: bool = False) -> Session:
         if encoding not in (None, "UTF8"):
             session.close()
             raise StoreUnavailable(f"the database has the encoding {encoding}; create it with ENCODING 'UTF8'")
+        session.is_unlimited = is_unlimited
         session.prepare_threshold = None  # DROP and ALTER would delete all that is prepared
         session.prepare()
         if is_unlimited:
@@ -214,7 +161,7 @@ def connect(url: str, *, is_unlimited: bool = False) -> Session:
 
 
 def conninfo_of(url: str) -> str:
-    """The connection string of a URL with our defaults: a server that is gone is noticed also by a long statement.
+    """The connection string of a URL with our defaults: a machine that is gone is noticed also by a long statement.
 
     Raises StoreUnavailable if libpq does not understand it.
     """

@@ -1,7 +1,6 @@
 """A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
 import re
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -9,7 +8,7 @@ from itertools import count
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psycopg
-from gevent import get_hub, monkey
+from gevent import Timeout, get_hub, monkey
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.pq.abc import PGresult
@@ -117,8 +116,7 @@ class Session(psycopg.Connection[Row]):
     _failure: Exception | None = None  # of the transaction, or of the innermost savepoint
     _reused: psycopg.Cursor[Row]
     _has_begun = False  # whether it is in a transaction, also before its first statement
-    used_at = 0.0  # when it has sent something last, by time.monotonic
-    is_unlimited = False  # whether the present use may take any time
+    is_unlimited = False  # whether the statements of the present use may take any time
 
     def prepare(self) -> None:
         """Make it ready for use, once after it was opened: its statements, waits and transactions have limits."""
@@ -128,9 +126,14 @@ class Session(psycopg.Connection[Row]):
         self.fetch(_SET_LIMITS, [f"{each * 1000:.0f}" for each in seconds])
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """See `psycopg.Connection.wait`: all that is sent and received comes through here."""
-        if timeout is None and monkey.is_module_patched("select"):
-            return _wait_with_gevent(gen, self.pgconn.socket)
+        """See `psycopg.Connection.wait`: all that is sent and received comes through here.
+
+        A server that is silent for longer than a statement may take is left: OperationalError is raised.
+        """
+        if timeout is None and not self.is_unlimited:
+            timeout = limits.SILENT_SECONDS
+        if monkey.is_module_patched("select"):
+            return _wait_with_gevent(gen, self.pgconn.socket, timeout)
         return super().wait(gen, interval, timeout)
 
     def fetch(self, statement: str, parameters: Parameters = None) -> list[Row]:
@@ -239,7 +242,6 @@ class Session(psycopg.Connection[Row]):
         """
         self._queue = []
         self._failure, self._has_begun = None, False
-        self.used_at = time.monotonic()
         if self.info.transaction_status in _OPEN:
             with suppress(psycopg.Error):  # then the connection is lost, and so is the transaction
                 self._send([_ROLLBACK])
@@ -268,7 +270,6 @@ class Session(psycopg.Connection[Row]):
 
         Raises the error of one that fails; those after it are not executed.
         """
-        self.used_at = time.monotonic()
         try:
             results: list[tuple[Statement, PGresult]] = self.wait(self._exchange(statements))
             for statement, result in results:
@@ -336,7 +337,6 @@ class Session(psycopg.Connection[Row]):
     def _run(self, statement: str, parameters: Parameters = None) -> psycopg.Cursor[Row]:
         """The cursor with the result of a statement, which is executed after the queued ones."""
         self.flush()
-        self.used_at = time.monotonic()
         try:
             return self._reused.execute(statement, parameters)
         except Exception as error:
@@ -355,7 +355,7 @@ class Session(psycopg.Connection[Row]):
                 raise self._failure from None
 
 
-def _wait_with_gevent(generator: Generator[int, int, T], fileno: int) -> T:
+def _wait_with_gevent(generator: Generator[int, int, T], fileno: int, timeout: float | None) -> T:
     """The result of a generator of psycopg, which yields the events it waits for; other greenlets run meanwhile.
 
     psycopg and gevent's loop have the same numbers for them. It is told that all have come, when one has: psycopg then
@@ -365,13 +365,14 @@ def _wait_with_gevent(generator: Generator[int, int, T], fileno: int) -> T:
     hub = get_hub()
     try:
         events = next(generator)
-        while True:
-            watcher: Any = hub.loop.io(fileno, events)
-            try:
-                hub.wait(watcher)
-            finally:
-                watcher.close()
-            events = generator.send(events)
+        with Timeout(timeout, psycopg.OperationalError("the server is silent")):
+            while True:
+                watcher: Any = hub.loop.io(fileno, events)
+                try:
+                    hub.wait(watcher)
+                finally:
+                    watcher.close()
+                events = generator.send(events)
     except StopIteration as end:
         result: T = end.value
         return result

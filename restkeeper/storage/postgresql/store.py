@@ -83,7 +83,7 @@ _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[
 
 
 class PostgresStore(Store):
-    """See `base.Store`. A process has at most `connections` open, and one more that opens or examines it."""
+    """See `base.Store`. A process uses at most `connections`; others are open for a moment to open and examine it."""
 
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         super().__init__(collections)
@@ -94,7 +94,7 @@ class PostgresStore(Store):
         self._unique = {
             name: field for each in self._collections.values() for name, field in unique_fields(each).items()
         }
-        self._opening = Opening(options.clock, creates=options.creates, pause=limits.RECONNECT_SECONDS)
+        self._opening = Opening(options.clock, creates=options.creates, pause=limits.REOPEN_SECONDS)
         self._changes = 0  # since events were numbered
 
     def _open(self, alone: bool, indexed: bool) -> Connections:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.sqlite.file import WAITS, LockFile
+from restkeeper.storage.sqlite.file import LockFile
 from restkeeper.storage.sqlite.writer import LONG_SECONDS, OTHERS_SECONDS
 from tests.live import ROOT
 from tests.sqlite.helpers import Clock, opened
@@ -77,12 +77,12 @@ assert names == ["second", "last"], names
 ASKING = """
 import sys
 import time
-from restkeeper.storage.sqlite.file import WAITS, LockFile
+from restkeeper.storage.sqlite.file import LockFile
 lock = LockFile(sys.argv[1])
-lock.show(WAITS)
+lock.show_waiting()
 print("asks", flush=True)
 sys.stdin.readline()
-lock.hide(WAITS)
+lock.hide_waiting()
 print("asks no more", flush=True)
 sys.stdin.readline()
 """
@@ -91,8 +91,7 @@ sys.stdin.readline()
 def is_waiting(path: str) -> bool:
     """Whether this process waits to write, as another one sees it."""
     script = (
-        "import sys; from restkeeper.storage.sqlite.file import WAITS, LockFile; "
-        "sys.exit(LockFile(sys.argv[1]).others_show(WAITS))"
+        "import sys; from restkeeper.storage.sqlite.file import LockFile; sys.exit(LockFile(sys.argv[1]).others_wait())"
     )
     return subprocess.run([sys.executable, "-c", script, path], cwd=ROOT, timeout=SECONDS).returncode == 1
 
@@ -103,9 +102,9 @@ def test_a_check_for_waiters_is_no_waiter(tmp_path: Path) -> None:
     lock = LockFile(path)
     for waits in (False, True):
         if waits:
-            lock.show(WAITS)
+            lock.show_waiting()
         else:
-            assert not lock.others_show(WAITS)
+            assert not lock.others_wait()
         assert is_waiting(path) == waits
     lock.close()
 

@@ -2,8 +2,8 @@
 
 Each open store holds the lock file STORE-lock shared, and a restore or a copy holds it exclusively. It is a separate
 file, with `flock`: closing a descriptor of the SQLite file itself would release SQLite's locks. It detects every
-process of this program on this machine. It also stores the damage that was found in the store. POSIX locks of its
-first two bytes, which are independent of `flock`, show that a process waits to write, and that something fails in it.
+process of this program on this machine. It also stores the damage that was found in the store. A POSIX lock of its
+first byte, which is independent of `flock`, shows that a process waits to write.
 
 The checks of each call cost the same at any size: the file's identity, its size, and its header
 (https://sqlite.org/fileformat2.html, section 1.3). The whole file is checked once, after a crash.
@@ -36,8 +36,6 @@ HEADER = 100  # bytes
 MAGIC = b"SQLite format 3\0"
 WITH_LOG = 2  # the version of a file in WAL mode, in two bytes at 18
 
-WAITS, FAILS = 0, 1  # the bytes of the lock file that show it
-
 # The bytes that SQLite locks in an open file (https://sqlite.org/src/file/src/os.h, SHARED_FIRST and SHARED_SIZE).
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
 
@@ -53,7 +51,7 @@ class LockFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._shown = set[int]()
+        self._shows = False  # that this process waits to write
         require_regular(path)
         require_only_name(path)
         try:
@@ -98,27 +96,27 @@ class LockFile:
         finally:
             self.share()
 
-    def show(self, byte: int) -> None:
-        """Show other processes that this one waits to write, or that something fails in it, until `hide`."""
-        if byte not in self._shown:
-            with suppress(OSError):  # another process calls `others_show` at this moment; the next call succeeds
-                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
-                self._shown.add(byte)
+    def show_waiting(self) -> None:
+        """Show other processes that this one waits to write, until `hide_waiting`."""
+        if not self._shows:
+            with suppress(OSError):  # another process calls `others_wait` at this moment; the next call succeeds
+                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+                self._shows = True
 
-    def hide(self, byte: int) -> None:
-        if byte in self._shown:
-            self._shown.remove(byte)
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, byte)
+    def hide_waiting(self) -> None:
+        if self._shows:
+            self._shows = False
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
 
-    def others_show(self, byte: int) -> bool:
-        """Whether another process shows it, unless this one does."""
-        if byte in self._shown:
+    def others_wait(self) -> bool:
+        """Whether another process waits to write, unless this one does."""
+        if self._shows:
             return False
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except OSError:
             return True
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, byte)
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
         return False
 
     @property

@@ -27,7 +27,6 @@ from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_u
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
 from restkeeper.storage.sqlite.file import (
-    FAILS,
     LockFile,
     StoreFile,
     create_private,
@@ -222,7 +221,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             failure = store_error("the store does not answer", error, self._path)
             if isinstance(failure, StoreFailing):
-                self._remember(self._refusal, failure.detail)
+                self._damage = failure.detail
             raise failure from error
 
     def write(
@@ -240,20 +239,12 @@ class SqliteStore(Store):
         try:
             result = self._writer.write(work, wait=wait, deadline=deadline)
         except (StoreFull, StoreFailing) as error:
-            if isinstance(error, StoreFull) and not self._refusal:
-                self._reuse_log()
-            self._remember(error.detail, error.detail if isinstance(error, StoreDamaged) else self._damage)
+            self._refusal = error.detail
+            if isinstance(error, StoreDamaged):
+                self._damage = error.detail
             raise
-        if self._refusal:
-            self._remember("", self._damage)
-            self._reuse_log()
+        self._refusal = ""
         return result
-
-    def _remember(self, refusal: str, damage: str) -> None:
-        """Remember what fails, or not any more. Other processes of the store see that something fails."""
-        self._refusal, self._damage = refusal, damage
-        if (opened := self._opened) and (lock := opened.lock):
-            (lock.show if refusal or damage else lock.hide)(FAILS)
 
     def convert(
         self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
@@ -348,10 +339,9 @@ class SqliteStore(Store):
     def check(self) -> None:
         if (file := self._parts.file) and (lock := self._parts.lock):
             file.require()
-            others_fail = lock.others_show(FAILS)
-            if self._refusal or others_fail or file.is_cut or not os.access(self._path, os.W_OK):
+            if self._refusal or file.is_cut:
                 self._require_writes()
-            if self._damage or others_fail:
+            if self._damage:
                 self._require_whole()
             file.check()
             if damage := lock.note:
@@ -388,11 +378,15 @@ class SqliteStore(Store):
             file.require()
 
     def _require_writes(self) -> None:
-        """Raises StoreUnavailable unless a write succeeds: it writes the first page, as it is."""
+        """Raises StoreUnavailable unless a write succeeds: it writes the first page, as it is.
+
+        What of the log a full disk has cut is completed before.
+        """
         if is_disk_full(self._path):
             raise StoreFull(self._refusal or "the store cannot grow: its disk is full")
-        self._reuse_log()
         connection = self._writer.connection
+        with suppress(StoreUnavailable), self._writer.exclusively(0):
+            self._log_limit.end(connection, 0)
         self.write(lambda _: connection.execute(f"PRAGMA application_id = {APPLICATION_ID}"), use_reserve=True)
 
     def _require_whole(self) -> None:
@@ -405,14 +399,7 @@ class SqliteStore(Store):
         damage = find_damage(self._path, now=now)
         if damage != "":
             raise StoreDamaged(f"the store is damaged: {damage or self._damage}")
-        self._remember(self._refusal, "")
-
-    def _reuse_log(self) -> None:
-        """Move the log into the store as far as a full disk allows it: what is there in part is completed then, and
-        deletes find space in the log.
-        """
-        with suppress(StoreUnavailable), self._writer.exclusively(0):
-            self._log_limit.reuse(self._writer.connection)
+        self._damage = ""
 
     def _truncate_log(self) -> None:
         with suppress(StoreUnavailable):  # another writer truncates it

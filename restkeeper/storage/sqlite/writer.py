@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import partial
 from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
@@ -30,7 +29,7 @@ from restkeeper.storage.sqlite.connection import (
     make_epoch,
 )
 from restkeeper.storage.sqlite.failures import store_error
-from restkeeper.storage.sqlite.file import WAITS, LockFile, StoreFile, size_of
+from restkeeper.storage.sqlite.file import LockFile, StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 
 T = TypeVar("T")
@@ -72,11 +71,6 @@ class LogLimit:
             return
         with suppress(sqlite3.Error):  # a reader needs it, or the disk fails; the next commit tries again
             connection.execute(_TRUNCATE).fetchall()
-
-    def reuse(self, connection: SqliteConnection) -> None:
-        """Move the log into the store, so that the next write replaces it and needs no space. It does not wait."""
-        with suppress(sqlite3.Error):  # as above, or a full disk has no space for it either
-            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
 
     def end(self, connection: SqliteConnection, seconds: float) -> None:
         """Move all of the log into the store, so that this is one file. It waits some seconds for those who read it."""
@@ -200,7 +194,7 @@ class Writer:
                 # that starts the next transaction at once would never let them start.
                 end = self._clock.monotonic() + OTHERS_SECONDS
                 self._clock.sleep(YIELD_SECONDS)
-                while self._lock and self._lock.others_show(WAITS) and self._clock.monotonic() < end:
+                while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
                     self._clock.sleep(RETRY_SECONDS)
             try:
                 epoch = self._begin(own.deadline)
@@ -231,7 +225,7 @@ class Writer:
         if self._file:
             self._file.require()
         self.before()
-        when_busy = partial(self._lock.show, WAITS) if self._lock else lambda: None
+        when_busy = self._lock.show_waiting if self._lock else lambda: None
         try:
             while True:
                 execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, when_busy)
@@ -250,7 +244,7 @@ class Writer:
             raise
         finally:
             if self._lock:
-                self._lock.hide(WAITS)
+                self._lock.hide_waiting()
 
     def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
         """Run works in the open transaction, and commit. A work fails alone; if the transaction fails, all fail."""

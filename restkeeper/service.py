@@ -27,7 +27,7 @@ from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.interface import GONE, Collection, StoredState
-from restkeeper.storage.shares import FairLock
+from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
@@ -190,7 +190,7 @@ def make_service(
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     guard.scopes |= dict.fromkeys(scope for each in representations for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time()))
-    names, hooks = frozenset(features), Hooks(large_bodies=FairLock("large bodies", clock).use)
+    names, hooks = frozenset(features), Hooks(large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in representations}
     limits = ItemLimits(*config.item_limits)

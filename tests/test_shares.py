@@ -4,15 +4,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from contextvars import copy_context
 from decimal import Decimal
 
 import pytest
 
+from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.shares import FairLock, FairQueue, Shares, worked_for
+from restkeeper.storage.shares import FairQueue, Shares, one_at_a_time, worked_for
 from restkeeper.storage.sql import SKIPPED, is_search
 from tests.clock import SetClock
 from tests.sqlite.helpers import Exit
@@ -170,42 +170,25 @@ def test_a_queue_forgets_who_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(queue._used) <= 9 and len(queue) == 0
 
 
-def test_a_lock_is_fair() -> None:
-    """Works of one caller do not all come before that of another; who waits for too long leaves the others theirs."""
-    lock, order = FairLock("works", time, alone=SECONDS), list[str]()
+def test_large_works_are_done_one_after_the_other() -> None:
+    """Also after one that fails, or that has waited for too long. Before each of them others have their turn."""
+    clock, order = SetClock(100.0), list[str]()
+    one = one_at_a_time("works", clock)
+    with ThreadPoolExecutor(1) as pool:
 
-    def work(caller: str, *, seconds: float = SECONDS) -> None:
-        worked_for.set(caller)
-        with lock.use(time.monotonic() + seconds):
-            order.append(caller)
+        def work() -> None:
+            with one(clock.now + SECONDS):
+                order.append("second")
 
-    with ThreadPoolExecutor(5) as pool:
-        with lock.use(0.0):
-            works = [pool.submit(copy_context().run, work, caller) for caller in ("a", "a", "b")]
-            until(lambda: len(lock._queue) == 3)
-            with pytest.raises(StoreUnavailable, match="works of other requests"):
-                copy_context().run(work, "c", seconds=0.0)
-        for each in works:
-            each.result()
-    assert sorted(order) == ["a", "a", "b"] and order.index("b") < 2
-    assert lock._last is None and len(lock._queue) == 0
-
-
-def test_a_work_that_waits_for_something_else_keeps_others_waiting_for_a_moment_only() -> None:
-    """They begin beside it, one after the other; its end is no turn of theirs."""
-    lock, begun = FairLock("works", time, alone=0.01), list[str]()
-
-    def work(caller: str) -> None:
-        worked_for.set(caller)
-        with lock.use(time.monotonic() + SECONDS):
-            begun.append(caller)
-
-    with lock.use(0.0):
-        for caller in "ab":
-            copy_context().run(work, caller)
-        assert begun == ["a", "b"] and lock._last is None
-    copy_context().run(work, "c")
-    assert begun == ["a", "b", "c"] and lock._last is None and len(lock._queue) == 0
+        with pytest.raises(ZeroDivisionError), one(0.0):
+            waiting = pool.submit(work)
+            with pytest.raises(StoreUnavailable, match="works of other requests"), one(clock.now + 0.01):
+                pass
+            order.append("first")
+            raise ZeroDivisionError
+        waiting.result(SECONDS)
+    assert order == ["first", "second"]
+    assert clock.slept == [YIELD_SECONDS] * 2
 
 
 def test_a_search_is_what_no_index_answers_alone() -> None:

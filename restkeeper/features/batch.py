@@ -36,7 +36,6 @@ from restkeeper.schemas.prepared import worded
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError
-from restkeeper.storage.shares import FairLock
 from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
@@ -80,8 +79,7 @@ _CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", 
 
 def install(app: Application, service: Service) -> None:
     """Serve POST /api/VERSION/batch."""
-    large_batches = FairLock("large batches", service.clock)
-    mount(app, service, lambda version: BatchHandlers(service, version, large_batches).blueprint())
+    mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
     singletons = [quote(each.public_name) for each in service.resources if each.singleton]
     named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
     owned = any(each.ownership is not Ownership.NONE and each.ids in GIVEN for each in service.resources)
@@ -158,15 +156,14 @@ class BatchResponseSchema(Schema):
 class BatchHandlers:
     """The handler of batches, for the callers of a version of the API.
 
-    `large_batches` are done one after the other in a process: each ends sooner, and small requests have their turn
-    after a part of one of them. It is no lock of a store, so nothing that a transaction waits for waits for it.
+    Large ones are done one after the other in a process: each ends sooner, and small requests have their turn after a
+    part of one of them. Nothing that a transaction waits for waits for that.
     """
 
     name = "batch"
 
-    def __init__(self, service: Service, version: str, large_batches: FairLock) -> None:
+    def __init__(self, service: Service, version: str) -> None:
         self._service = service
-        self._large_batches = large_batches
         self._writes = {each.resource.public_name: each for each in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
@@ -186,7 +183,7 @@ class BatchHandlers:
         require_acceptable(JSON)
         service = self._service
         put_back(read_bytes(service.config.max_body))  # first: nobody else waits for this client
-        with self._large_batches.use(deadline_of(service.clock)) if is_large() else nullcontext():
+        with service.hooks.large(deadline_of(service.clock)) if is_large() else nullcontext():
             return self._run_once()
 
     def _run_once(self) -> Reply:

@@ -100,8 +100,8 @@ class Hooks:
     the collections whose items the current request deletes with the item that they refer to, although on_delete is
     "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
     whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
-    `resources` are the collections by their names. In the context of `large_bodies`, which waits until a deadline,
-    their items are computed, so that those of many requests do not run before a small one that comes after them.
+    `resources` are the collections by their names. In the context of `large`, which waits until a deadline, what is in
+    large bodies is computed, so that those of many requests do not run before a small one that comes after them.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
@@ -119,7 +119,7 @@ class Hooks:
     clears: bool = True
     new_id: Callable[[], str] = uuid7
     resources: Mapping[str, Resource] = field(default_factory=dict)
-    large_bodies: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
+    large: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
 
     def apply(self, transaction: Transaction, change: Change) -> None:
         """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""

@@ -384,7 +384,7 @@ class CollectionWriter(CollectionReader):
             return explained_refusal(self.representation, error, write)
 
         def prepare_in_turn() -> Write:
-            with self.hooks.large_bodies(deadline_of(self.clock)):
+            with self.hooks.large(deadline_of(self.clock)):
                 return prepare()
 
         once, begin = once or IdempotencyRecord(), prepare_in_turn if is_large() else prepare

@@ -5,8 +5,8 @@ The caller is the one on whose behalf the store is used in this context, which i
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Generic, NamedTuple, TypeVar
 
@@ -17,8 +17,6 @@ T = TypeVar("T")
 
 WAITING = 500  # uses that wait in each process
 WAITING_OF_CALLER = 250  # of them, of each caller
-
-ALONE_SECONDS = 0.5  # for which a work of a `FairLock` keeps others waiting
 
 MOST_REMEMBERED = 1000  # callers, before those are forgotten that no longer matter
 
@@ -165,61 +163,18 @@ class FairQueue(Generic[T]):
         return min(self._waiting, key=lambda caller: self._used[caller])
 
 
-class FairLock:
-    """Lets callers work one after the other in a process, in the order of a `FairQueue`. `what` names the works.
-
-    A work that takes more than so many seconds, such as one that waits for a store, is `alone` no longer: then the next
-    one begins beside it.
-    """
-
-    def __init__(self, what: str, clock: Clock, alone: float = ALONE_SECONDS) -> None:
-        self._what = what
-        self._clock = clock
-        self._alone = alone
-        self._queue: FairQueue[threading.Event] = FairQueue()
-        self._last: threading.Event | None = None  # of the work that has begun last, until that ends
-        self._end = 0.0  # of the time that this work has alone
-        self._changing = threading.Lock()
+def one_at_a_time(what: str, clock: Clock) -> Callable[[float], AbstractContextManager[None]]:
+    """Work that is done one after the other in a process, in a context that is given a deadline. `what` names it."""
+    lock = threading.Lock()
 
     @contextmanager
-    def use(self, deadline: float) -> Iterator[None]:
-        """Work for the caller of this context. Raises StoreUnavailable if others do so until the deadline."""
-        caller, woken = worked_for.get(), threading.Event()
-        with self._changing:
-            self._queue.add(caller, woken)
-            if self._last is None:
-                self._wake_next()
+    def use(deadline: float) -> Iterator[None]:
+        if not lock.acquire(timeout=max(0.0, deadline - clock.monotonic())):
+            raise StoreUnavailable(f"{what} of other requests take all the time")
         try:
-            self._wait(woken, deadline)
-        except BaseException:  # also the end of a greenlet, or a time-out
-            with self._changing:
-                if not self._queue.remove(caller, woken):
-                    self._end_of(woken)
-            raise
-        began = self._clock.monotonic()
-        try:
+            clock.sleep(YIELD_SECONDS)  # small requests, and the server's sockets, come before it
             yield
         finally:
-            self._queue.charge(caller, self._clock.monotonic() - began)
-            try:
-                self._clock.sleep(YIELD_SECONDS)  # so that small requests, and the server's sockets, come before others
-            finally:
-                with self._changing:
-                    self._end_of(woken)
+            lock.release()
 
-    def _wait(self, woken: threading.Event, deadline: float) -> None:
-        while not woken.wait(max(0.0, min(deadline, self._end) - self._clock.monotonic())):
-            with self._changing:
-                if (now := self._clock.monotonic()) >= self._end:
-                    self._wake_next()
-            if now >= deadline and not woken.is_set():
-                raise StoreUnavailable(f"{self._what} of other requests take all the time")
-
-    def _end_of(self, woken: threading.Event) -> None:
-        if self._last is woken:
-            self._wake_next()
-
-    def _wake_next(self) -> None:
-        self._last, self._end = self._queue.take(), self._clock.monotonic() + self._alone
-        if self._last:
-            self._last.set()
+    return use

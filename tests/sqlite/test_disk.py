@@ -1,5 +1,6 @@
 """The disk: a store with little free space, and the size of the log."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -141,6 +142,18 @@ def test_a_write_that_failed_is_remembered(tmp_path: Path, store: SqliteStore, f
     log = (tmp_path / "store.db-wal").read_bytes()
     store.check()
     assert (tmp_path / "store.db-wal").read_bytes() == log  # it writes nothing while nothing fails
+
+
+def test_a_file_that_may_not_be_written_is_tried(
+    store: SqliteStore, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its permissions do not decide whether the store is ready, but a write: the file can be open since before."""
+    store.check()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(StoreFailing, match="disk I/O error"):
+        store.check()
+    failing.fails = False
+    store.check()
 
 
 def test_a_full_disk_in_requests() -> None:

@@ -339,7 +339,7 @@ class SqliteStore(Store):
     def check(self) -> None:
         if (file := self._parts.file) and (lock := self._parts.lock):
             file.require()
-            if self._refusal or file.is_cut:
+            if self._refusal or file.is_cut or not os.access(self._path, os.W_OK):
                 self._require_writes()
             if self._damage:
                 self._require_whole()

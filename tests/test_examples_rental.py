@@ -21,7 +21,7 @@ WRITTEN = (  # by `restkeeper new`
 MOST_LINES = 260
 CALLS = """
 {"id":"ada",…,"note":"Rings twice.",…}
-[{"id":"ada","name":"Ada Lovelace","email":"ada@example.org","created_at":…}]
+[{"id":"ada","owner":"ada","name":"Ada Lovelace","email":"ada@example.org","created_at":…}]
 [{…,"tool":{…,"name":"Hammer drill",…},…,"customer":"ada","total":25,"status":"requested",…}]
 {…,"status":"confirmed",…}
 {…,"status":"returned",…}

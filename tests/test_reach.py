@@ -131,11 +131,10 @@ class Service:
     def create(self, name: str, owner: str) -> None:
         """An item, which without an owner is that of a function of the service, as an import's."""
         id = id_of(owner)
-        is_named = owner and OWNERSHIPS[name] is not Ownership.NONE
-        query = f"?owner={owner}" if is_named and name not in SHOWING else ""
-        if is_named:
-            sent = {"id": id, "name": f"of {id}", "secret": "of " + id} | ({} if query else {"owner": owner})
-            assert self.client.post(f"/{name}{query}", json=sent, headers=ADMIN).status_code == 200
+        if owner and OWNERSHIPS[name] is not Ownership.NONE:
+            sent = {"id": id, "name": f"of {id}", "secret": "of " + id}
+            of = key(self.client, f"{name}:write", f"{name}:secrets", owners=[owner])
+            assert self.client.post(f"/{name}", json=sent, headers=of).status_code == 200
             return
         service = service_of(self.client.application)  # type: ignore[arg-type]
         with self.client.application.app_context():  # type: ignore[union-attr]
@@ -252,17 +251,15 @@ def test_references(service: Service, case: tuple[str, str]) -> None:
 
 
 def test_creating(service: Service, case: tuple[str, str]) -> None:
-    """A new item is the caller's; that of another owner needs `C:all`, also in an array."""
+    """A new item is of the owner of the caller that it names; of no other one, also in an array, and for staff."""
     caller, name = case
     known = CALLERS[caller]
     one = {"id": "new", "name": "new"}
     for sent in (one, [one]):
         for owner in ("", "ada", "bob", "team-a"):
-            query, is_foreign = f"?owner={owner}" if owner else "", owner not in ("", *known.owners)
+            query, wanted = f"?owner={owner}" if owner else "", 412 if owner in ("", *known.owners) else 403
             if query and (OWNERSHIPS[name] is Ownership.NONE or name in SHOWING):
                 wanted = 422
-            else:
-                wanted = 412 if not is_foreign or known.may(name, "all") else 403
             wanted = wanted if known.may(name, "write") else 403
             found = service.send(caller, "POST", f"/{name}{query}", json=sent, headers=PREVIEW)
             assert found.status_code == wanted, (query, found.text)
@@ -374,8 +371,9 @@ def test_the_owners_of_a_token(tmp_path: Path) -> None:
         return client.get(f"/notes/{id}", headers=bearer(token)).status_code
 
     for owner, id in (("team-a", "a"), ("team-b", "b"), ("jwt:ada", "own")):
-        sent = {"id": id, "name": "x"}
-        assert client.post(f"/notes?owner={owner}", json=sent, headers=ADMIN).status_code == 200
+        sent, of = {"id": id, "name": "x"}, {"sub": "ada"} if id == "own" else {"teams": owner}
+        token = bearer(issuer.token(scope="notes:write", **of))
+        assert client.post("/notes", json=sent, headers=token).status_code == 200
     assert [status(id, teams=["team-a", "team-b"]) for id in ("a", "b", "own")] == [200, 200, 404]
     assert [status(id, teams="team-b") for id in ("a", "b", "own")] == [404, 200, 404]
     assert [status(id) for id in ("a", "b", "own")] == [404, 404, 200]
@@ -392,8 +390,6 @@ def test_staff_change_what_others_own(name: str) -> None:
         assert service.send("staff", method, f"/{name}/ada", json=sent).status_code == 200
     query = f"/api/v1/events?collection={name}&item=ada"
     assert [each["data"]["name"] for each in service.send("ada", "GET", query).json] == ["of ada", "one", "two", "two"]
-    made = service.send("staff", "POST", f"/{name}?owner=ada", json={"id": "x", "name": "x"})
-    assert made.status_code == 200 and service.send("ada", "PATCH", f"/{name}/x", json={"name": "y"}).status_code == 200
 
 
 def test_the_scope_is_reserved() -> None:

@@ -254,7 +254,7 @@ class BatchHandlers:
                 if not is_put and prepare.func not in (writes.creation, _creation_below):
                     raise owner_fault(OWNER_UNUSED)
                 writer.require_owner_used(args)
-                prepare = partial(prepare, owner=str(_resolved(args[OWNER_QUERY], ids)))
+                prepare = partial(prepare, owner=args[OWNER_QUERY])
             write = prepare()
             begun.append((writer, write))
             return write.work(transaction, write)

@@ -3,8 +3,6 @@
 from restkeeper.errors import NotFound
 from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
-from restkeeper.resources.writes import owner_fault
-from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
@@ -25,13 +23,8 @@ class _OwnedAccess(Access):
         self._sees_others = resource.ownership is Ownership.CHANGES
         self._all = resource.scope(ALL_OWNERS)
 
-    def owner_of_new(self, named: str | None = None) -> str | None:
-        if named is None:
-            return caller().owner_id
-        self.require_owner(named)
-        if not 0 < len(named) <= LONGEST_OWNER or "\0" in named:
-            raise owner_fault(f"must have 1 to {LONGEST_OWNER} characters")
-        return named
+    def owner_of_new(self) -> str | None:
+        return caller().owner_id
 
     def require_owner(self, owner: str | None, what: str = "an item") -> None:
         if owner not in caller().owners and not caller().may(self._all):

@@ -69,8 +69,8 @@ class IdempotencyRecord:
 class Access:
     """What the current caller may do with the items of a collection, beyond scopes: here, everything."""
 
-    def owner_of_new(self, named: str | None = None) -> str | None:
-        """The owner of an item that the caller creates, for the one that it has `named`. Raises Forbidden."""
+    def owner_of_new(self) -> str | None:
+        """The owner of an item that the caller creates, if it does not name another one of its own."""
         return None
 
     def require_owner(self, owner: str | None) -> None:

@@ -17,6 +17,7 @@ from restkeeper.errors import (
     MOST_FAULTS,
     Conflict,
     Duplicate,
+    Forbidden,
     IllegalTransition,
     NotFound,
     Problem,
@@ -111,7 +112,10 @@ class CollectionWriter(CollectionReader):
         return self.write(prepare, self.hooks.idempotency(sent))
 
     def require_owner_used(self, args: MultiDict[str, str]) -> None:
-        """Raises ValidationFailed unless the owner of a new item can be named beside it, and Forbidden as its field."""
+        """Raises ValidationFailed unless the owner of a new item can be named beside it.
+
+        Raises Forbidden as its field, and for one that is not the caller's.
+        """
         if len(args.getlist(OWNER_QUERY)) > 1:
             raise owner_fault("is given more than once")
         if self.resource.ownership is Ownership.NONE:
@@ -122,6 +126,8 @@ class CollectionWriter(CollectionReader):
                 raise lacking(scope, "an owner beside the item")
         if name := self.stored.owner_field_of(self.representation):
             raise owner_fault(f"is the field {name} here: send it in the item")
+        if args[OWNER_QUERY] not in caller().owners:
+            raise Forbidden("the owner in the query is none of the caller's own")
 
     # What each write does in its transaction. Only what does not depend on stored items is computed before.
 
@@ -345,7 +351,7 @@ class CollectionWriter(CollectionReader):
         names = self.representation.names_of(self.stored.revision.owner)
         if owner is not None and (known := next((name for item in several for name in names if name in item), "")):
             raise owner_fault(f"is {known} in the item, too: send one of them")
-        owner = self.access.owner_of_new(owner)
+        owner = self.access.owner_of_new() if owner is None else owner
         for number, item in in_turns(enumerate(several), self.clock):
             try:
                 if self.stored.revision.guarded:

@@ -78,8 +78,8 @@ def grace(admin: httpx.Client, staff: httpx.Client) -> Customer:
 def new_customer(admin: httpx.Client, staff: httpx.Client, name: str) -> Customer:
     """A customer as staff register one: what they create belongs to the customer."""
     id = f"{name.lower()}-{uuid4().hex[:8]}"
-    known = {"id": id, "name": name, "email": f"{id}@example.org", "note": "pays late"}
-    assert staff.post("/customers", params={"owner": id}, json=known).status_code == 200
+    known = {"id": id, "owner": id, "name": name, "email": f"{id}@example.org", "note": "pays late"}
+    assert staff.post("/customers", json=known).status_code == 200
     return Customer(id, with_key(admin, CUSTOMER, id))
 
 

@@ -189,7 +189,7 @@ def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tupl
         yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
-    yield f"{kind}Owner", parameter("owner", owner, "Whose the item is: that of another caller needs the `:all` scope.")
+    yield f"{kind}Owner", parameter("owner", owner, "Which of the caller's owners a new item is of; else the first.")
     embed = several({"type": "string", "enum": sorted(items.relations), "x-extensible": True}, maxItems=MOST_EMBEDDED)
     yield f"{kind}Embed", parameter("embed", embed, texts["Embed"])
     search = {"type": "string", "x-search": [name for name in searched if name in (ANY, *representation.names)]}

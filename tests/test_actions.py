@@ -745,11 +745,12 @@ def test_the_document_says_what_the_body_of_an_action_needs() -> None:
     assert "required" not in schemas[inside["$ref"].rpartition("/")[2]]
 
 
-def test_a_wrong_reference_of_a_body_is_refused_at_the_start() -> None:
+def test_what_a_body_cannot_have_is_refused_at_the_start() -> None:
     for field, words in (
         (Reference("nurses"), "things: action('do'): x: Reference('nurses'): must be one of"),
         (IntegerReference("products"), "things: action('do'): x: write Reference('products')"),
         (fields.Dict(values=Reference("products")), "things: action('do'): x: Reference: can be inside Nested and"),
+        (fields.Pluck(ChosenSchema, "mode"), "things: action('do'): x: Pluck: use Nested, or the field"),
     ):
         things = Resource("things", "thing", ThingSchema)
         with pytest.raises(ValueError) as error:

@@ -538,7 +538,6 @@ def test_wrong_declarations() -> None:
         fields.Dict(values=fields.Nested(LineSchema), required=True),
         fields.Tuple((Reference("owners"),), required=True),
         fields.List(fields.List(Reference("owners")), required=True),
-        fields.Pluck(LineSchema, "thing", required=True),
     ):
         with pytest.raises(ValueError, match="can be inside Nested and List"):
             Resource("a", "a", ItemSchema.from_dict({"x": field}, name="ASchema"))  # type: ignore[arg-type]

@@ -403,7 +403,7 @@ def inside_of(field: fields.Field[Any], above: tuple[type[Schema], ...] = ()) ->
         return inside_of(field.inner, above)
     if isinstance(field, fields.Mapping) and field.value_field:
         return {"*": _described(field.value_field, above)}
-    if not isinstance(field, fields.Nested) or isinstance(field, fields.Pluck) or len(above) == DEEPEST:
+    if not isinstance(field, fields.Nested) or len(above) == DEEPEST:
         return None
     schema = field.schema
     if type(schema) in above:

@@ -69,7 +69,7 @@ def queryable_fields(name: str, field: fields.Field[Any], around: tuple[type, ..
     """A field as queries know it, or those inside it; none that they cannot use. `around` are the schemas around it."""
     inner = field.inner if isinstance(field, fields.List) else field
     is_deep = name.count(".") == MOST_NAMES - 1
-    if isinstance(inner, fields.Nested) and not isinstance(inner, fields.Pluck):
+    if isinstance(inner, fields.Nested):
         schema = inner.schema
         if type(schema) not in around and not is_deep:
             for key, each in fields_of(schema).items():

@@ -355,7 +355,7 @@ def _references_of(
     elif isinstance(of, Reference | IntegerReference):
         if loaded is not None:
             yield of, loaded, exactjson.pointer(steps)
-    elif schema := of if isinstance(of, Schema) else not isinstance(of, fields.Pluck) and getattr(of, "schema", None):
+    elif schema := of if isinstance(of, Schema) else getattr(of, "schema", None):
         for name, field in schema.load_fields.items() if loaded is not None else ():
             value = schema.get_attribute(loaded, field.attribute or name, None)
             yield from _references_of(field, value, *steps, field.data_key or name)

@@ -546,11 +546,7 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
         inner: Any = field.inner if isinstance(field, fields.List) else field
         if isinstance(inner, Refers):
             yield f"{around}{name}", inner
-        elif (
-            isinstance(inner, fields.Nested)
-            and not isinstance(inner, fields.Pluck)
-            and around.count(".") < MOST_NAMES - 1
-        ):  # a schema can be inside itself
+        elif isinstance(inner, fields.Nested) and around.count(".") < MOST_NAMES - 1:  # a schema can be inside itself
             yield from references_in(inner.schema, f"{around}{name}.")
 
 
@@ -693,7 +689,7 @@ def _schemas(resource: Resource) -> Faults:
             if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
                 why = "must be a name that no field has, of a reference that is in no other field"
                 yield f".{path}", f"embed_as={name!r}: {why}"
-        yield from _unchecked(".", made)
+        yield from _unusable(".", made)
         for name, field in revision.guarded.items():
             for scope in scopes_of(field):
                 if not re.fullmatch(f"{ADMIN}|{SCOPE}", str(scope)):
@@ -708,10 +704,12 @@ def _reserved(where: str, scope: str) -> Faults:
         yield where, f"{scope!r} is reserved for reaching the items of all owners: choose another name"
 
 
-def _unchecked(where: str, schema: Schema) -> Faults:
-    """The references of a schema in a place where no request checks them."""
+def _unusable(where: str, schema: Schema) -> Faults:
+    """The fields of a schema that do not work here, and the references in a place where no request checks them."""
     checked = [field for _, field in references_in(schema)]
     for path, field, _ in all_fields_in(schema):
+        if isinstance(field, fields.Pluck):
+            yield f"{where}{path}", "Pluck: use Nested, or the field of the other schema itself"
         if isinstance(field, Refers) and field not in checked:
             yield f"{where}{path}", "Reference: can be inside Nested and List(…) of these only"
 
@@ -791,7 +789,7 @@ def _of_action(resource: Resource, action: Action, of: str) -> Faults:
     given = (*["item"] * action.of_item, *["body"] * (body is not None), "items")
     yield from _of_function(what, action.function, given)
     if action.schema:
-        yield from _unchecked(f": {what}: ", action.schema)
+        yield from _unusable(f": {what}: ", action.schema)
     if getattr(unwrap(action.function), "is_replaced", False):
         yield "", f"{what}: @returns has problems only: its result is JSON as it is"
 

@@ -65,7 +65,7 @@ _OF_CHECKS: dict[type, str] = {
     validate.Email: f"must be {EXPECTED[fields.Email]}",
     validate.URL: f"must be {EXPECTED[fields.Url]}",
 }
-_INVALID = ("invalid", "invalid_uuid", "invalid_ip", "invalid_ip_interface", "invalid_awareness", "special", "type")
+_INVALID = ("invalid", "invalid_uuid", "invalid_ip", "invalid_awareness", "special", "type")
 _LOAD: dict[str, Any] = {"many": False, "partial": False, "unknown": RAISE}
 # The keywords with which marshmallow calls each kind of hook.
 _CALLS: dict[str, dict[str, Any]] = dict.fromkeys(("pre_load", "post_load", "validates_schema"), _LOAD)
@@ -112,7 +112,7 @@ def most_characters(field: Field) -> int:
 
 def is_computed(field: Field) -> bool:
     """Whether the value of a field follows from others: it is computed when the item is written."""
-    return field.dump_only and (isinstance(field, (*COMPUTED, fields.Constant)) or field.attribute is not None)
+    return field.dump_only and (isinstance(field, COMPUTED) or field.attribute is not None)
 
 
 def is_optional(schema: Schema, field: Field) -> bool:

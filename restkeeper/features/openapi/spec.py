@@ -50,9 +50,7 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
         for key, what in said.items()
         if key in field.metadata
     ]
-    if about:
-        return {"description": " ".join([*ret.get("description", "").split(" "), *about]).strip()}
-    return {"const": field.constant} if isinstance(field, fields.Constant) else {}
+    return {"description": " ".join([*ret.get("description", "").split(" "), *about]).strip()} if about else {}
 
 
 class Spec(APISpec):

@@ -396,7 +396,7 @@ def test_the_scope_is_reserved() -> None:
     """No action, field or state has it; keys have that of a collection whose items have owners."""
     message = "'notes:all' is reserved for reaching the items of all owners"
     with pytest.raises(ValueError, match=message):
-        Resource("notes", "note", LinkSchema).action("see", scope="notes:all")
+        Resource("notes", "note", LinkSchema).action("see", scope="notes:all")(lambda note, items: None)
     guarded = (Text(load_default="", writable_by="notes:all"), Status(Lifecycle("a", {"a": ()}, {"a": "notes:all"})))
     for field in guarded:
         with pytest.raises(ValueError, match=f"notes.x: {message}"):

@@ -166,15 +166,18 @@ accesslog = None  # the application logs requests
 loglevel = "warning"
 
 
+TRIAL_SECONDS = 30  # for a program that is reloaded
+
 # About the application, before the first worker.
 _found: dict[str, Any] = {"collections": [], "can_call": True, "pages": {}}
 
 
 def on_starting(server: Any) -> None:
     """Create the application once before any worker. This migrates the store, and prints errors only once."""
-    if (found := _try_application(server.app, lambda number, frame: sys.exit(0))) is None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: sys.exit(0))
+    if (found := _try_application(server.app)) is None:
         sys.exit(1)
-    started_stores.update(found.pop("stores", {}))
     _found.update(found)
     server.reload = partial(_reload, server, server.reload)
     server.reexec = partial(_reexec, server, server.reexec)
@@ -182,17 +185,10 @@ def on_starting(server: Any) -> None:
 
 def _reload(server: Any, reload: Callable[[], None]) -> None:
     """Reload, on HUP, a program that starts. Another one would end the service, as gunicorn tries it in the workers."""
-    stops: list[int] = []  # signals that have ended the trial
-
-    def stop(number: int, frame: Any) -> None:
-        stops.append(number)
-        server.signal(number, frame)
-
-    if (found := _try_application(server.app, stop, server.cfg.address)) is not None:
-        started_stores.update(found.get("stores", {}))
-        reload()
-    elif not stops:
+    if _try_application(server.app, server.cfg.address) is None:
         print("restkeeper: HUP: the new program does not start; the former one goes on", file=sys.stderr)
+    else:
+        reload()
 
 
 def _reexec(server: Any, reexec: Callable[[], None]) -> None:
@@ -212,34 +208,25 @@ def _reexec(server: Any, reexec: Callable[[], None]) -> None:
             os._exit(1)
 
 
-def _try_application(app: Any, stop: Callable[..., Any], address: Any = None) -> dict[str, Any] | None:
+def _try_application(app: Any, address: Any = None) -> dict[str, Any] | None:
     """Create the application in a separate process, so that workers inherit no connection or thread.
 
-    Returns what it finds about the application and its store; None after it has printed an error. A signal to stop ends
-    that process and calls `stop`. With `address`, the program is one that a running service at this address reloads.
+    Returns what it finds about the application and its store; None after it has printed an error. With `address`, the
+    program is one that a running service at this address reloads, and has TRIAL_SECONDS.
     """
     reading, writing = os.pipe()
     if process := os.fork():
         os.close(writing)
-
-        stops: list[int] = []
-
-        def end(number: int, frame: Any) -> None:
-            stops.append(number)
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-            stop(number, frame)
-
-        former = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
         with os.fdopen(reading) as pipe:
             found: dict[str, Any] = json.loads(pipe.read() or "{}")
-        for number, handler in former.items():
-            signal.signal(number, handler)
         status = os.waitpid(process, 0)[1]
-        if os.WIFSIGNALED(status) and not stops:
+        if os.WIFSIGNALED(status):
             line = f"signal {(killer := os.WTERMSIG(status))} ({signal.strsignal(killer)}) ended the new program"
-            print(f"restkeeper: {line}: has it enough memory?", file=sys.stderr)
+            why = f"it took {TRIAL_SECONDS} s" if killer == signal.SIGALRM else "has it enough memory?"
+            print(f"restkeeper: {line}: {why}", file=sys.stderr)
+        started_stores.update(found.pop("stores", {}))
         return None if status else found
+    signal.alarm(TRIAL_SECONDS if address else 0)
     status = 1
     try:
         logging.getLogger("restkeeper").disabled = True  # the workers log the same again, but no wait of the start

@@ -28,6 +28,8 @@ def end():
 threading.Thread(target=end, daemon=True).start()
 folder = pathlib.Path(sys.argv[1])
 text = (folder / "value.py").read_text()
+if text == "no setting":
+    sys.exit(1)
 if text == "wrong":
     os.write(int(os.environ["RESTKEEPER_FAULT"]), b"value.py: is wrong")
     sys.exit(1)
@@ -120,6 +122,14 @@ def test_a_program_that_does_not_start_is_503_until_the_next_save(watched: Watch
     with pytest.raises((OSError, HTTPException)):
         watched.get(path="/crash")
     assert watched.get().json()["detail"] == "the service does not run: the program has ended (7); its output says why"
+
+
+def test_a_wrong_setting_ends_it(watched: Watched) -> None:
+    """The program has said which one, and no save of a file mends it."""
+    until(lambda: watched.shows("one value.py"))
+    (watched.folder / "value.py").write_text("no setting")
+    assert watched.process.wait(SECONDS) == 1
+    assert "503" not in watched.log.read_text()
 
 
 def test_no_program_is_left_behind(watched: Watched) -> None:

@@ -105,7 +105,10 @@ def keep_serving(
                     environ["RESTKEEPER_WELCOME"] = ""  # only its first line
                 server.fault, program = "", start()
             elif not server.fault and program.poll() is not None:
-                line = _read(faults) or f"the program has ended ({program.returncode}); its output says why"
+                line = _read(faults)
+                if not line and program.returncode == 1:  # it has said what is wrong with a setting: no save mends that
+                    sys.exit(1)
+                line = line or f"the program has ended ({program.returncode}); its output says why"
                 server.fault = f"the service does not run: {line}"
                 print("restkeeper: requests get 503 until a file is saved; Ctrl-C ends it", file=sys.stderr)
                 Thread(target=server.serve_forever, daemon=True).start()

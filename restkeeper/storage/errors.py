@@ -98,7 +98,7 @@ class SearchTooLong(StoreUnavailable):
     """A search in a transaction took longer than the `seconds` that it may take; nothing was changed."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"a search in a change took more than {seconds:.2g} s: it needs an index")
+        super().__init__(f"the searches in a change took too long; the last one had {seconds:.2g} s")
         self.seconds = seconds
 
 

@@ -19,7 +19,7 @@ from tests import stores
 from tests.issuer import jwk
 from tests.live import ROOT, Gunicorn, send
 from tests.ports import free_ports
-from tests.processes import children, of_session, open_files
+from tests.processes import children, of_session, open_files, state
 from tests.waiting import SECONDS, until
 
 TOKENS = {"JWT_ISSUER": "https://issuer.example", "JWT_AUDIENCE": "here"}
@@ -168,6 +168,18 @@ def test_a_reload_that_is_killed_says_so(tmp_path: Path) -> None:
         until(lambda: "restkeeper: HUP: the new program does not start" in server.log.read_text())
         assert KILLED in server.log.read_text()
         assert server.get("/products").status == 200
+
+
+def test_a_start_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    """While the program still starts."""
+    waits = f"import pathlib, time\npathlib.Path({str(tmp_path / 'waits')!r}).touch()\ntime.sleep(600)"
+    (tmp_path / "service.py").write_text(waits)
+    server = Gunicorn(tmp_path, workers=1, app="service:create_app()", PYTHONPATH=str(tmp_path))
+    until((tmp_path / "waits").exists)
+    (trial,) = children(server.process.pid)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(SECONDS) == 0
+    until(lambda: state(trial) in ("", "Z"))
 
 
 def test_a_reload_that_takes_too_long_says_so(tmp_path: Path) -> None:

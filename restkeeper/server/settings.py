@@ -217,8 +217,12 @@ def _try_application(app: Any, address: Any = None) -> dict[str, Any] | None:
     reading, writing = os.pipe()
     if process := os.fork():
         os.close(writing)
-        with os.fdopen(reading) as pipe:
-            found: dict[str, Any] = json.loads(pipe.read() or "{}")
+        try:
+            with os.fdopen(reading) as pipe:
+                found: dict[str, Any] = json.loads(pipe.read() or "{}")
+        except SystemExit:  # by a signal that stops the start
+            os.kill(process, signal.SIGKILL)
+            raise
         status = os.waitpid(process, 0)[1]
         if os.WIFSIGNALED(status):
             line = f"signal {(killer := os.WTERMSIG(status))} ({signal.strsignal(killer)}) ended the new program"

@@ -12,7 +12,6 @@ from flask.cli import with_appcontext
 from restkeeper.cli.common import PAUSE_SECONDS, Command, Refused, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.events.types import known_types
-from restkeeper.resources.references import with_target
 from restkeeper.service import Service
 from restkeeper.storage import renaming
 from restkeeper.storage.base import SCAN, Transaction
@@ -45,8 +44,8 @@ def rename(old: str, new: str) -> None:
         if new in states and (others := states[new].items):
             raise Refused(f"{new} has {others:,} items already: export and delete these first, and import them later")
         store.drop_indexes(old, new)
-        described, is_singleton = partial(with_target, former=old, name=new), stored.resource.singleton
-        renaming.rename(store.database, old, new, stored.resource.singular, described, is_singleton=is_singleton)
+        resource = stored.resource
+        renaming.rename(store.database, old, new, resource.singular, is_singleton=resource.singleton)
         outdated = [*_outdated(service, store.database)]
         store.database.commit()
     click.echo(f"{items:,} items of {old} are those of {new} now")

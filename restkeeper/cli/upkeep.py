@@ -12,7 +12,6 @@ from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, se
 from restkeeper.clock import rfc3339
 from restkeeper.resources.evolution import OTHERS
 from restkeeper.resources.migration import convert
-from restkeeper.resources.references import forget_undeclared
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
@@ -78,11 +77,10 @@ def copy(source: str, target: str, discard: bool) -> None:
 @click.option("--prepare", is_flag=True, help="Only create what is missing, before the new version serves.")
 @click.option("--accept", is_flag=True, help="Older versions of the API may show other values of some items.")
 @click.option("--cancel", is_flag=True, help="Let the former version serve again, after a migration was interrupted.")
-@click.option("--tidy", is_flag=True, help="Delete indexes and references of former versions, when none runs any more.")
 @click.option("--forget", metavar="VERSION", help="Delete what only this version of the API showed, which is retired.")
 @with_appcontext
-def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str | None) -> None:
-    """Convert the items of former revisions, and complete those of former schemas.
+def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> None:
+    """Convert the items of former revisions, complete those of former schemas, and delete indexes of former versions.
 
     Items are converted in one transaction: all, or none. It is refused, and names the first 20 items, if a step refuses
     a value, two items would have the same unique value, or an older version of the API would show another value.
@@ -105,16 +103,14 @@ def migrate(prepare: bool, accept: bool, cancel: bool, tidy: bool, forget: str |
         return
     if forget in [each.name for each in service.versions]:
         raise Refused(f"--forget: {forget} is in versions.py: take it out first")
-    if tidy:
-        dropped = store.tidy()
-        store.write(partial(forget_undeclared, declared=service.representations))
-        click.echo(f"indexes: {len(dropped)} deleted{''.join(f', {name}' for name in dropped)}")
     if conversions := service.conversions(accepts=accept):
         names = ", ".join(each.name for each in conversions)
         with progress_bar(f"converting {names}", sum(each.items for each in conversions)) as bar:
             convert(store, conversions, rfc3339(service.clock.time()), bar.update)
     for each in conversions:
         click.echo(f"{each.name}: all items have revision {each.revision} now")
+    for name in store.tidy():
+        click.echo(f"deleted the index {name}, which is not declared any more")
     for items in service.representations.values():
         oldest = (
             min(each.revisions.get(items.name, items.revision.number) for each in service.versions) if forget else 0

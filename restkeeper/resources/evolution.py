@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from hashlib import blake2b
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import orjson
 from marshmallow import Schema, ValidationError, fields, missing
@@ -342,7 +342,6 @@ _TYPES: tuple[tuple[type[fields.Field[Any]], str], ...] = (
 _ARRAY = "array of "
 OTHERS = "+"  # behind the fingerprint of an item that has members which its writer does not know
 OPEN = "*"  # in the description of a schema whose items have other fields, too
-REFERENCES = "@"  # likewise, for what they refer to
 DEEPEST = 10  # schemas inside one another that are described
 
 # Types whose values are also values of another one.
@@ -368,22 +367,10 @@ class StoredField(NamedTuple):
     inside: Mapping[str, Sequence[Any]] | None = None
 
 
-def describe(definitions: Fields, references: Mapping[str, str], *, is_open: bool = False) -> str:
-    """The description of a schema in a `StoredSchema`, a JSON object: its fields, and what paths refer to."""
+def describe(definitions: Fields, *, is_open: bool = False) -> str:
+    """The description of a schema in a `StoredSchema`, a JSON object of its fields."""
     described: dict[str, Any] = {name: _described(field) for name, field in definitions.items()}
-    described |= {OPEN: [_ANY, False, True]} if is_open else {}
-    return orjson.dumps(described | ({REFERENCES: dict(references)} if references else {})).decode()
-
-
-def references_of(stored: str) -> Mapping[str, str]:
-    """The collections that items of a schema refer to, by paths; the schema is given by its description."""
-    return cast(Mapping[str, str], orjson.loads(stored).get(REFERENCES, {}))
-
-
-def with_references(stored: str, references: Mapping[str, str]) -> str:
-    """The description of a schema, as if its items referred to these collections, by paths."""
-    described = {name: each for name, each in orjson.loads(stored).items() if name != REFERENCES}
-    return orjson.dumps(described | ({REFERENCES: dict(references)} if references else {})).decode()
+    return orjson.dumps(described | ({OPEN: [_ANY, False, True]} if is_open else {})).decode()
 
 
 def was_open(stored: str) -> bool:
@@ -439,7 +426,6 @@ def differences(
     """
     before, after = orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}
     has_others = before.pop(OPEN, None) is not None
-    before.pop(REFERENCES, None)
     found = list(_compared({name: each for name, each in before.items() if name in after or not is_open}, after))
     for name, field in definitions.items():
         makes = callable(field.load_default) and field.load_default not in (list, dict)

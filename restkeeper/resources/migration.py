@@ -61,10 +61,9 @@ class Conversion:
                 for each in records:
                     self._store(transaction, source, [each])
                 return
-            members, former = exactjson.cut(records[0].body), not self.stored.resource.compared.issuperset(error.fields)
+            members = exactjson.cut(records[0].body)
             values = ", ".join(f"{field} {_text(members.get(field, b'null'))}" for field in error.fields)
-            why = "an index of a former version allows it once: add --tidy" if former else "another item has it, too"
-            self._refuse(records[0], f"{values}: {why}")
+            self._refuse(records[0], f"{values}: another item has it, too")
 
     def _converted(self, record: Record) -> Record:
         """The record as it will be. What is wrong with it is noted."""

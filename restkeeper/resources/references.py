@@ -1,15 +1,14 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, NamedTuple
 
 from flask import has_request_context
 from marshmallow import Schema, fields
 
-from restkeeper.errors import Conflict, NotFound, Unavailable, ValidationFailed, shortened
+from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
-from restkeeper.resources.evolution import REFERENCES, references_of, with_references
 from restkeeper.resources.functions import (
     MOST_CHANGES,
     Items,
@@ -27,7 +26,6 @@ from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
-_UPDATE = "update this program or, if no newer one runs, run `restkeeper migrate --tidy`"
 _UNKNOWN = "items that the caller may not read refer to it"
 TOGETHER = 300  # items that one statement reads, or whose referrers it finds
 
@@ -45,7 +43,6 @@ class References:
     def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks) -> None:
         self._hooks = hooks
         self._resources = {name: stored.resource for name, stored in representations.items()}
-        self._fields = {(name, path) for name, stored in representations.items() for path in stored.revision.references}
         self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
@@ -86,10 +83,10 @@ class References:
         """
         name, after = change.representation.name, change.after
         if after is None:
-            if not (items := self._hooks.items(transaction)).deletions:  # else `follow` asks, for many together
+            items = self._hooks.items(transaction)
+            if name in self._to and not items.deletions:  # else `follow` asks, for many together
                 transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after these questions
-                self._require_known(transaction, name)
-                items.referrers = self._plan(transaction, items, change) if name in self._to else ()
+                items.referrers = self._plan(transaction, items, change)
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
@@ -120,18 +117,6 @@ class References:
             if error.of is not wanted:  # but an item of an earlier operation of a batch
                 raise
             exactjson.require_none([{"pointer": error.pointer, "detail": error.detail}])
-
-    def _require_known(self, transaction: Transaction, to: str) -> None:
-        """Raises Unavailable if another program has items that may refer to one by a field that this one does not know.
-
-        To what is locked, or deleted, nothing comes to refer after this question.
-        """
-        for name, schema in transaction.schemas_with(f'"{to}"'):
-            for path, other in references_of(schema.fields).items():
-                if other == to and (name, path) not in self._fields and transaction.has_items_of(name, schema):
-                    may_know = not has_request_context() or caller().may(f"{name}:read")
-                    which = f"{path} of {name}" if may_know else "another program"
-                    raise Unavailable(f"{which} may refer to it: {_UPDATE}")
 
     def _require(
         self,
@@ -176,8 +161,6 @@ class References:
             for referrers in planned or self._referrers(transaction, _ids_by_collection(level)):
                 self._follow(transaction, items, referrers)
             del items.deletions[: len(level)]
-            for name in _ids_by_collection(items.deletions):
-                self._require_known(transaction, name)
             planned = ()
 
     def _plan(self, transaction: Transaction, items: Items, change: Change) -> list["_Referrers"]:
@@ -208,7 +191,7 @@ class References:
     ) -> Iterator["_Referrers"]:
         """What refers to some items, by each field; of one that restricts at least one, of others one too many.
 
-        These are besides the `known` ones, which are to be deleted. Raises Forbidden and Unavailable, see `follow`.
+        These are besides the `known` ones, which are to be deleted. Raises Forbidden, see `follow`.
         """
         for name, deleted_ids in deleted.items():
             to = [*chain.from_iterable(map(self._resources[name].forms, deleted_ids))]
@@ -262,19 +245,6 @@ def _locked_items(
                 yield record
             elif last and last.after:
                 yield last.after
-
-
-def forget_undeclared(transaction: Transaction, declared: Container[str]) -> None:
-    """Let items of all other collections refer to nothing, as no program uses them any more."""
-    for name, schema in transaction.schemas_with(f'"{REFERENCES}"'):
-        if name not in declared:
-            transaction.describe(name, schema.fingerprint, with_references(schema.fields, {}))
-
-
-def with_target(described: str, former: str, name: str) -> str:
-    """The description of a schema, as if what refers to items of a `former` collection referred to another one."""
-    to = references_of(described)
-    return with_references(described, {path: name if each == former else each for path, each in to.items()})
 
 
 class _Referrers(NamedTuple):

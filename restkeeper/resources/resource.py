@@ -504,11 +504,7 @@ class Resource:
             schema=StoredSchema(
                 newest.fingerprint,
                 self.revision,
-                describe(
-                    newest.described,
-                    {path: field.to for path, field in newest.references.items()},
-                    is_open=newest.is_open,
-                ),
+                describe(newest.described, is_open=newest.is_open),
             ),
             conflict=self._conflict,
         )

@@ -62,7 +62,6 @@ from restkeeper.storage.records import (
     require_epoch,
     state_of,
     stored_states,
-    use_of,
 )
 from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import (
@@ -113,12 +112,6 @@ LIMIT :limit"""
 _CONVERT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace(
     "= :collection AND", "= :source AND"
 )
-
-_SCHEMAS_WITH = (
-    "SELECT collection, fingerprint, revision, fields FROM schemas WHERE replace(fields, :text, '') <> fields"
-)
-
-_DESCRIBE = "UPDATE schemas SET fields = :fields WHERE collection = :collection AND fingerprint = :fingerprint"
 
 _SET_REVISION = """\
 UPDATE counters SET revision = :revision, changes = changes + 1, converted_at = :now
@@ -295,19 +288,6 @@ class Transaction(Deliveries, Renaming):
         The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
         return state_of(self._database, self._collections[collection])[0]
-
-    def schemas_with(self, text: str) -> list[tuple[str, StoredSchema]]:
-        """Return the registered schemas whose description has a text, each with its collection."""
-        rows = self._database.rows(_SCHEMAS_WITH, {"text": text})
-        return [(name, StoredSchema._make(row)) for name, *row in rows]
-
-    def has_items_of(self, collection: str, schema: StoredSchema) -> bool:
-        """Whether a collection has items that can be of a schema, also as another program stored them again."""
-        return use_of(self._database, collection, schema)[1]
-
-    def describe(self, collection: str, fingerprint: str, fields: str) -> None:
-        """Give a registered schema this description."""
-        self._database.change(_DESCRIBE, {"collection": collection, "fingerprint": fingerprint, "fields": fields})
 
     def set_aside(self, collection: str) -> str:
         """Move all items of a collection that is converted to another one, and return the name of that.
@@ -559,7 +539,7 @@ class Store(ABC):
         return self._read(state_of, self._collections[collection])[0]
 
     def schemas(self, collection: str) -> list[StoredSchema]:
-        """Return the registered schemas of a collection in the order of their registration, the last MOST_SCHEMAS."""
+        """Return the registered schemas of a collection in the order of their registration."""
         return self._read(read_schemas, collection)
 
     def scan(self, collection: str) -> Iterator[Record]:

@@ -20,7 +20,6 @@ POSITION = "_position"  # the field of the order in which items were stored; nam
 SORTED = 300  # characters of a text of kind JSON
 MOST_INDEXED = 4  # fields of an index
 GONE = 2**31 - 1  # the revision of a collection that has another name now, or whose items are being deleted
-MOST_SCHEMAS = 1000  # registered ones of a collection; the oldest is deleted when another is registered
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
 CREATED, UPDATED, DELETED = ".created", ".updated", ".deleted"  # the ends of types of events

@@ -7,7 +7,6 @@ from typing import Any
 from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
 from restkeeper.storage.interface import (
     GONE,
-    MOST_SCHEMAS,
     Collection,
     Found,
     Key,
@@ -89,13 +88,6 @@ INSERT INTO schemas
     (collection, fingerprint, revision, fields)
 VALUES (:collection, :fingerprint, :revision, :fields)"""
 
-# All but the newest ones.
-_FORGET = """\
-DELETE FROM schemas
-WHERE collection = :collection AND number NOT IN (
-    SELECT number FROM schemas WHERE collection = :collection ORDER BY number DESC LIMIT :most
-)"""
-
 _UNREGISTER = "DELETE FROM schemas WHERE collection = :collection AND fingerprint = :fingerprint"
 
 # Whether there are items of a schema's revision or a former one; whether some, and then events, can be of the schema. A
@@ -149,7 +141,6 @@ def register(database: Database, collection: Collection) -> None:
         if schema.revision == collection.revision and not has_items:
             database.change(_UNREGISTER, {"collection": collection.name, "fingerprint": schema.fingerprint})
     database.change(_REGISTER, {"collection": collection.name, **collection.schema._asdict()})
-    database.change(_FORGET, {"collection": collection.name, "most": MOST_SCHEMAS})
 
 
 def use_of(database: Database, collection: str, schema: StoredSchema) -> tuple[bool, bool, bool]:

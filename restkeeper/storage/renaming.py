@@ -3,8 +3,6 @@
 The former name keeps a row of counters: programs that serve it read there that it is GONE.
 """
 
-from collections.abc import Callable
-
 from restkeeper.storage.interface import GONE, LAST_IDS
 from restkeeper.storage.sql import MIGRATIONS, Database, require_usable
 
@@ -43,10 +41,6 @@ _RENAME_DELIVERIES = """\
 UPDATE deliveries SET item = (SELECT collection || '/' || events.item FROM events WHERE position = event)
 WHERE item IS NOT NULL AND event IN (SELECT position FROM events WHERE collection = :new)"""
 
-_SCHEMAS_WITH = "SELECT number, fields FROM schemas WHERE replace(fields, :text, '') <> fields"
-
-_DESCRIBE = "UPDATE schemas SET fields = :fields WHERE number = :number"
-
 _SOME_EVENTS = """\
 SELECT position FROM events
 WHERE collection = :collection AND position IS NOT NULL
@@ -81,20 +75,16 @@ _FORGET_REST = (
 )
 
 
-def rename(
-    database: Database, old: str, new: str, singular: str, described: Callable[[str], str], *, is_singleton: bool
-) -> None:
+def rename(database: Database, old: str, new: str, singular: str, *, is_singleton: bool) -> None:
     """Give all that a store has of a collection to a `new` one without items, in the transaction that is open.
 
-    Nobody else uses the store, and none of the two has an index. Types of events begin with the `singular` then, and
-    schemas that refer to the items are `described` so. Raises StoreUnavailable as `require_usable`.
+    Nobody else uses the store, and none of the two has an index. Types of events begin with the `singular` then. Raises
+    StoreUnavailable as `require_usable`.
     """
     require_usable(database, len(MIGRATIONS))
     names = {"old": old, "new": new, "singular": singular, "gone": GONE}
     for statement in (*_RENAME, *(_RENAME_SINGLETON if is_singleton else ()), _RENAME_DELIVERIES):
         database.change(statement, names)
-    for number, fields in database.rows(_SCHEMAS_WITH, {"text": f'"{old}"'}):
-        database.change(_DESCRIBE, {"number": number, "fields": described(fields)})
 
 
 class Renaming:

@@ -14,8 +14,7 @@ from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import ReferenceMissing
 from restkeeper.storage.postgresql.items import PostgresTransaction
 from tests.postgresql.helpers import BLOCKED, Parallel
-from tests.shop import create_app as create_shop
-from tests.shop.references import OWNERS, create_app
+from tests.shop.references import create_app
 from tests.things import THINGS, insert, kept, open_store, record
 from tests.waiting import SECONDS, until
 
@@ -113,29 +112,24 @@ def test_references_are_locked_in_one_order(url: str) -> None:
     assert count_of(url, DEADLOCKS) == 0
 
 
-@pytest.mark.parametrize("question", ["find", "has_items_of"])
-def test_nothing_comes_to_refer_to_what_is_being_deleted(
-    url: str, monkeypatch: pytest.MonkeyPatch, question: str
-) -> None:
-    """From the moment on when it is looked for what refers to it, also by a program that does not know that."""
-    config = Config(database_url=url)
-    apps = [create_app(config) if question == "find" else create_shop(config, [OWNERS]), create_app(config)]
-    for app in apps:
-        kept(service_of(app).store)
-    clients = [app.test_client() for app in apps]
-    path, parallel = clients[0].post("/owners", json={}).headers["Location"], Parallel()
+def test_nothing_comes_to_refer_to_what_is_being_deleted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the moment on when it is looked for what refers to it."""
+    app = create_app(Config(database_url=url))
+    kept(service_of(app).store)
+    client = app.test_client()
+    path, parallel = client.post("/owners", json={}).headers["Location"], Parallel()
     referring: list[Future[Any]] = []
-    find: Callable[..., Any] = getattr(PostgresTransaction, question)
+    find: Callable[..., Any] = PostgresTransaction.find
 
     def find_and_wait(transaction: PostgresTransaction, *given: Any) -> Any:
         found = find(transaction, *given)
         if not referring:
             sent = {"owner": path.rpartition("/")[2]}
-            referring.append(parallel.start(lambda: clients[1].post("/things", json=sent)))
+            referring.append(parallel.start(lambda: app.test_client().post("/things", json=sent)))
             until(lambda: referring[0].done() or count_of(url, BLOCKED) == 1)
         return found
 
-    monkeypatch.setattr(PostgresTransaction, question, find_and_wait)
-    assert clients[0].delete(path).status_code == 200
+    monkeypatch.setattr(PostgresTransaction, "find", find_and_wait)
+    assert client.delete(path).status_code == 200
     parallel.join()
     assert referring[0].result().status_code == 422

@@ -12,7 +12,6 @@ import pytest
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import (
-    MOST_SCHEMAS,
     Collection,
     Event,
     Field,
@@ -254,18 +253,6 @@ def test_items_of_owners_are_found_by_an_index(tmp_path: Path, owners: tuple[str
     for plan in plans:
         assert any("items.things.owner." in detail and "owner=?" in detail for detail in plan), plan
     assert ["TEMP B-TREE" in str(plan) for plan in plans] == [False, *[len(owners) > 1] * 2]
-
-
-def test_the_number_of_schemas_is_limited(tmp_path: Path) -> None:
-    schemas = Schemas()
-    store = opened(tmp_path, schemas.collection("first"))
-    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection:
-        many = [("things", str(n), 1, "{}") for n in range(MOST_SCHEMAS - 1)]
-        insertion = "INSERT INTO schemas (collection, fingerprint, revision, fields) VALUES (?, ?, ?, ?)"
-        connection.executemany(insertion, many)
-    assert len(registered(store)) == MOST_SCHEMAS
-    opened(tmp_path, schemas.collection("last")).close()
-    assert registered(store) == [*(str(n) for n in range(MOST_SCHEMAS - 1)), "last"]
 
 
 def test_an_index_of_several_values_follows_every_program(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from decimal import Decimal
-from functools import partial
 
 import pytest
 
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue
 from restkeeper.storage.interface import (
     Collection,
@@ -15,7 +14,7 @@ from restkeeper.storage.interface import (
     Kind,
     StoredSchema,
 )
-from tests.things import FIELDS, OTHERS, SAMPLE, THINGS, insert, record
+from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
 
 def test_a_record_has_what_its_body_no_longer_has(store: Store) -> None:
@@ -110,22 +109,3 @@ def test_the_schema_of_a_collection_is_registered(open_one: Callable[..., Store]
     schema = StoredSchema("0123abcd", 2, '{"name":"str"}')
     store = open_one(Collection("a", {}, schema=schema), Collection("b", {}))
     assert (store.schemas("a"), store.schemas("b")) == ([schema], [])
-
-
-def test_items_can_be_of_a_schema(open_one: Callable[..., Store]) -> None:
-    """With its fingerprint, or of its revision with members that their writer did not know."""
-    schema = StoredSchema("0123abcd", 1, '{"name":"str"}')
-    store = open_one(Collection("things", FIELDS, schema=schema), OTHERS)
-
-    def fingerprints(*found: str) -> list[bool]:
-        """Whether there are items of these schemas."""
-        ask = partial(Transaction.has_items_of, collection="things")
-        return [store.write(partial(ask, schema=StoredSchema(each, int(each[0] == "2") + 1, ""))) for each in found]
-
-    insert(store, record("a")._replace(fingerprint="0123abcd"))
-    assert fingerprints("0123abcd", "4567cdef", "2-4567cdef") == [True, False, False]
-    insert(store, record("b")._replace(fingerprint="0123abcd+"))
-    assert fingerprints("0123abcd", "4567cdef", "2-4567cdef") == [True, True, False]
-    change = partial(Transaction.describe, collection="things", fingerprint="0123abcd", fields="{}")
-    store.write(change)
-    assert store.schemas("things") == [schema._replace(fields="{}")]

@@ -216,19 +216,6 @@ def test_bad_utf8_line(app: Application, run: Run, tmp_path: Path) -> None:
     assert [item["name"] for item in items(app)] == ["a"]
 
 
-def test_migrate(app: Application, run: Run) -> None:
-    store_old(app)
-    app.test_client().post("/products", json=GOOD)
-    assert run("migrate").stdout.splitlines()[0] == "products: 2 items, 1 of them completed now"
-    record = app.extensions["restkeeper"].store.read("products", "old")
-    assert (record.version, record.updated_at, record.fingerprint) == (
-        4,
-        old_item()["updated_at"],
-        f"{PRODUCTS.fingerprint}+",  # with what this schema does not know
-    )
-    assert run("migrate").stdout.splitlines()[0] == "products: 2 items, 0 of them completed now"
-
-
 def old_item() -> dict[str, Any]:
     time = "2020-01-01T00:00:00.000000Z"
     return {"id": "old", "name": "a", "created_at": time, "updated_at": time, "version": 4}
@@ -368,16 +355,3 @@ def test_a_key_is_revoked_on_a_full_disk(tmp_path: Path) -> None:
     refused = full.invoke(args=["keys", "create", "y", "--scope", "admin"])
     assert refused.exit_code == 1 and "free bytes" in refused.stderr
     assert full.invoke(args=["keys", "revoke", id]).exit_code == 0
-
-
-def test_migrate_blocks_writers_for_a_short_time(app: Application, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction is limited in time, however many items there are."""
-    monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
-    monkeypatch.setattr("restkeeper.cli.common.PAUSE_SECONDS", 0.0)
-    for number in range(7):
-        store_old(app, f"old{number}")
-    store, writes = app.extensions["restkeeper"].store, []
-    write = store.write
-    monkeypatch.setattr(store, "write", lambda work, **more: writes.append(work) or write(work, **more))
-    assert run("migrate").stdout.splitlines()[0] == "products: 7 items, 7 of them completed now"
-    assert len(writes) == 7

@@ -35,7 +35,7 @@ from tests.outbox import THINGS as FILTER
 from tests.outbox import record as record_events
 from tests.postgresql_server import Databases
 from tests.shop import create_app
-from tests.things import OTHERS, SAMPLE, ids, insert, record
+from tests.things import OTHERS, SAMPLE, ids, insert, record, schemas_of
 from tests.things import THINGS as INDEXED
 
 pytestmark = [
@@ -121,7 +121,7 @@ def content(store: Store) -> dict[str, Any]:
         "stored": store.stored(),
         "items": [list(store.scan(name)) for name in ("things", "others")],
         "order": ids(store, sort=(Sort(POSITION),)),
-        "schemas": store.schemas("things"),
+        "schemas": schemas_of(store, "things"),
         "responses": store.look_up([b"\0r", b"r"]),
         "secrets": store.write(lambda transaction: transaction.secrets("w")),
     }

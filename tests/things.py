@@ -6,8 +6,9 @@ from typing import Any
 
 from restkeeper import storage
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import POSITION, Collection, Field, Index, Kind, Query, Record, Sort
+from restkeeper.storage.interface import POSITION, Collection, Field, Index, Kind, Query, Record, Sort, StoredSchema
 from restkeeper.storage.location import DEFAULTS, Options
+from restkeeper.storage.records import read_schemas
 from restkeeper.web import exactjson
 
 FIELDS = {
@@ -40,6 +41,12 @@ OTHERS = Collection("others", {"id": FIELDS["id"]})
 
 
 _opened: list[Any] = []
+
+
+def schemas_of(store: Any, collection: str) -> list[StoredSchema]:
+    """The registered schemas of a collection."""
+    found: list[StoredSchema] = store._read(read_schemas, collection)
+    return found
 
 
 def kept(store: Any) -> Any:

@@ -1,7 +1,7 @@
 """`restkeeper backup`, `restore`, `copy` and `migrate`: what is done with a store as a whole."""
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +10,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.resources.evolution import OTHERS
 from restkeeper.resources.migration import convert
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -80,7 +78,7 @@ def copy(source: str, target: str, discard: bool) -> None:
 @click.option("--forget", metavar="VERSION", help="Delete what only this version of the API showed, which is retired.")
 @with_appcontext
 def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> None:
-    """Convert the items of former revisions, complete those of former schemas, and delete indexes of former versions.
+    """Convert the items of former revisions, and delete indexes of former versions.
 
     Items are converted in one transaction: all, or none. It is refused, and names the first 20 items, if a step refuses
     a value, two items would have the same unique value, or an older version of the API would show another value.
@@ -107,42 +105,31 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         names = ", ".join(each.name for each in conversions)
         with progress_bar(f"converting {names}", sum(each.items for each in conversions)) as bar:
             convert(store, conversions, rfc3339(service.clock.time()), bar.update)
+    else:
+        click.echo("nothing is to be converted")
     for each in conversions:
         click.echo(f"{each.name}: all items have revision {each.revision} now")
     for name in store.tidy():
         click.echo(f"deleted the index {name}, which is not declared any more")
-    for items in service.representations.values():
-        oldest = (
-            min(each.revisions.get(items.name, items.revision.number) for each in service.versions) if forget else 0
-        )
-        order = [each.fingerprint for each in store.schemas(items.name)]
-        newest = {*order[order.index(items.fingerprint) :]} if items.fingerprint in order else {items.fingerprint}
-        renew = partial(_renewed, items, newest, oldest)
-        stale = (record.id for record in store.scan(items.name) if renew(record) != record)
-        count = sum(map(sum, in_batches(store, stale, partial(_renew, items.name, renew))))
-        click.echo(f"{items.name}: {store.count(items.name)} items, {count} of them completed now")
+    for items in service.representations.values() if forget else ():
+        oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.versions)
+        shorten = partial(items.shortened, oldest=oldest)
+        stale = (record.id for record in store.scan(items.name) if shorten(record) != record)
+        count = sum(map(sum, in_batches(store, stale, partial(_shorten, items.name, shorten))))
+        click.echo(f"{items.name}: {count} items are without what only {forget} showed")
     for line in service.warnings():
         click.echo(line, err=True)
 
 
-def _renewed(items: StoredRepresentation, newest: Set[str], oldest: int, record: Record) -> Record:
-    """A record as this program stores it, unless it or a newer one has; without what only former revisions showed.
-
-    `newest` are the fingerprints of these programs, and `oldest` is the first revision that is shown.
-    """
-    is_complete = record.fingerprint.removesuffix(OTHERS) in newest
-    return items.shortened(record if is_complete else items.completed(record), oldest)
-
-
-def _renew(name: str, renew: Callable[[Record], Record], transaction: Transaction, id: str) -> bool:
+def _shorten(name: str, shorten: Callable[[Record], Record], transaction: Transaction, id: str) -> bool:
     """Store an item as it should be; False if it is deleted, or is so already."""
     try:
         record = transaction.read(name, id)
     except RecordNotFound:
         return False
-    if (renewed := renew(record)) == record:
+    if (shortened := shorten(record)) == record:
         return False
-    transaction.update(name, renewed)
+    transaction.update(name, shortened)
     return True
 
 

@@ -418,21 +418,26 @@ class Difference(NamedTuple):
 
 
 def differences(
-    stored: str, definitions: Fields, *, is_open: bool = False, distinct: Set[str] = frozenset()
+    stored: str,
+    definitions: Fields,
+    *,
+    is_open: bool = False,
+    distinct: Set[str] = frozenset(),
+    filled: Set[str] = frozenset(),
 ) -> list[Difference]:
     """What does not fit a schema with these fields in items of a `stored` one, which is given by its description.
 
-    Those that are `distinct` are unique, and have a default that is not null.
+    Those that are `distinct` are unique, and have a default that is not null; an item stores a value of those that are
+    `filled`, see `Revision`.
     """
     before, after = orjson.loads(stored), {name: _described(field) for name, field in definitions.items()}
     has_others = before.pop(OPEN, None) is not None
     found = list(_compared({name: each for name, each in before.items() if name in after or not is_open}, after))
-    for name, field in definitions.items():
-        makes = callable(field.load_default) and field.load_default not in (list, dict)
-        if name not in before and makes and not field.required:
-            found.append(Difference(f'"{name}" has a default that a function makes', (f'Add("{name}", …)',)))
-        elif name not in before and name in distinct:
+    for name in (name for name in definitions if name not in before):
+        if name in distinct:
             found.append(Difference(f'"{name}" is unique, and its default is not null', (f'Add("{name}", …)',)))
+        elif name in filled:
+            found.append(Difference(f'"{name}" is new, and stored items need its value', (f'Add("{name}")',)))
     for name, (type, required, *_) in after.items() if has_others else ():
         if name not in before and type != _ANY:
             found.append(Difference(f'stored items can have any value as "{name}"', ()))

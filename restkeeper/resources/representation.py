@@ -423,7 +423,7 @@ class StoredRepresentation(Representation):
         return _ID.sub(b"{", body) if self.resource.singleton else body
 
     def present(self, record: Record) -> Record:
-        """The record in the form of this schema: without what that does not know, completed, and computed anew.
+        """The record in the form of this schema: without what that does not know, with its defaults, and computed anew.
 
         Raises RevisionDiffers for one of another revision.
         """
@@ -471,16 +471,6 @@ class StoredRepresentation(Representation):
                 {**kept, **{name: found.get(name, members.get(name, b"null")) for name in computed}}
             )
         return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept))
-
-    def completed(self, record: Record) -> Record:
-        """As `present`, with what it does not know: so it can be stored. Raises RevisionDiffers."""
-        present = self.present(record)
-        if not (unknown := self._unknown(record)):
-            return present
-        members = dict(exactjson.cut(present.body))
-        of_server = {name: members.pop(name) for name in READ_ONLY[1:] if name in members}
-        body = exactjson.joined({**members, **unknown, **of_server})
-        return present._replace(fingerprint=self.fingerprint + OTHERS, body=body)
 
     def shortened(self, record: Record, oldest: int) -> Record:
         """The record without the removed fields that no revision from the `oldest` one on shows."""

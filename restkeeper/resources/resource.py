@@ -50,6 +50,7 @@ from restkeeper.storage.interface import (
     Field,
     Index,
     Kind,
+    Scalar,
     Sort,
     StoredSchema,
     field_in,
@@ -63,7 +64,7 @@ from restkeeper.web.queries import MOST_NAMES
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")
 _WRITES = ("create", "update", "delete")
-_DEFAULTS = {  # what a field of a kind can have in other items, as queries see it
+_DEFAULTS = {  # what a field of a kind can have where an item does not, as queries see it
     Kind.TEXT: (str,),
     Kind.TIME: (str,),
     Kind.INTEGER: (int,),
@@ -159,6 +160,7 @@ class Revision(NamedTuple):
     read_only: tuple[str, ...]  # that no caller sets
     computed: frozenset[str]  # those of them that follow from others
     defaults: Mapping[str, bytes]  # the texts of the values of a new item
+    filled: frozenset[str]  # those of which queries need the value in each item: no index tells missing from null
     loading: Schema  # loads an item without READ_ONLY, and with what is stored of the other read-only fields
 
     @classmethod
@@ -179,10 +181,14 @@ class Revision(NamedTuple):
         computed = frozenset(name for name, field in definitions.items() if is_computed(field))
         given = [name for name, field in definitions.items() if not (field.required or name in optional | computed)]
         defaults = {name: _checked_default(name, definitions[name]) for name in given}
+        filled = computed | {name for name in defaults if _is_made_anew(definitions[name])}
         for path, each in queried.items():
             root = root_of(path)
             own = dataclasses.replace(each, nullable=each.nullable or root in optional, in_body=root in definitions)
-            queried[path] = _of_others(own, root in computed, defaults.get(root), definitions.get(root))
+            if root not in filled and (default := defaults.get(root)) not in (None, [], {}):
+                own = dataclasses.replace(own, default=_compared_default(own, default))
+                filled |= {root} if own.default is None else set()
+            queried[path] = own
         if undeclared:  # this has the paths of free objects, too
             queried = {path: each for path, each in queried.items() if "*" not in path or each.read}
             queried[ANY] = Field(ANY, Kind.JSON, nullable=True, in_body=True)
@@ -228,6 +234,7 @@ class Revision(NamedTuple):
             read_only=tuple(name for name, field in definitions.items() if field.dump_only),
             computed=computed,
             defaults=MappingProxyType({name: exactjson.dumps(value) for name, value in defaults.items()}),
+            filled=filled,
             loading=loading,
         )
 
@@ -520,7 +527,7 @@ class Resource:
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
         own = self.revisions[revision]
         distinct = {each for each in self.unique if own.defaults.get(each, b"null") != b"null"}
-        found = differences(schema.fields, own.described, is_open=own.is_open, distinct=distinct)
+        found = differences(schema.fields, own.described, is_open=own.is_open, distinct=distinct, filled=own.filled)
         if common:
             found = [each for each in found if each.common]
         absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(own.of_server))
@@ -572,16 +579,17 @@ def schema_without(schema: type[ItemSchema], names: Sequence[str]) -> type[ItemS
     return cast(type[ItemSchema], made)
 
 
-def _of_others(field: Field, is_computed: bool, default: Any, definition: fields.Field[Any] | None) -> Field:
-    """A field as queries see it in items of other programs, which do not have it: with its default, or sparse."""
-    if not is_computed and (default in (None, [], {}) or (definition and callable(definition.load_default))):
-        return field  # which is null, or empty; one whose default a function makes has a step
+def _is_made_anew(definition: fields.Field[Any]) -> bool:
+    """Whether a function makes the default of a field, so that each time it can be another one."""
+    return callable(definition.load_default) and definition.load_default not in (list, dict)
+
+
+def _compared_default(field: Field, default: Any) -> Scalar:
+    """The default with which queries compare items that do not have a field; None if they cannot."""
     stored = orjson.loads(exactjson.dumps(default))  # a number with the digits that queries see
     stored = Decimal(repr(stored)) if isinstance(stored, float) else stored
     fits = type(stored) in _DEFAULTS.get(field.kind, ()) and len(str(stored)) <= _LONGEST_DEFAULT
-    if is_computed or field.nullable or field.is_many or not fits:
-        return dataclasses.replace(field, sparse=True)
-    return dataclasses.replace(field, default=stored)
+    return stored if fits and not (field.nullable or field.is_many) else None
 
 
 def _takes_items(function: Callable[..., Any]) -> bool:

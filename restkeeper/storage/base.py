@@ -50,7 +50,6 @@ from restkeeper.storage.interface import (
     Related,
     Scalar,
     StoredResponse,
-    StoredSchema,
     StoredState,
     Subscription,
 )
@@ -58,7 +57,6 @@ from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import (
     look_up,
     read_item,
-    read_schemas,
     require_epoch,
     state_of,
     stored_states,
@@ -69,7 +67,6 @@ from restkeeper.storage.sql import (
     count_items,
     is_search,
     literal,
-    require_complete,
     require_revision,
     rows_about,
 )
@@ -505,7 +502,6 @@ class Store(ABC):
         parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
         for n, each in enumerate(wanted):
             column = database.columns.of(collection := self._collections[each.collection], each.field)
-            require_complete(database, collection, each.query)
             where = (
                 f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
             )
@@ -537,10 +533,6 @@ class Store(ABC):
         `restkeeper restore`.
         """
         return self._read(state_of, self._collections[collection])[0]
-
-    def schemas(self, collection: str) -> list[StoredSchema]:
-        """Return the registered schemas of a collection in the order of their registration."""
-        return self._read(read_schemas, collection)
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""

@@ -86,14 +86,6 @@ class RevisionDiffers(StoreUnavailable):
         super().__init__(f"{stored}{has}: {remedy}")
 
 
-class ItemsIncomplete(StoreError):
-    """Some items are without a `field` that a query uses: see `interface.Field.sparse`."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(f"{field} is missing in items of a former schema: run `restkeeper migrate`")
-        self.field = field
-
-
 class SearchTooLong(StoreUnavailable):
     """A search in a transaction took longer than the `seconds` that it may take; nothing was changed."""
 

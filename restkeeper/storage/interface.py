@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 Scalar = str | int | Decimal | bool | None
@@ -91,7 +90,6 @@ class Field:
     is_ordered: bool = True
     in_body: bool = False  # also if the records have an attribute of this name
     default: Scalar = None  # of items that do not have it, as another program of their revision stored them
-    sparse: bool = False  # whether queries cannot know what these items, or their readers, have instead
     is_owner: bool = False  # it is the owner of the record
 
     @property
@@ -163,11 +161,6 @@ class Collection:
     has_owner_index: bool = False
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema, bool], str] = lambda schema, common: ""
-
-    @cached_property
-    def sparse(self) -> frozenset[str]:
-        """The fields of an item that are sparse, or have such inside."""
-        return frozenset(root_of(name) for name, each in self.fields.items() if each.sparse)
 
     @property
     def revision(self) -> int:

@@ -107,7 +107,7 @@ FROM (
 
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:
-    """See `base.Store.schemas`."""
+    """The registered schemas of a collection, in the order of their registration."""
     return list(map(StoredSchema._make, database.rows(_SCHEMAS, {"collection": collection})))
 
 

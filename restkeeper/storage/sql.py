@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import orjson
 
-from restkeeper.storage.errors import EpochMissing, ItemsIncomplete, RevisionDiffers, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, RevisionDiffers, StoreUnavailable
 from restkeeper.storage.interface import (
     CREATED,
     DELETED,
@@ -35,7 +35,6 @@ from restkeeper.storage.interface import (
     Query,
     Scalar,
     Sort,
-    root_of,
 )
 from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans
 
@@ -366,11 +365,6 @@ class Column:
     def quoted(text: str) -> str:
         """A text as a literal, which has no character of the text itself."""
 
-    @staticmethod
-    @abstractmethod
-    def without(name: str) -> str:
-        """The condition for items that do not have a field."""
-
     @abstractmethod
     def condition(self, filter: Filter, given: str) -> str:
         """The condition of a filter of this field, whose value is the parameter `given`. See `interface.Op`."""
@@ -476,7 +470,6 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
 
 def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
     """The rows of a statement about the items of a query, of which the last column is not null."""
-    require_complete(database, collection, query)
     kind = database.columns
     query = kind.exact(collection, query)
     items = f"FROM items WHERE {conditions(collection, query, kind, database.plan_of_all(collection, query))}"
@@ -500,26 +493,6 @@ _OF_REVISION = """\
 SELECT revision, found.*
 FROM (SELECT max(revision) AS revision FROM counters WHERE collection = {collection}) AS state
 LEFT JOIN ({found}) AS found ON true"""
-
-
-def incomplete(columns: type[Any], collection: Collection, name: str) -> str:
-    """The condition for items without a sparse field, or with one that their last writer did not know.
-
-    Its index is empty when all items are complete.
-    """
-    is_of_other = "substr(fingerprint, length(fingerprint)) = '+'"
-    return f"collection = {literal(collection.name)} AND ({columns.without(name)} OR {is_of_other})"
-
-
-def require_complete(database: Database, collection: Collection, query: Query) -> None:
-    """Raises ItemsIncomplete for a query by a sparse field, if there are items without it."""
-    names = (*(each.field for each in query.filters), *(each.field for each in query.sort))
-    searched = collection.search if query.search else ()
-    for name in {*map(root_of, names), *searched} & collection.sparse:
-        where = incomplete(database.columns, collection, name)
-        where += f" AND fingerprint <> '{collection.schema.fingerprint}+'" if collection.schema else ""
-        if database.fetch(f"SELECT 1 FROM items WHERE {where} LIMIT 1", {}):  # noqa: S608 - declared names only
-            raise ItemsIncomplete(name)
 
 
 def require_revision(collection: Collection, revision: int | None) -> None:

@@ -20,7 +20,6 @@ from restkeeper import errors
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
-    ItemsIncomplete,
     RecordNotFound,
     ReferenceMissing,
     StoreBusy,
@@ -58,7 +57,6 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     DuplicateValue: lambda error: errors.Duplicate(
         error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]
     ),
-    ItemsIncomplete: lambda error: errors.InvalidQuery(error.detail),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
 }

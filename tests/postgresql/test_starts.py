@@ -22,7 +22,7 @@ from restkeeper.storage.postgresql.session import Session
 from tests.clock import SetClock
 from tests.postgresql.helpers import Parallel
 from tests.postgresql_server import Databases
-from tests.things import DUPLICATES, DUPLICATES_REFUSED, FIELDS, THINGS, ids, insert, open_store, record
+from tests.things import DUPLICATES, DUPLICATES_REFUSED, FIELDS, THINGS, ids, insert, open_store, record, schemas_of
 from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.matrix
@@ -218,7 +218,7 @@ def test_a_schema_is_compared_with_those_before(url: str) -> None:
 
     (store,) = open_all(url, [replace(THINGS, schema=SCHEMA)])
     open_all(url, [refusing("other", False)])
-    assert [each.fingerprint for each in store.schemas("things")] == ["other"]
+    assert [each.fingerprint for each in schemas_of(store, "things")] == ["other"]
     open_all(url, [replace(THINGS, schema=SCHEMA)])
     insert(store, record("a")._replace(fingerprint="other"))
     open_all(url, [refusing("third", False)])
@@ -378,7 +378,7 @@ def test_a_migration_that_waits_too_long_is_refused(
     assert caplog.messages == ["waits for transactions that use its tables (see pg_stat_activity)"]
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT migration, to_regclass('notes') FROM store").fetchall() == [(present, None)]
-    assert old.schemas("things") == []
+    assert schemas_of(old, "things") == []
     (new,) = open_all(url, [THINGS])
     new.check()
 

@@ -26,7 +26,7 @@ from restkeeper.storage.interface import (
 from restkeeper.storage.plans import Plan
 from restkeeper.storage.sql import conditions, literal, parameters
 from restkeeper.storage.sqlite.queries import SqliteColumn, page_statements
-from tests.things import FIELDS, ids, insert, open_store, record
+from tests.things import FIELDS, ids, insert, open_store, record, schemas_of
 
 OLD = Collection("things", FIELDS, (Index("sku", unique=True), Index("mail", unique=True), Index("price")))
 NEW = Collection("things", FIELDS, (Index("stock"), Index("sku", unique=True), Index("mail", unique=True, fold=True)))
@@ -131,7 +131,7 @@ class Schemas:
 
 
 def registered(store: Store) -> list[str]:
-    return [each.fingerprint for each in store.schemas("things")]
+    return [each.fingerprint for each in schemas_of(store, "things")]
 
 
 def written(id: str, fingerprint: str) -> Record:

@@ -14,7 +14,7 @@ from restkeeper.storage.interface import (
     Kind,
     StoredSchema,
 )
-from tests.things import FIELDS, SAMPLE, THINGS, insert, record
+from tests.things import FIELDS, SAMPLE, THINGS, insert, record, schemas_of
 
 
 def test_a_record_has_what_its_body_no_longer_has(store: Store) -> None:
@@ -108,4 +108,4 @@ def test_scan_returns_all_records_in_order(store: Store) -> None:
 def test_the_schema_of_a_collection_is_registered(open_one: Callable[..., Store]) -> None:
     schema = StoredSchema("0123abcd", 2, '{"name":"str"}')
     store = open_one(Collection("a", {}, schema=schema), Collection("b", {}))
-    assert (store.schemas("a"), store.schemas("b")) == ([schema], [])
+    assert (schemas_of(store, "a"), schemas_of(store, "b")) == ([schema], [])

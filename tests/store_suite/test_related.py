@@ -1,13 +1,8 @@
 """Related records: found by the values of fields, of several collections at once."""
 
-from collections.abc import Callable
-
-import pytest
-
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import ItemsIncomplete
-from restkeeper.storage.interface import Collection, Field, Kind, Related
-from tests.things import FIELDS, SAMPLE, insert, record
+from restkeeper.storage.interface import Related
+from tests.things import SAMPLE, insert, record
 
 
 def found(store: Store, *wanted: Related, max_bytes: int = 10_000) -> list[tuple[int, str | int, str]]:
@@ -39,16 +34,6 @@ def test_records_are_found_by_values(store: Store) -> None:
     assert found(store, several, several) == [
         (number, *each) for number in (0, 1) for each in (("lampshade", "b"), ("Lamp", "n8"), ("Lamp", "n7"))
     ]
-
-
-def test_a_field_that_some_items_do_not_have(open_one: Callable[..., Store]) -> None:
-    """They may have the value: their program would say."""
-    field = Field("added", Kind.TEXT, nullable=True, sparse=True)
-    store = open_one(Collection("things", {**FIELDS, "added": field}))
-    insert(store, record("a"))
-    with pytest.raises(ItemsIncomplete):
-        found(store, Related("things", "added", ["x"], 1))
-    assert found(store, Related("things", "id", ["a"], 1)) == [(0, "a", "a")]
 
 
 def test_records_are_complete_and_of_some_owners(store: Store) -> None:

@@ -29,7 +29,6 @@ from restkeeper.storage.records import is_registered, register
 from restkeeper.storage.sql import (
     BETWEEN_FIELDS,
     MIGRATIONS,
-    incomplete,
     is_breaking,
     literal,
     not_unique,
@@ -337,8 +336,6 @@ def indexes_of(collection: Collection) -> dict[str, str]:
     found = [_index(collection, index) for index in collection.indexes]
     if collection.has_owner_index:
         found.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
-    sparse = sorted(collection.sparse)
-    found += [(name, False, f"(id) WHERE {incomplete(PostgresColumn, collection, name)}") for name in sparse]
     return dict(_named(collection, *each) for each in found)
 
 

@@ -39,7 +39,6 @@ from restkeeper.storage.sql import (
     page_of,
     parameters,
     path_of,
-    require_complete,
     require_revision,
 )
 
@@ -132,10 +131,6 @@ class PostgresColumn(Column):
     def quoted(text: str) -> str:
         digits = [rf"\U{ord(each):08X}" for each in text]
         return f"E'{''.join(digits)}'"
-
-    @staticmethod
-    def without(name: str) -> str:
-        return f"NOT jsonb_exists(body::jsonb, {literal(name)})"
 
     @property
     def counted(self) -> str:
@@ -345,7 +340,6 @@ def find_page(
     database: Database, collection: Collection, query: Query, max_bytes: int | None, plan: Plan = ANY_PLAN
 ) -> Page:
     """See `base.Store.page`: one statement, which reads at most one row more."""
-    require_complete(database, collection, query)
     statement, values = select_page(collection, query, plan)
     found = database.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
     epoch, changes, items, revision, *_ = found[0]

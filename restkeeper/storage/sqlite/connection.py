@@ -29,7 +29,7 @@ from restkeeper.storage.interface import Collection, EventFilter, Page, Query
 from restkeeper.storage.planning import plan_of
 from restkeeper.storage.plans import Plan
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Dialect, Row, event_columns, event_type, require_complete
+from restkeeper.storage.sql import Dialect, Row, event_columns, event_type
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
     COLUMNS,
@@ -117,7 +117,6 @@ class SqliteConnection(sqlite3.Connection):
         """See `sql.Database`: the page and its change token at one moment."""
         with snapshot(self):
             change_token, items = state_of(self, collection)
-            require_complete(self, collection, query)
             plan = plan_of(self, collection, query, lambda: items, bounded=bounded)
             page = find_page(self, collection, query, max_bytes, plan)
             return page._replace(change_token=change_token, total=None if query.narrows else items)

@@ -15,7 +15,6 @@ from restkeeper.storage.records import epoch_of, is_registered, register
 from restkeeper.storage.sql import (
     BETWEEN_FIELDS,
     MIGRATIONS,
-    incomplete,
     literal,
     not_unique,
     oldest_of,
@@ -139,8 +138,6 @@ def indexes_of(collection: Collection) -> dict[str, list[str]]:
             definitions.append((suffix, "INDEX", f"(collection, {keys}, id) WHERE {where}"))
     if collection.has_owner_index:
         definitions.append(("owner", "INDEX", f"(collection, owner, id) WHERE {where}"))
-    for name in sorted(collection.sparse):
-        definitions.append((name, "INDEX", f"(collection, id) WHERE {incomplete(SqliteColumn, collection, name)}"))
     indexes = tables
     for suffix, kind, definition in definitions:
         digest = blake2b(definition.encode(), digest_size=4).hexdigest()

@@ -99,10 +99,6 @@ class SqliteColumn(Column):
     def quoted(text: str) -> str:
         return f"CAST(x'{text.encode().hex()}' AS TEXT)"
 
-    @staticmethod
-    def without(name: str) -> str:
-        return f"json_type(body, '$.' || {literal(name)}) IS NULL"
-
     @property
     def counted(self) -> str:
         return _COUNTED.format(self._path, self.value) if self.field.kind is Kind.JSON else self.value

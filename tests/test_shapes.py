@@ -106,7 +106,7 @@ def test_declarations_that_cannot_be() -> None:
         with pytest.raises(ValueError, match=f"settings: {expected}"):
             Resource("settings", "settings", SETTINGS.schema, singleton=True, **options)
     with pytest.raises(ValueError, match="settings: action.'clear', of='collection'.: must be 'item'"):
-        SETTINGS.action("clear", of="collection")
+        SETTINGS.action("clear", of="collection")(lambda items: None)
 
 
 TIMES = {"created_at", "updated_at", "version"}

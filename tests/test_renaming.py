@@ -266,6 +266,7 @@ def create_killed() -> Application:
     return create_app(None, [MEMOS])
 
 
+@pytest.mark.needs("events")
 def test_one_that_is_killed_has_changed_nothing(programs: Programs) -> None:
     old = programs.serve(NOTES)
     items = [post(old, "/notes", {"name": name, "tags": ["x"]}) for name in "ab"]

@@ -416,7 +416,7 @@ def test_another_layout_is_refused(url: str, statements: str, message: str) -> N
         location = locate(url)
         for use in (
             lambda: open_store(url, [THINGS]),
-            lambda: location.as_source(SetClock()).__enter__(),
+            lambda: location.alone(SetClock()).__enter__(),
             lambda: location.restore(None, discard=False),
         ):
             with pytest.raises(StoreUnavailable, match=f"^the database has .*{message}"):

@@ -49,7 +49,6 @@ RUN_ELSEWHERE = {
     "restkeeper": "tests/test_live_server.py, tests/test_delivering.py, tests/test_copying.py",
     "the": "tests/test_renaming.py: what a start says",
     "pip": "tests/test_wheel.py",
-    **dict.fromkeys(("uvx", "pipx"), "whoever has them: the same as `restkeeper`"),
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
     **dict.fromkeys(("0", "DATABASE_URL=sqlite:////var/lib/restkeeper/restkeeper.db"), "tests/test_deployment.py"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Items, Resource
+from restkeeper import Application, Items, Resource
 from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
@@ -39,6 +39,14 @@ def wire(url: str) -> Iterator[Wire]:
         yield made
 
 
+def opened(app: Application) -> Store:
+    """The store of an application whose pool has all its connections: making them takes round trips, too."""
+    store: Store = kept(service_of(app).store)
+    pool: Any = store._opened._pool  # type: ignore[attr-defined]
+    until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])
+    return store
+
+
 class Shop:
     """A client with a key whose use was noted, of an application behind the proxy. `ask` counts round trips."""
 
@@ -52,13 +60,8 @@ class Shop:
         made = self._client.post("/api/v1/keys", json=sent, headers={"X-API-Key": ADMIN_KEY})
         self._key = made.json["secret"]
         self._numbers = count()
-        self.store: Store = service_of(self._app).store
-        pool: Any = self.store._opened._pool  # type: ignore[attr-defined]
-        until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])  # no new connection asks
+        opened(self._app)
         self.ask("GET", "/products")
-
-    def close(self) -> None:
-        self.store.close()
 
     def ask(self, method: str, path: str = "/products", *, headers: dict[str, str] | None = None, **sent: Any) -> Any:
         """The response, with the round trips as `trips`."""
@@ -81,13 +84,11 @@ class Shop:
 
 
 @pytest.fixture
-def shop(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """The work that only some requests do has tests of its own: deleting old responses, and numbering events."""
     monkeypatch.setattr(idempotency, "SWEEP_ONE_IN", 257)
     monkeypatch.setattr(store, "SEQUENCED", 10**9)
-    made = Shop(wire)
-    yield made
-    made.close()
+    return Shop(wire)
 
 
 def steady(ask: Callable[[], Any]) -> int:
@@ -109,7 +110,7 @@ def test_requests_take_few_round_trips(shop: Shop) -> None:
 def test_what_follows_a_deletion_takes_few_round_trips(wire: Wire, field: str) -> None:
     """Of 900 items that go with it, or lose a value: all are locked, changed and recorded together."""
     app = create_referring(Config(database_url=wire.url))
-    store, client = kept(service_of(app).store), app.test_client()
+    store, client = opened(app), app.test_client()
     owner = client.post("/owners", json={}).json["id"]
     to = "owners" if field == "seen_by" else "things"
     path = client.post(f"/{to}", json={"owner": owner} if to == "things" else {}).headers["Location"]
@@ -136,7 +137,7 @@ def test_a_function_reads_in_one_round_trip_with_the_changes_before(wire: Wire) 
 
     app = create_app(Config(database_url=wire.url), [OWNERS, parts])
     client = app.test_client()
-    kept(service_of(app).store)
+    opened(app)
     path = client.post("/owners", json={}).headers["Location"]
     sent = {"owner": path.rpartition("/")[2]}
     whole = client.post("/things", json=sent).headers["Location"]

@@ -21,6 +21,7 @@ _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|mi
 
 _PORTS = re.compile(r"(\d{1,5})-(\d{1,5})")
 
+# Of a caller. A batch of 1 MiB adds up to 3.3 MiB to the store of SQLite, with its events and the response for its key.
 DEFAULT_QUOTA = "600 per minute"
 SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 

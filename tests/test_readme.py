@@ -4,13 +4,17 @@ import json
 import os
 import re
 import runpy
+import signal
+import site
 import socket
 import subprocess
 import sys
 import threading
 import time
 import tomllib
-from contextlib import suppress
+import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from itertools import pairwise
 from pathlib import Path
@@ -30,11 +34,13 @@ from restkeeper.web import application, auth, exactjson, operations
 from restkeeper.web.queries import RESERVED
 from schemas.product import ProductSchema
 from tests import stores
-from tests.live import ROOT, Gunicorn
+from tests.live import ROOT, Gunicorn, send
 from tests.pictures import PICTURES
-from tests.processes import open_files
+from tests.ports import free_ports
+from tests.processes import of_session, open_files
+from tests.proxy import require
 from tests.receiver import Receiver
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 README, INDEX = "README.md", "index.md"
 EXAMPLE = ROOT / "examples" / "shop"
@@ -43,7 +49,27 @@ ALL = "\n".join(PAGES.values())
 BASE = "http://127.0.0.1:8000"  # of the requests in the pages
 EXAMPLE_OF = "example = "  # before a call in a sentence
 
-# The first words of lines in `text` blocks, which are not run here, and the tests that run them.
+# What a reader runs first, and the folder of a clean clone for it: `shop` is what `restkeeper new` wrote there.
+FIRST = {
+    "readme": (PAGES[README], "."),
+    "readme_in_a_new_service": (PAGES[README], "shop"),
+    "readme_of_a_new_service": ((ROOT / "restkeeper/cli/skeleton/README.md").read_text(), "shop"),
+    "tutorial": (PAGES["tutorial.md"], "examples/shop"),
+    "prototyping": (PAGES["prototyping.md"], "."),
+    "one_machine": (PAGES["deployment.md"].partition("## One machine")[2].partition("\n## ")[0], "."),
+}
+NOT_FIRST = {  # lines that are not run in a folder, and why
+    (".", "make test"): "it would run itself",
+    (".", "pip install --no-deps -e ."): "it needs a package to build with: tests/test_wheel.py",
+    ("shop", ". .venv/bin/activate && pip install ."): "it is said of a checkout",
+}
+# systemctl and systemd-sysusers write below the folder ROOT, where no systemd runs that could start a unit.
+SYSTEMD = """
+systemd-sysusers() { command systemd-sysusers --root="$ROOT"; }
+systemctl() { [ "$1" = daemon-reload ] || command systemctl --root="$ROOT" "${@/--now/--quiet}"; }
+"""
+
+# The first words of lines in `text` blocks, and the tests that run them; those of FIRST run here as well.
 RUN_ELSEWHERE = {
     "make": "the checks of this repository",
     "restkeeper": "tests/test_live_server.py, tests/test_delivering.py, tests/test_copying.py",
@@ -76,9 +102,13 @@ class Block(NamedTuple):
     text: str
 
 
+def blocks_of(text: str) -> list[Block]:
+    return [Block(*parts) for parts in re.findall(r"^```(\S*) ?(.*?)\n(.*?)^```$", text, re.M | re.S)]
+
+
 def blocks(page: str, language: str = "", note: str | None = None) -> list[Block]:
     """The fenced blocks of a page; only those of a language and with a note, if given."""
-    found = [Block(*parts) for parts in re.findall(r"^```(\S*) ?(.*?)\n(.*?)^```$", PAGES[page], re.M | re.S)]
+    found = blocks_of(PAGES[page])
     return [each for each in found if language in ("", each.language) and note in (None, each.note)]
 
 
@@ -103,12 +133,16 @@ def service_of(page: str, folder: Path) -> Path:
     return service
 
 
+def write_command(file: Path, python: Path, module: str) -> None:
+    file.write_text(f'#!/bin/sh\nexec {python} -m {module} "$@"\n')
+    file.chmod(0o755)
+
+
 def environ_of(folder: Path) -> dict[str, str]:
     """The environment of a page's commands: `restkeeper` is the engine of this checkout."""
     command = folder / "bin" / "restkeeper"
     command.parent.mkdir(exist_ok=True)
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m restkeeper "$@"\n')
-    command.chmod(0o755)
+    write_command(command, Path(sys.executable), "restkeeper")
     return {
         "PATH": f"{command.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -129,15 +163,15 @@ def run_block(script: str, service: Path, environ: dict[str, str], expected: str
         assert '"type":"/problems/' not in output, f"{script}\n{output}"
 
 
-def run_steps(page: str, folder: Path) -> Path:
-    """The folder of a service that is made as a page says.
+def run_steps(page: str, folder: Path, checkout: Path = ROOT) -> Path:
+    """The folder of a service that is made as a page says, with a checkout.
 
     Its files are written in order. Each shell block runs beside a service of those so far, on the same store; a block
     `log` after it is its output.
     """
-    service, environ = folder / "shop", environ_of(folder)
-    assert CliRunner().invoke(main, ["new", str(service)]).exit_code == 0
-    settings = {"PYTHONPATH": str(ROOT), "WEBHOOK_ALLOW_PRIVATE": "1"}
+    service, environ = folder / "shop", environ_of(folder) | {"PYTHONPATH": str(checkout)}
+    subprocess.run(["restkeeper", "new", "shop"], cwd=folder, env=environ, check=True, capture_output=True)
+    settings = {"PYTHONPATH": str(checkout), "WEBHOOK_ALLOW_PRIVATE": "1"}
     found = blocks(page)
     for block, following in pairwise([*found, Block("", "", "")]):
         if block.language == "python":
@@ -163,9 +197,12 @@ def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-def test_the_tutorial_builds_the_example(tmp_path: Path) -> None:
-    """Each of its steps works; the example has the same files, and two more. Less than 200 lines are a user's own."""
-    built, example = contents(run_steps("tutorial.md", tmp_path)), contents(EXAMPLE)
+def test_the_tutorial_builds_the_example(clone: Path, tmp_path: Path) -> None:
+    """Each of its steps works with a clean clone; the example has the same files, and two more.
+
+    Less than 200 lines are a user's own.
+    """
+    built, example = contents(run_steps("tutorial.md", tmp_path, clone)), contents(EXAMPLE)
     assert built.keys() <= example.keys()
     assert {name for name in example if example[name] != built.get(name)} == {"receiver.py", "tests/test_service.py"}
     assert CliRunner().invoke(main, ["new", str(tmp_path / "new" / "shop")]).exit_code == 0
@@ -202,6 +239,97 @@ def test_the_commands_of_a_page_run(page: str, tmp_path: Path) -> None:
                 run_block(block.text.replace(BASE, server.base), service, environ, expected)
     for block in blocks(page, "sh", "stopped"):
         run_block(block.text, service, environ)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone of this checkout, without what git ignores, with `restkeeper` installed in `.venv`, and a new service.
+
+    `.venv` finds the packages of the present environment, so `make` builds none, and `pip` needs no network.
+    """
+    folder = tmp_path_factory.mktemp("clone") / "restkeeper"
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, folder], check=True)
+    diff = subprocess.run(["git", "diff", "--binary", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["git", "apply", "--allow-empty"], cwd=folder, input=diff, check=True)
+    venv.create(folder / ".venv", with_pip=True)
+    (packages,) = folder.glob(".venv/lib/python*/site-packages")
+    (packages / "present.pth").write_text("\n".join(site.getsitepackages()))
+    for program in ("flask", "gunicorn", "pytest"):
+        write_command(folder / ".venv/bin" / program, folder / ".venv/bin/python", program)
+    environ = first_environ(folder)
+    for line in (". .venv/bin/activate && pip install .", "restkeeper new shop"):
+        subprocess.run(["bash", "-c", line], cwd=folder, env=environ, check=True, capture_output=True)
+    (folder / "shop" / ".venv").symlink_to(folder / ".venv")
+    for made in (".venv", ".run", ".ready"):  # files of the Makefiles
+        (folder / ".venv" / made).touch()
+    (folder / "db.json").write_text(blocks("prototyping.md", "log", "db.json")[0].text)  # a reader has one
+    (folder / "shop" / "db.json").write_text((folder / "db.json").read_text())
+    return folder
+
+
+def first_environ(clone: Path) -> dict[str, str]:
+    pip = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # 0: it isolates nothing
+    return {"PATH": f"{clone}/.venv/bin:{os.environ['PATH']}", "HOST": "127.0.0.1", **pip}
+
+
+def is_served(port: int) -> bool:
+    try:
+        return send(port, "GET", "/").status < 500
+    except OSError:
+        return False
+
+
+@contextmanager
+def running(line: str, folder: Path, environ: dict[str, str]) -> Iterator[str]:
+    """Run a line until it has ended, or serves: then it is stopped on leaving. Gives its address."""
+    (port,) = free_ports(1)
+    log, root = folder.parent / "log.txt", environ["ROOT"]
+    script = SYSTEMD + line.replace(" /etc/", f" {root}/etc/").replace("9000", str(port))
+    with log.open("w") as out:
+        running = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env={**environ, "PORT": str(port)},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        until(lambda: running.poll() is not None or is_served(port))
+        assert running.poll() in (None, 0), f"{line}\n{log.read_text()}"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGTERM)
+        running.wait(SECONDS)
+        until(lambda: of_session(running.pid) == [])
+
+
+@pytest.mark.sqlite
+@pytest.mark.matrix
+@pytest.mark.parametrize("page", FIRST)
+def test_what_a_reader_runs_first_works_on_a_clean_clone(page: str, clone: Path, tmp_path: Path) -> None:
+    """Each line as it is written, but for NOT_FIRST and for ports; blocks `sh file` beside the server of a JSON file.
+
+    An environment is not built from scratch: tests/test_wheel.py does that.
+    """
+    text, place = FIRST[page]
+    if "systemctl" in text:
+        require("systemctl")
+    environ = first_environ(clone) | {"ROOT": str(tmp_path)}
+    for name in ("etc/sysusers.d", "etc/systemd/system"):
+        (tmp_path / name).mkdir(parents=True)
+    found = [Block("text", "", f"{line}\n") for line in re.findall(r"`(pip install [^`]+)`", text)] + blocks_of(text)
+    with ExitStack() as server:
+        for block, following in pairwise([*found, Block("", "", "")]):
+            if (block.language, block.note) == ("sh", "file"):
+                script = block.text.replace("http://127.0.0.1:3000", environ["BASE"])
+                run_block(script, clone / place, environ, following.text if following.note == "output" else "")
+            lines = block.text.replace("\\\n", "").splitlines() if block.language == "text" else []
+            for line in [re.sub(r" +#.*", "", each) for each in lines]:
+                server.close()
+                if (place, line) not in NOT_FIRST:
+                    environ["BASE"] = server.enter_context(running(line, clone / place, environ))
 
 
 @pytest.mark.parametrize("page", [README, pytest.param("testing.md", marks=pytest.mark.matrix)])
@@ -281,7 +409,7 @@ def test_every_block_is_tested_and_links_have_targets(page: str) -> None:
         "log",
         *(["js"] if page == "clients.md" else []),
     }
-    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step", "harness"}
+    assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step", "harness", "file"}
     for block in blocks(page, "text"):
         lines = block.text.replace("\\\n", "").splitlines()
         assert {line.split()[0] for line in lines if line} <= set(RUN_ELSEWHERE)

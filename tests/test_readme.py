@@ -55,6 +55,7 @@ FIRST = {
     "readme_in_a_new_service": (PAGES[README], "shop"),
     "readme_of_a_new_service": ((ROOT / "restkeeper/cli/skeleton/README.md").read_text(), "shop"),
     "tutorial": (PAGES["tutorial.md"], "examples/shop"),
+    "json_server": (PAGES["json-server.md"], "."),
     "prototyping": (PAGES["prototyping.md"], "."),
     "one_machine": (PAGES["deployment.md"].partition("## One machine")[2].partition("\n## ")[0], "."),
 }
@@ -273,10 +274,9 @@ def first_environ(clone: Path) -> dict[str, str]:
 
 
 def is_served(port: int) -> bool:
-    try:
+    with suppress(OSError):
         return send(port, "GET", "/").status < 500
-    except OSError:
-        return False
+    return False
 
 
 @contextmanager

@@ -190,6 +190,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items() if not re.search(r"cache|\.venv|\.db", name)}
 
 
+def test_each_page_has_ten_questions_of_readers() -> None:
+    """And an answer to each: who knows only the page finds nine of them."""
+    found = tomllib.loads((ROOT / "docs" / "questions.toml").read_text(encoding="utf-8"))
+    assert found.keys() == {name.removesuffix(".md") for name in PAGES} - {"README"}
+    for page, asked in found.items():
+        assert len({each["ask"] for each in asked["questions"]}) == 10, page
+        assert all(each["answer"] for each in asked["questions"]), page
+
+
 @pytest.mark.sqlite
 @pytest.mark.matrix
 def test_each_step_of_the_versions_page_works(tmp_path: Path) -> None:

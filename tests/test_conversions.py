@@ -1,19 +1,50 @@
 """What holds while a collection changes: programs side by side that differ by additions, and conversions."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
+from flask.testing import FlaskClient
+from marshmallow import fields
 
+from restkeeper import Config, ItemSchema, Resource, Text, Whole
 from tests import stores
-from tests.additions import prove
 from tests.conversions import History, Kills, kill_often
 from tests.live import Gunicorn
-from tests.shop import create_app  # noqa: F401 - what all of these use
+from tests.shop import create_app
+
+THREADS, WRITES = 3, 15  # of each program, and of each thread
+
+
+def start(number: int, url: str) -> FlaskClient:
+    """A program with a field for each thread, which the other one does not know, and another computed value."""
+    own = {f"of{number}_{thread}": Whole(load_default=-1) for thread in range(THREADS)}
+    shown = fields.Function(lambda item: f"{number}: {item['title']}, {item[f'of{number}_0']}", dump_only=True)
+    schema = ItemSchema.from_dict({"title": Text(1, 50, required=True), **own, "shown": shown}, name="Notes")
+    declared = Resource("notes", "note", schema)  # type: ignore[arg-type]
+    return create_app(Config(database_url=url, idempotency="optional"), [declared]).test_client()
 
 
 def test_programs_with_other_additions_write_the_same_items(tmp_path: Path) -> None:
-    for seed in range(2):
-        prove(f"sqlite:///{tmp_path}/{seed}.db", 150, seed)
+    """At the same time, each thread its own field: no value is lost, and each program shows what it computes itself."""
+    clients = [start(number, f"sqlite:///{tmp_path}/store.db") for number in range(2)]
+    paths = [clients[number % 2].post("/notes", json={"title": "a"}).headers["Location"] for number in range(3)]
+
+    def write(number: int, thread: int) -> None:
+        client, name = clients[number].application.test_client(), f"of{number}_{thread}"
+        for value, path in product(range(1, WRITES), paths):
+            while (answered := client.patch(path, json={name: value})).status_code in (409, 412, 503):
+                pass  # another thread was first
+            assert answered.json[name] == value
+
+    with ThreadPoolExecutor(2 * THREADS) as pool:
+        for each in [pool.submit(write, *turn) for turn in product(range(2), range(THREADS))]:
+            each.result()
+    for path, number in product(paths, range(2)):
+        item, last = clients[number].get(path).json, WRITES - 1
+        assert {item[f"of{number}_{thread}"] for thread in range(THREADS)} == {last}
+        assert item["shown"] == f"{number}: a, {last}"
 
 
 @pytest.mark.needs("versions")
@@ -46,8 +77,6 @@ def test_workers_know_when_items_were_converted(tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_many_conversions(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """All of these, for longer; `make soak` runs them at full length."""
-    for seed in range(2, 5):
-        prove(f"sqlite:///{tmp_path}/a{seed}.db", 600, seed)
     for seed in range(10):
         History(f"sqlite:///{tmp_path}/h{seed}.db", f"sqlite:///{tmp_path}/o{seed}.db", seed).run()
     is_shared = request.config.getoption("--store") == "postgresql"

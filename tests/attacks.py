@@ -9,17 +9,17 @@ import json
 import multiprocessing
 import random
 import resource
-import socket
 import sys
-import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from http.client import HTTPConnection
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from bench.load import run
 from restkeeper.app import stored_collections
@@ -27,86 +27,82 @@ from restkeeper.clock import uuid7
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from tests.cluster import Cluster, running
+from tests.live import HttpResponse, response_of
 from tests.shop import RESOURCES
 from tests.shop.products import RESOURCE
 from tests.waiting import SECONDS
 
 LOAD_SECONDS = 4.0  # for each kind of request
 HELD_UP = 0.25  # seconds that /healthz may take meanwhile
-PAUSE = 0.005  # seconds between two requests of /healthz
+PAUSE = 0.005  # seconds between two measured requests
 MOST_MEMORY = 200  # MiB of a worker
 NOW = "2026-01-01T00:00:00.000000Z"
 JSON = {"Content-Type": "application/json"}
-REFERENCES = "tests.shop.references:create_app()"
-APPS = {  # of the attacks that need another service
-    "attack_references": REFERENCES,
-    "attack_refused_deletions": REFERENCES,
-    "attack_many_references_at_once": REFERENCES,
-}
+REFERENCES = "tests.shop.references:create_app()"  # the service of the attacks with this word in their names
 OTHER = "127.0.0.2"  # the address of another caller than that of a load
 WRITTEN = 0.3  # seconds that nine of ten small writes of that caller may take
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@contextmanager
-def health_times(port: int) -> Iterator[list[float]]:
-    """The response times of /healthz in seconds, which is requested on four connections while the block runs."""
-    times: list[float] = []
-    over = threading.Event()
+def seconds(request: Callable[[], HttpResponse]) -> float:
+    """How long a request takes; a minute if it is refused."""
+    began = time.perf_counter()
+    status = request().status
+    return time.perf_counter() - began if status == 200 else 60.0
 
-    def probe() -> None:
+
+def times_beside(running: Future[Any], request: Callable[[], HttpResponse]) -> list[float]:
+    """How long each of these requests takes, in order, which are sent one after the other while something runs."""
+    times = list[float]()
+    while not running.done():
+        times.append(seconds(request))
+        time.sleep(PAUSE)
+    return sorted(times)
+
+
+def load(port: int, method: str, paths: Sequence[str], body: str, connections: int) -> Counter[int]:
+    """Send a request to each path in turn, on each connection; the number of responses by status."""
+
+    def repeat(first: int) -> Counter[int]:
+        found: Counter[int] = Counter()
+        end = time.monotonic() + LOAD_SECONDS
         with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-            while not over.wait(PAUSE):
-                began = time.perf_counter()
-                connection.request("GET", "/healthz")
-                response = connection.getresponse()
-                response.read()
-                assert response.status == 200
-                times.append(time.perf_counter() - began)
+            while time.monotonic() < end:
+                turn = found.total()
+                content = body.replace("TURN", str(turn)).encode() or None
+                connection.request(method, paths[(first + turn) % len(paths)], content, JSON)
+                found[response_of(connection).status] += 1
+        return found
 
-    with ThreadPoolExecutor(4) as pool:
-        probes = [pool.submit(probe) for _ in range(4)]
-        try:
-            yield times
-        finally:
-            over.set()
-    for each in probes:
-        each.result()
+    with ThreadPoolExecutor(connections) as pool:
+        return sum(pool.map(repeat, range(connections)), Counter[int]())
 
 
-def send_repeatedly(port: int, method: str, paths: Sequence[str], body: str) -> Counter[int]:
-    """Send a request to each path in turn, on one connection; the number of responses by status."""
-    found: Counter[int] = Counter()
-    until = time.monotonic() + LOAD_SECONDS
-    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        while time.monotonic() < until:
-            turn = found.total()
-            content = body.replace("TURN", str(turn)).encode() or None
-            connection.request(method, paths[turn % len(paths)], content, JSON)
-            response = connection.getresponse()
-            response.read()
-            found[response.status] += 1
-    return found
-
-
-def load(port: int, method: str, turns: Sequence[Sequence[str]], body: str) -> Counter[int]:
-    """Run one connection for each list of paths."""
-    with ThreadPoolExecutor(len(turns)) as pool:
-        return sum(pool.map(lambda paths: send_repeatedly(port, method, paths, body), turns), Counter[int]())
+@contextmanager
+def loaded(cluster: Cluster, *arguments: Any) -> Iterator[Future[Counter[int]]]:
+    """A `load` in another process, so that no measurement waits for it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        yield pool.submit(load, cluster.instances[0].port, *arguments)
 
 
 def health_beside(
     cluster: Cluster, method: str, paths: list[str], body: str = "", connections: int = 8, limit: float = HELD_UP
 ) -> str:
-    """Measure /healthz beside a load, which is in another process, so that no measurement waits for it."""
-    port = cluster.instances[0].port
-    turns = [paths[n % len(paths) :] + paths[: n % len(paths)] for n in range(connections)]
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        loading = pool.submit(load, port, method, turns, body)
-        with health_times(port) as times:
-            found = loading.result()
-    what = f"{method} {paths[0][:60]}: {dict(found)}, /healthz {max(times) * 1000:.0f} ms"
-    assert max(times) < limit, what
+    """Measure /healthz, on four connections, beside a load."""
+
+    def probe(_: int) -> list[float]:
+        with closing(HTTPConnection("127.0.0.1", cluster.instances[0].port, timeout=60)) as connection:
+
+            def request() -> HttpResponse:
+                connection.request("GET", "/healthz")
+                return response_of(connection)
+
+            return times_beside(loading, request)
+
+    with loaded(cluster, method, paths, body, connections) as loading, ThreadPoolExecutor(4) as pool:
+        most = max(chain(*pool.map(probe, range(4))))
+        what = f"{method} {paths[0][:60]}: {dict(loading.result())}, /healthz {most * 1000:.0f} ms"
+    assert most < limit, what
     return what
 
 
@@ -114,19 +110,18 @@ def writes_beside(
     cluster: Cluster, method: str, paths: list[str], body: str, path: str, item: object, connections: int = 32
 ) -> str:
     """Measure small writes of one caller, each on a new connection, beside a load of another caller."""
-    port, times = cluster.instances[0].port, list[float]()
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
-        loading = pool.submit(load, port, method, [paths] * connections, body)
-        while not loading.done():
-            began = time.perf_counter()
-            with closing(HTTPConnection("127.0.0.1", port, timeout=60, source_address=(OTHER, 0))) as connection:
-                connection.request("POST", path, json.dumps(item), JSON)
-                status = connection.getresponse().status
-            times.append(time.perf_counter() - began if status == 200 else 60.0)
-            time.sleep(0.1)
-        found = loading.result()
-    median, most = (1000 * sorted(times)[int(len(times) * part)] for part in (0.5, 0.9))
-    what = f"{method} {paths[0][:60]}: {dict(found)}, {len(times)} small writes: p50 {median:.0f} ms, p90 {most:.0f} ms"
+
+    def request() -> HttpResponse:
+        port = cluster.instances[0].port
+        with closing(HTTPConnection("127.0.0.1", port, timeout=60, source_address=(OTHER, 0))) as connection:
+            connection.request("POST", path, json.dumps(item), JSON)
+            return response_of(connection)
+
+    with loaded(cluster, method, paths, body, connections) as loading:
+        times = times_beside(loading, request)
+        found = dict(loading.result())
+    median, most = (1000 * times[int(len(times) * part)] for part in (0.5, 0.9))
+    what = f"{method} {paths[0][:60]}: {found}, {len(times)} small writes: p50 {median:.0f} ms, p90 {most:.0f} ms"
     assert most < WRITTEN * 1000, what
     return what
 
@@ -236,7 +231,7 @@ def attack_references(cluster: Cluster) -> str:
     return f"{beside}; {_batches_beside(cluster, batch)}"
 
 
-def attack_refused_deletions(cluster: Cluster) -> str:
+def attack_references_refused(cluster: Cluster) -> str:
     """32 connections delete an item to which 1,100 refer, more than may go with it; others write meanwhile."""
     owner = cluster.post("/owners", {}).json()["id"]
     target = cluster.post("/things", {"owner": owner}).json()["id"]
@@ -253,7 +248,7 @@ def attack_small_changes(cluster: Cluster) -> str:
     return writes_beside(cluster, "POST", ["/api/v1/batch"], body, "/products", {"name": "x"}, connections=64)
 
 
-def attack_many_references_at_once(cluster: Cluster) -> str:
+def attack_references_at_once(cluster: Cluster) -> str:
     """32 connections create an item with 3,000 references, or 98 items with 97 each: too many, or just not.
 
     Others write meanwhile.
@@ -279,69 +274,42 @@ def attack_idle_connections(cluster: Cluster) -> str:
 
 
 def _idle(cluster: Cluster, addresses: int) -> str:
-    times = []
+    times, service = [], cluster.instances[0]
     with ExitStack() as stack:
         for n in range(2300):
-            idle = stack.enter_context(connect(cluster, f"127.0.2.{n % addresses + 1}"))
+            idle = stack.enter_context(service.connect(f"127.0.2.{n % addresses + 1}"))
             if n % 3 == 0:
                 idle.sendall(HEALTHZ[:-2])
             if n % 50 == 0:
-                times.append(seconds_of_health(cluster))
+                times.append(seconds(partial(service.get, "/healthz")))
     assert max(times) < 1
     return f"others answered after at most {max(times) * 1000:.0f} ms"
 
 
 def attack_busy_connections(cluster: Cluster) -> str:
     """64 connections are never idle; each new one gets a response in its turn."""
-    times = []
+    service = cluster.instances[0]
     with ThreadPoolExecutor(1) as pool:
-        busy = pool.submit(run, [cluster.instances[0].port], [HEALTHZ], connections=64, seconds=6)
-        while not busy.done():
-            times.append(seconds_of_health(cluster))
-    p50, p99 = (1000 * sorted(times)[int(len(times) * part)] for part in (0.5, 0.99))
+        busy = pool.submit(run, [service.port], [HEALTHZ], connections=64, seconds=6)
+        times = times_beside(busy, partial(service.get, "/healthz"))
+    p50, p99 = (1000 * times[int(len(times) * part)] for part in (0.5, 0.99))
     assert p99 < 500
     beside = f"{len(times)} new connections beside 64 busy ones (p99 {busy.result(SECONDS).p99:.0f} ms)"
     return f"{beside}: p50 {p50:.0f} ms, p99 {p99:.0f} ms"
 
 
-def connect(cluster: Cluster, source: str = "127.0.0.1") -> socket.socket:
-    """A connection from an address of this machine."""
-    return socket.create_connection(("127.0.0.1", cluster.instances[0].port), SECONDS, source_address=(source, 0))
-
-
-def seconds_of_health(cluster: Cluster) -> float:
-    """The time of /healthz on a new connection."""
-    with connect(cluster) as client:
-        began = time.perf_counter()
-        client.sendall(HEALTHZ)
-        assert client.recv(65536).startswith(b"HTTP/1.1 200 OK")
-        return time.perf_counter() - began
-
-
-Attack = Callable[[Cluster], str]
-
-
 def main(names: list[str], store: str) -> None:
-    """Run the attacks one after the other; exit with the names of those that failed, if any."""
-    attacks: dict[str, Attack] = {name: each for name, each in globals().items() if name.startswith("attack_")}
+    """Run the attacks one after the other, until one fails."""
+    attacks = {name: each for name, each in globals().items() if name.startswith("attack_")}
     chosen = [name for name in attacks if not names or any(word in name for word in names)]
     if not chosen:
         sys.exit(f"no attack is called so: {' '.join(names)}")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    failed = []
     for name in chosen:
-        began = time.perf_counter()
-        try:
-            app = APPS.get(name, "tests.shop:create_app()")
-            with running(store, instances=1, RATE_LIMIT="off", LOG_LEVEL="error", app=app) as cluster:
-                outcome = attacks[name](cluster)
-        except Exception:
-            failed.append(name)
-            outcome = f"FAILED\n{traceback.format_exc()}"
-        print(f"{name}: {outcome} ({time.perf_counter() - began:.0f} s)", flush=True)
-    if failed:
-        sys.exit(f"failed: {', '.join(failed)}")
+        app = REFERENCES if "references" in name else "tests.shop:create_app()"
+        with running(store, instances=1, RATE_LIMIT="off", LOG_LEVEL="error", app=app) as cluster:
+            print(f"{name}: {attacks[name](cluster)}", flush=True)
 
 
 if __name__ == "__main__":

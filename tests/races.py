@@ -1,15 +1,13 @@
 """Callers that ask at the same time for what a rule allows to one of them, or to some: see `tests.shop.rules`.
 
-`python -m tests.soak` runs many rounds, and on PostgreSQL measures what other collections lose beside a rule.
+`python -m tests.soak` runs many rounds.
 """
 
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Event
 from typing import Any
 
 from tests.cluster import Cluster, running
@@ -22,8 +20,6 @@ ACCOUNTS = 4
 BALANCE = 20
 DAYS = 8
 OPEN = {"AUTH": "open", "RATE_LIMIT": "off", "app": APP}
-SPEED_SECONDS = 2.0
-TURNS = 5  # of each measurement
 
 Request = tuple[str, Any]
 
@@ -31,16 +27,12 @@ Request = tuple[str, Any]
 class Races:
     """Rounds of requests to the instances of a service. What is wrong is an AssertionError."""
 
-    def __init__(self, service: Cluster) -> None:
-        self._service = service
-        self._pool = ThreadPoolExecutor(CALLERS)
+    def __init__(self, service: Cluster, pool: ThreadPoolExecutor) -> None:
+        self._service, self._pool = service, pool
         self._chance = random.Random(0)  # noqa: S311
         self._rounds = 0
         self.slowest = 0.0
         self.statuses: Counter[int] = Counter()
-
-    def close(self) -> None:
-        self._pool.shutdown()
 
     def run(self, rounds: int) -> None:
         """Each race so many times."""
@@ -113,42 +105,6 @@ class Races:
             counts = [self._count(name, f"day={day}") for name in ("days", "nights")]
             assert min(counts) == 0 < max(counts), (day, counts, statuses)
 
-    def speed(self) -> float:
-        """The median of the ratios of creates a second, of a collection without rules: beside a rule, and alone."""
-        ratios = []
-        for _ in range(TURNS):
-            alone = self._creates()
-            with self._beside():
-                ratios.append(self._creates() / alone)
-        return sorted(ratios)[TURNS // 2]
-
-    def _creates(self, callers: int = 4) -> int:
-        end = time.monotonic() + SPEED_SECONDS
-
-        def create(_: int) -> int:
-            made = 0
-            while time.monotonic() < end:
-                assert self._service.post("/notes", {}).status == 200
-                made += 1
-            return made
-
-        return sum(self._pool.map(create, range(callers)))
-
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """Meanwhile the bookings are locked nearly all of the time."""
-        stop = Event()
-
-        def audit() -> None:
-            while not stop.is_set():
-                assert self._service.post("/bookings/audit", None).status == 200
-
-        audits = [self._pool.submit(audit) for _ in range(2)]
-        yield
-        stop.set()
-        for each in audits:
-            each.result()
-
     def _post(self, requests: Sequence[Request]) -> Counter[int]:
         """Send all at the same time; return how many responses have each status."""
 
@@ -174,21 +130,14 @@ class Races:
         return len(self._get(f"/{collection}?limit=100&{parameters}"))
 
 
-def race(store: str, rounds: int, *, speed: bool = False) -> Races:
+def race(store: str, rounds: int) -> None:
     """Rounds with an own service: SQLite with two workers, or PostgreSQL with three instances."""
-    with running(store, **OPEN) as service:
-        races = Races(service)
-        try:
-            races.run(rounds)
-            ratio = races.speed() if speed else None
-        finally:
-            races.close()
+    with running(store, **OPEN) as service, ThreadPoolExecutor(CALLERS) as pool:
+        races = Races(service, pool)
+        races.run(rounds)
         lines = service.lines()
         if service.server:
             lines += [line for line in service.server.log.read_text().splitlines() if "deadlock" in line]
     assert not lines, "\n".join(lines[:20])
     counts = ", ".join(f"{count} × {status}" for status, count in sorted(races.statuses.items()))
     print(f"{rounds} rounds of rules: {counts}; the slowest response took {races.slowest:.1f} s")
-    if ratio is not None:
-        print(f"writes of another collection beside a rule: {ratio:.2f} of their speed alone")
-    return races

@@ -1,6 +1,5 @@
 """Collections whose functions are rules: each looks at other items of its transaction before it writes."""
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,8 +22,6 @@ from restkeeper import (
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
-
-AUDIT_SECONDS = 0.02
 
 
 class ToolSchema(ItemSchema):
@@ -88,12 +85,6 @@ class WatchSchema(ItemSchema):
     day = Text(1, 40, required=True)
 
 
-class NoteSchema(ItemSchema):
-    """What has no rule."""
-
-    text = Text(0, 100, load_default="")
-
-
 TOOLS = Resource("tools", "tool", ToolSchema)
 BOOKINGS = Resource("bookings", "booking", BookingSchema, indexes=(Index("tool"),))
 INVOICES = Resource("invoices", "invoice", InvoiceSchema, indexes=(Index("number"),))
@@ -102,8 +93,7 @@ SALES = Resource("sales", "sale", SaleSchema, indexes=(Index("product"),))
 ACCOUNTS = Resource("accounts", "account", AccountSchema, indexes=(Index("bank"),))
 DAYS = Resource("days", "day", WatchSchema, indexes=(Index("day"),))
 NIGHTS = Resource("nights", "night", WatchSchema, indexes=(Index("day"),))
-NOTES = Resource("notes", "note", NoteSchema)
-RESOURCES = (TOOLS, BOOKINGS, INVOICES, PRODUCTS, SALES, ACCOUNTS, DAYS, NIGHTS, NOTES)
+RESOURCES = (TOOLS, BOOKINGS, INVOICES, PRODUCTS, SALES, ACCOUNTS, DAYS, NIGHTS)
 
 
 @BOOKINGS.before("create")
@@ -139,14 +129,6 @@ def overlap(booking: Item) -> Item:
 def require_none(found: Iterable[Item]) -> None:
     if [*found]:
         raise Conflict("the tool is taken")
-
-
-@BOOKINGS.action("audit", of="collection")
-def audit(items: Items) -> Item:
-    """Count the bookings, and take some time for it, in which nobody changes one."""
-    counted = items.count("bookings")
-    time.sleep(AUDIT_SECONDS)
-    return {"bookings": counted}
 
 
 @INVOICES.before("create")

@@ -1,15 +1,12 @@
 """The two packages of json-server beside `restkeeper db.json`: what they answer to the same requests, from one file."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from http.client import HTTPException
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,9 @@ import pytest
 
 from tests.json_server.compared import NUMBERS, REASONS, Answer, Exchange, explained
 from tests.json_server.made import Content, Maker, Request
-from tests.json_server.record import HERE, KEPT
+from tests.json_server.record import HERE, KEPT, PROGRAMS, running
 from tests.json_server.shapes import OTHERWISE, SHAPES
-from tests.live import ROOT, HttpResponse, send
-from tests.ports import free_ports
+from tests.live import HttpResponse, send
 from tests.proxy import require
 from tests.test_file_shapes import client_of
 from tests.waiting import SECONDS, until
@@ -31,7 +27,6 @@ pytestmark = [pytest.mark.matrix, pytest.mark.needs("dialects")]
 
 REQUESTS = 300  # to each version, and half of them write
 SEED = 4
-PROGRAMS = {"0.17": "json-server-0.17/lib/cli/bin.js", "1": "json-server-1/lib/bin.js"}
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -44,39 +39,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=5 * SECONDS)
     return folder / "node_modules"
-
-
-@contextmanager
-def running(file: Path, command: list[str], first: str = "/profile") -> Iterator[int]:
-    """The port of a server of a file, which then ends; in an environment in which 1 does not watch the file.
-
-    Raises RuntimeError if it does not start.
-    """
-    (port,) = free_ports(1)
-    (file.parent / "public").mkdir(exist_ok=True)  # 1 needs it then
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NODE_ENV": "production"}
-    with (log := file.with_suffix(".log")).open("w") as output:
-        process = subprocess.Popen(
-            [*command, str(file), "--port", str(port), "--host", "127.0.0.1"],
-            cwd=file.parent,
-            env=environ,
-            stdout=output,
-            stderr=output,
-        )
-
-    def answers() -> bool:
-        if process.poll() is not None:
-            raise RuntimeError(log.read_text())
-        with suppress(OSError, HTTPException):
-            return send(port, "GET", first).status < 500
-        return False
-
-    try:
-        until(answers)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=SECONDS)
 
 
 def content_of(file: Path) -> Content:

@@ -1,25 +1,28 @@
-"""Record what json-server answers to the requests of this folder: python record.py 0.17=FOLDER 1=FOLDER.
+"""json-server as it is, and what it has answered: `python -m tests.json_server.record FOLDER` writes recorded.json.
 
-Each folder has an installed package json-server. It serves a copy of db.json at a free local port.
+The folder is the `node_modules` of the package.json here, where each version serves a copy of db.json.
 """
 
 import json
-import shutil
-import socket
+import os
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import urlopen
+
+from tests.live import ROOT, send
+from tests.ports import free_ports
+from tests.waiting import SECONDS, until
 
 HERE = Path(__file__).parent
-SECONDS = 20
 KEPT = ("Link", "X-Total-Count")
+PROGRAMS = {"0.17": "json-server-0.17/lib/cli/bin.js", "1": "json-server-1/lib/bin.js"}
 
 
 def data(version: str) -> dict[str, Any]:
@@ -36,49 +39,58 @@ def requests(version: str) -> list[str]:
     return found[version]
 
 
-def get(address: str) -> dict[str, Any]:
-    """The answer to a request."""
+@contextmanager
+def running(file: Path, command: list[str], first: str = "/profile") -> Iterator[int]:
+    """The port of a server of a file, which then ends; in an environment in which 1 does not watch the file.
+
+    Raises RuntimeError if it does not start.
+    """
+    (port,) = free_ports(1)
+    (file.parent / "public").mkdir(exist_ok=True)  # 1 needs it then
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NODE_ENV": "production"}
+    with (log := file.with_suffix(".log")).open("w") as output:
+        process = subprocess.Popen(
+            [*command, str(file), "--port", str(port), "--host", "127.0.0.1"],
+            cwd=file.parent,
+            env=environ,
+            stdout=output,
+            stderr=output,
+        )
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(log.read_text())
+        with suppress(OSError, HTTPException):
+            return send(port, "GET", first).status < 500
+        return False
+
     try:
-        response = urlopen(address, timeout=SECONDS)  # noqa: S310 - local
-    except HTTPError as error:
-        response = error
-    with response:
-        body = response.read()
-        headers = {name: response.headers[name] for name in KEPT if response.headers[name]}
-        return {"status": response.status, "headers": headers, "body": json.loads(body)}
+        until(answers)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(timeout=SECONDS)
 
 
-def record(version: str, package: Path) -> dict[str, Any]:
+def record(version: str, packages: Path) -> dict[str, Any]:
     """The answers of a version."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    about = json.loads((package / "package.json").read_text(encoding="utf-8"))
-    program = about["bin"] if isinstance(about["bin"], str) else about["bin"]["json-server"]
+    program = packages / PROGRAMS[version]
+    about = json.loads((packages / f"json-server-{version}" / "package.json").read_text(encoding="utf-8"))
+    answers = dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
-        db = Path(folder) / "db.json"
-        db.write_text(json.dumps(data(version)), encoding="utf-8")
-        command = [shutil.which("node") or "node", str(package / program), "--port", str(port), "--host", "127.0.0.1"]
-        with subprocess.Popen([*command, str(db)], cwd=folder, stdout=subprocess.DEVNULL) as process:  # noqa: S603
-            try:
-                address, end = f"http://127.0.0.1:{port}", time.monotonic() + SECONDS
-                while time.monotonic() < end:
-                    try:
-                        get(f"{address}/profile")
-                        break
-                    except URLError:
-                        time.sleep(0.1)
-                answers = {each: get(address + quote(each, safe="/?&=:,._-^")) for each in requests(version)}
-            finally:
-                process.terminate()
-    text = json.dumps(answers).replace(f":{port}", "")
-    return {"package": about["version"], "answers": json.loads(text)}
+        (file := Path(folder) / "db.json").write_text(json.dumps(data(version)), encoding="utf-8")
+        with running(file, ["node", str(program)]) as port:
+            for each in requests(version):
+                found = send(port, "GET", quote(each, safe="/?&=:,._-^"))
+                headers = {name: found.headers[name.lower()] for name in KEPT if found.headers.get(name.lower())}
+                text = json.dumps({"status": found.status, "headers": headers, "body": found.json()})
+                answers[each] = json.loads(text.replace(f":{port}", ""))
+    return {"package": about["version"], "answers": answers}
 
 
-def main() -> None:
+def main(packages: Path) -> None:
     """Write recorded.json."""
-    folders = dict(each.split("=", 1) for each in sys.argv[1:])
-    recorded = {version: record(version, Path(folder)) for version, folder in folders.items()}
+    recorded = {version: record(version, packages) for version in PROGRAMS}
     lines = [
         f'"{version}": {{"package": "{each["package"]}", "answers": {{\n'
         + ",\n".join(f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in each["answers"].items())
@@ -89,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -10,7 +10,7 @@ from marshmallow import fields
 
 from restkeeper import Config, ItemSchema, Resource, Text, Whole
 from tests import stores
-from tests.conversions import History, Kills, kill_often
+from tests.conversions import Kills, kill_often
 from tests.live import Gunicorn
 from tests.shop import create_app
 
@@ -47,14 +47,6 @@ def test_programs_with_other_additions_write_the_same_items(tmp_path: Path) -> N
         assert item["shown"] == f"{number}: a, {last}"
 
 
-@pytest.mark.needs("versions")
-def test_every_version_shows_what_it_showed_before_a_conversion(tmp_path: Path) -> None:
-    """Of three versions whose clients write, over five revisions; what one would show otherwise is refused first."""
-    history = History(f"sqlite:///{tmp_path}/store.db", f"sqlite:///{tmp_path}/other.db", seed=2)
-    history.run()
-    assert history.refused
-
-
 def test_a_conversion_is_whole_or_not_at_all(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """`restkeeper migrate` is killed beside writers of the former program, and completes it when it is repeated."""
     url, is_shared = f"sqlite:///{tmp_path}/store.db", request.config.getoption("--store") == "postgresql"
@@ -76,9 +68,7 @@ def test_workers_know_when_items_were_converted(tmp_path: Path) -> None:
 
 @pytest.mark.matrix
 def test_many_conversions(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """All of these, for longer; `make soak` runs them at full length."""
-    for seed in range(10):
-        History(f"sqlite:///{tmp_path}/h{seed}.db", f"sqlite:///{tmp_path}/o{seed}.db", seed).run()
+    """Killed more often; `make soak` does it a hundred times."""
     is_shared = request.config.getoption("--store") == "postgresql"
     urls = (stores.url(f"sqlite:///{tmp_path}/k{number}.db") for number in range(20))
     kill_often(tmp_path, urls.__next__, 10, shared=is_shared)

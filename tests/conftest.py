@@ -3,8 +3,7 @@
 import gc
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from inspect import getsource, isclass, isfunction
 from pathlib import Path
@@ -13,7 +12,6 @@ from types import CodeType
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import FEATURES
 from restkeeper.config import Config
 from restkeeper.features import cors
 from restkeeper.web import edge, errors, observe
@@ -122,12 +120,6 @@ def pytest_collection_finish() -> None:
     """The collected tests stay until the end: collections of garbage leave them out, which saves time."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_report_collectionfinish(items: Sequence[pytest.Item]) -> str:
-    """How many tests need each feature."""
-    counts = Counter(name for item in items for name in needed_by(item))
-    return "need " + ", ".join(f"{name}: {counts[name]}" for name in sorted(FEATURES))
 
 
 def needed_by(item: pytest.Item) -> set[str]:

@@ -23,7 +23,7 @@ import tarfile
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from hashlib import blake2b
 from io import BytesIO
@@ -60,27 +60,32 @@ VALUES = re.compile(
     r"|(?<=[?&]cursor=)(?P<cursor>[\w-]+)"
     r"|(?<=[?&]after=)(?P<after>[\w-]+)"
 )
-ALL = ("people", "brands", "products", "parts", "offers", "orders", "jobs", "settings", "posts", "logs", "notes")
+ALL = tuple(each.name for each in RESOURCES)
+FIELDS = {
+    each.name: {name: field for name, field in each.schema().fields.items() if not field.dump_only}
+    for each in RESOURCES
+}
+# Fields that items of an older version have, or those of an open collection, each as often as its name is here.
+OTHERS = {
+    "products": ["grams"],
+    "orders": ["note", "channel", "channel", "channel"],
+    "posts": ["views", "labels", "author", "opt_in"],
+}
 READ = tuple(f"{name}:read" for name in ALL)
 WRITE = tuple(f"{name}:write" for name in ALL if name != "logs")
-CALLERS: dict[str, dict[str, Any]] = {
-    "ada": {"scopes": [*READ, *WRITE, "orders:pay"], "owners": ["ada"]},
-    "bob": {"scopes": [*READ, *WRITE], "owners": ["bob", "team"]},
-    "team": {"scopes": [*READ, *WRITE, "orders:secrets"], "owners": ["team"]},
-    "staff": {
-        "scopes": [*READ, *WRITE, "orders:all", "jobs:all", "notes:all", "orders:pay", "orders:secrets", "jobs:grade"],
-        "owners": ["staff"],
-    },
-    "reader": {"scopes": [*READ], "owners": ["ada"]},
-    "clerk": {"scopes": ["products:read", "products:write", "products:archive", "orders:write"], "owners": ["ada"]},
+BOTH = [*READ, *WRITE]
+ALL_OWNERS = ["orders:all", "jobs:all", "notes:all"]
+CALLERS = {  # with their scopes, and the owners whose items they have
+    "ada": ([*BOTH, "orders:pay"], ["ada"]),
+    "bob": (BOTH, ["bob", "team"]),
+    "team": ([*BOTH, "orders:secrets"], ["team"]),
+    "staff": ([*BOTH, *ALL_OWNERS, "orders:pay", "orders:secrets", "jobs:grade"], ["staff"]),
+    "reader": ([*READ], ["ada"]),
+    "clerk": (["products:read", "products:write", "products:archive", "orders:write"], ["ada"]),
+    "mona": ([*BOTH, "orders:secrets"], ["mona"]),
+    "lisa": (BOTH, ["mona"]),
 }
-
-
 SAME = {"mona": "lisa", "lisa": "mona"}  # two tokens of one subject: the second one has fewer scopes
-CALLERS |= {
-    "mona": {"scopes": [*READ, *WRITE, "orders:secrets"], "owners": ["mona"]},
-    "lisa": {"scopes": [*READ, *WRITE], "owners": ["mona"]},
-}
 
 
 class Request(NamedTuple):
@@ -127,6 +132,7 @@ class Script:
         weights, makers = zip(*kinds, strict=True)
         while len(self.requests) < number:
             request = self._create() if len(self.requests) < 60 else self._random.choices(makers, weights)[0]()
+            self._posts += [request] if "Idempotency-Key" in request.headers else []
             self.requests.append(request)
         return self.requests
 
@@ -139,15 +145,11 @@ class Script:
         return self._random.random() < probability
 
     def _caller(self) -> str:
-        names, weights = zip(
-            *(("admin", 25), ("ada", 25), ("bob", 12), ("team", 8), ("staff", 15), ("reader", 6), ("clerk", 6)),
-            *(("nobody", 2), ("stranger", 1), ("mona", 12), ("lisa", 6)),
-            strict=True,
-        )
-        return str(self._random.choices(names, weights)[0])
+        weights = (25, 25, 12, 8, 15, 6, 6, 12, 6, 2, 1)
+        return str(self._random.choices(["admin", *CALLERS, "nobody", "stranger"], weights)[0])
 
     def _collection(self) -> str:
-        weights = (8, 6, 24, 8, 8, 22, 10, 5, 8, 3, 5)
+        weights = (8, 6, 24, 8, 22, 16, 5, 8, 3, 5)
         return self._random.choices(ALL, weights)[0]
 
     def _base(self, name: str) -> str:
@@ -174,102 +176,69 @@ class Script:
     def _name(self) -> str:
         return f"{self._one('Lamp', 'Desk', 'Chair', 'Ökonom')} {self._random.randrange(40)}"
 
+    def _value(self, field: str, of: Any) -> Any:
+        """A value of a field, or nearly one."""
+        number = self._random.randrange(1000)
+        kind, null = type(of).__name__, [None] * bool(of and of.allow_none)
+        if kind == "Status":
+            return self._one(*of.lifecycle.moves, "lost")
+        if kind in ("Reference", "IntegerReference"):
+            return self._one(self._id(of.to), self._id(of.to), *null)
+        named: dict[str, list[Any]] = {
+            "sku": [f"S-{number}"],
+            "title": [f"Title {number * self._one(1, 2)}"],
+            "grams": [5, None],
+            "note": [self._name()],
+            "channel": ["shop"],
+            "views": [number, -number, str(number), 1.50, None, True],
+            "labels": [["red", {"shade": "deep"}], ["blue"]],
+            "author": [{"name": "Ann"}, {"name": "Bob", "age": 5}, "Ann"],
+            "opt_in": [True, False],
+        }
+        typed: dict[str, list[Any]] = {
+            "Text": [self._name()],
+            "Email": [f"{self._one('a', 'A', 'b')}{number % 300}@example.org"],
+            "Owner": ["ada", "bob", "team", "mona"],
+            "Whole": [number % 11, 50 + number % 99, number, 5.0],
+            "Money": [9.5, 12.25, number, number / 100],
+            "ListOf": [[], ["office"], ["office", "new"], ["a", "b", "c"]],
+            "JsonObject": [{}, {"colour": "red"}, {"colour": "blue", "size": 5}, {"a": {"b": [1.10]}}],
+            "Time": ["2026-01-31T10:00:00Z", "2026-01-31T10:00:00+01:00", "2026-02-28T10:00:00.5Z"],
+            "Decimal": ["1.50", "1.5", 2, 1e2, 0.3],
+            "Float": [0.1, 2.5, 3, "2.5"],
+            "Nested": [{}, {"width": 5}, {"width": 5, "unit": "m"}, {"width": -1}, {"depth": 1}],
+            "Date": ["2026-01-31", "2026-02-01", "20010203"],
+            "UUID": ["12345678-1234-4234-8234-1234567890AB"],
+            "Boolean": [True, False, "yes", "off"],
+            "List": [[self._line() for _ in range(self._random.randrange(3))]],
+        }
+        return self._one(*(named.get(field) or typed[kind]), *null)
+
     def _field(self, name: str) -> tuple[str, Any]:
         """A field and a value, which in one of some cases is none of the field."""
-        number = self._random.randrange(1000)
-        fields: dict[str, list[tuple[str, Any]]] = {
-            "people": [
-                ("name", self._name()),
-                ("email", f"{self._one('a', 'A', 'b')}{number % 300}@example.org"),
-                ("age", self._one(number % 99, number % 98, None, 5.0)),
-                ("manager", self._one(self._id("people"), None)),
-            ],
-            "brands": [
-                ("name", f"Brand {number}"),
-                ("founded", self._one("1990-01-31", "20010203", None)),
-            ],
-            "products": [
-                ("name", self._name()),
-                ("sku", self._one(None, f"S-{number}", f"S-{number}")),
-                ("price", self._one(9.5, 12.25, number, number / 100, None)),
-                ("weight", self._one("1.50", "1.5", 2, 1e2, 100, None)),
-                ("score", self._one(0.1, 3, "2.5")),
-                ("stock", self._one(5, 50, 100, 900)),
-                ("tags", self._one([], ["office"], ["office", "new"], ["a", "b", "c"])),
-                ("attributes", self._one({}, {"colour": "red"}, {"colour": "blue", "size": 5}, {"a": {"b": [1.10]}})),
-                ("size", self._one(None, {}, {"width": 5}, {"width": 5, "unit": "m"}, {"width": -1}, {"depth": 1})),
-                ("released", self._one("2026-01-31", "2026-02-01", None)),
-                (
-                    "seen_at",
-                    self._one("2026-01-31T10:00:00Z", "2026-01-31T10:00:00+01:00", None, "2026-02-28T10:00:00.5Z"),
-                ),
-                ("code", self._one(None, "12345678-1234-4234-8234-1234567890AB")),
-                ("is_new", self._one(True, False, "yes", "off")),
-                ("brand", self._one(self._id("brands"), self._id("brands"), None)),
-                ("status", self._one("draft", "active", "active", "archived", "lost")),
-                *([("grams", self._one(5, None))] if self._may(0.2) else []),
-            ],
-            "parts": [("name", self._name()), ("product", self._id("products"))],
-            "offers": [("percent", self._one(5, 50, 99)), ("product", self._one(self._id("products"), None))],
-            "orders": [
-                ("lines", [self._line() for _ in range(self._random.randrange(3))]),
-                ("after", self._one(None, None, self._id("orders"))),
-                (self._one("remark", "remark", "remark", "note"), self._name()),
-                ("gift", self._one(True, False)),
-                *([("channel", "shop")] * 3 if self._may(0.8) else []),
-                ("amount", number),
-                ("secret", self._name()),
-                ("status", self._one("open", "ended", "paid", "lost")),
-            ],
-            "jobs": [
-                ("title", self._name()),
-                ("owner", self._one("ada", "bob", "team", None)),
-                ("grade", number % 11),
-            ],
-            "settings": [("theme", self._one("light", "dark", "")), ("writes", 5)],
-            "posts": [
-                ("title", self._name()),
-                ("views", self._one(number, -number, str(number), 1.50, None, True)),
-                ("labels", self._one(["red", {"shade": "deep"}], ["blue"])),
-                ("author", self._one({"name": "Ann"}, {"name": "Bob", "age": 5}, "Ann")),
-                ("opt_in", self._one(True, False)),
-            ],
-            "logs": [("text", "x")],
-            "notes": [("text", self._name()), ("owner", self._one("ada", "bob", "team", "mona"))],
-        }
-        field, value = self._one(*fields[name])
-        if self._may(0.06):
-            value = self._text()
-        return field, value
+        own = FIELDS[name]
+        field = self._one(*own, *OTHERS.get(name, ()))
+        return field, self._text() if self._may(0.06) else self._value(field, own.get(field))
 
     def _line(self) -> dict[str, Any]:
         return {"product": self._id("products"), **({"count": self._one(1, 1, 2, 3)} if self._may(0.6) else {})}
 
     def _body(self, name: str, *, whole: bool = True) -> dict[str, Any]:
         """An item, with some optional fields; or a part of one."""
-        required: dict[str, Callable[[], dict[str, Any]]] = {
-            "people": lambda: {"name": self._name()},
-            "brands": lambda: {"name": f"Brand {self._random.randrange(2000)}"},
-            "products": lambda: {"name": self._name()},
-            "parts": lambda: {"name": self._name(), "product": self._id("products")},
-            "offers": lambda: {"percent": 10, "product": self._one(self._id("products"), None)},
-            "orders": lambda: {
-                **({"lines": [self._line()]} if self._may(0.8) else {}),
-                **({"after": self._id("orders")} if self._may(0.3) else {}),
-            },
-            "notes": lambda: {"text": self._name()},
-            "jobs": lambda: {"title": self._name()},
-        }
-        body = required[name]() if whole and name in required and self._may(0.97) else {}
+        body: dict[str, Any] = {}
+        if whole and self._may(0.97):
+            body = {field: self._value(field, of) for field, of in FIELDS[name].items() if of.required}
+        if whole and name == "orders":
+            body |= {"lines": [self._line()]} if self._may(0.8) else {}
+            body |= {"after": self._id("orders")} if self._may(0.3) else {}
         for _ in range(self._one(0, 1, 1, 2, 3)):
-            field, value = self._field(name)
-            body[field] = value
+            body |= [self._field(name)]
         if name in ("jobs", "posts") and whole and self._may(0.6):
             body["id"] = f"job-{self._random.randrange(3000)}" if name == "jobs" else self._random.randrange(1, 5000)
         if self._may(0.01):
             body["unknown"] = 1
         if self._may(0.02):
-            body |= {self._one("version", "created_at"): 1, self._one("name", "lines"): ""}
+            body |= {self._one("version", "created_at", "writes", "pieces"): 1, self._one("name", "lines"): ""}
         return body
 
     def _key(self, probability: float) -> dict[str, str]:
@@ -306,20 +275,17 @@ class Script:
         else:
             self._made_here(name)
         self._read.append(len(self.requests))
-        request = Request(self._caller(), "POST", path + query, body, headers)
-        if "Idempotency-Key" in headers:
-            self._posts.append(request)
-        return request
+        return Request(self._caller(), "POST", path + query, body, headers)
 
     def _read_item(self) -> Request:
         name = self._collection()
         embeds = {
-            "products": ["brand", "parts", "offers", "brand,parts", "orders"],
+            "products": ["brand", "parts", "jobs", "brand,parts", "orders"],
             "orders": ["lines.product", "after", "orders", "lines.product,after"],
             "parts": ["product"],
             "people": ["manager", "people", "jobs"],
             "brands": ["products"],
-            "jobs": ["owner", "people"],
+            "jobs": ["owner", "product", "people"],
         }
         query = ""
         if self._may(0.3) and name in embeds:
@@ -344,15 +310,11 @@ class Script:
             value = value[0] if value else "office"
             if isinstance(value, dict):
                 field, value = f"{field}.product", value["product"]
-        text = (
-            {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(value, bool | None) else value
-        )
-        if isinstance(value, float) and self._may(0.3):  # more digits than a double has
-            text = f"{value}000000000000000000001"
-        operator = self._one(
-            "", "", "", "[gte]", "[lt]", "[gt]", "[lte]", "[ne]", "[in]", "[nin]", "[like]", "[starts]", "[ends]"
-        )
-        text = str(text)
+        text = value if isinstance(value, str) else json.dumps(value)
+        if field in ("price", "score", "weight") and self._may(0.3):  # more digits than a double has
+            text = f"{self._one(1, 9)}.50000000000000000000001"
+        operators = "gte lt gt lte ne in nin like starts ends".split()
+        operator = self._one("", "", "", *(f"[{each}]" for each in operators))
         if operator in ("[like]", "[starts]", "[ends]") and self._may(0.6):
             text = text[: len(text) // 2] if operator == "[starts]" else text[len(text) // 2 :]
         if operator in ("[in]", "[nin]"):
@@ -374,38 +336,24 @@ class Script:
                 [f"or=({one},not({two}),and({three},not({one})))"],
                 [f"not=({one},not({two},{three}))"],
             )
-        if self._may(0.4):
-            fields = (
-                "name",
-                "-created_at",
-                "price,-name",
-                "-age",
-                "status",
-                "title",
-                "-id",
-                "views",
-                "amount",
-                "remark",
+        sorts = "name -created_at price,-name -age status title -id views amount remark".split()
+        embeds = "brand parts lines.product product owner jobs after".split()
+        parts += [
+            parameter
+            for probability, parameter in (
+                (0.4, f"sort={self._one(*sorts, *['price,-name'] * 9 * (name == 'products'))}"),
+                (0.4, f"limit={self._one(1, 2, 3, 5, 50, 0)}"),
+                (0.1, f"offset={self._one(0, 1, 5)}"),
+                (0.1, f"fields={self._one('id', 'name', 'id,status', 'title', 'secret')}"),
+                (0.1, f"embed={self._one(*embeds)}"),
+                (0.06, f"q={self._one('lamp', 'Öko', '3', 'off', 'red', 'deep')}"),
+                (0.08, f"count={self._one('status', 'brand', 'is_new', 'views', 'grade', self._field(name)[0])}"),
             )
-            parts.append(f"sort={self._one(*fields, *['price,-name'] * 9 * (name == 'products'))}")
-        if self._may(0.4):
-            parts.append(f"limit={self._one(1, 2, 3, 5, 50, 0)}")
-        if self._may(0.1):
-            parts.append(f"offset={self._one(0, 1, 5)}")
-        if self._may(0.1):
-            parts.append(f"fields={self._one('id', 'name', 'id,status', 'title', 'secret')}")
-        if self._may(0.1):
-            parts.append(f"embed={self._one('brand', 'parts', 'lines.product', 'product', 'owner', 'offers', 'after')}")
-        if self._may(0.06):
-            parts.append(f"q={self._one('lamp', 'Öko', '3', 'off', 'red', 'deep')}")
+            if self._may(probability)
+        ]
         if self._may(0.08):
-            parts.append(
-                f"count={self._one('status', 'name', 'brand', 'is_new', 'views', 'grade', self._field(name)[0])}"
-            )
-        if self._may(0.08):
-            parts = [
-                self._one("_page=1&_limit=2", "_sort=name&_order=desc", "price_gte=5", "_start=1&_end=3", "range=[0,1]")
-            ]
+            old = ("_page=1&_limit=2", "_sort=name&_order=desc", "price_gte=5", "_start=1&_end=3", "range=[0,1]")
+            parts = [self._one(*old)]
         path = self._base(name) + ("?" + "&".join(parts) if parts else "")
         self._lists.append((len(self.requests), path))
         self._read.append(len(self.requests))
@@ -438,59 +386,47 @@ class Script:
 
     def _delete(self) -> Request:
         name = self._collection()
-        query = self._one("", "", "", "?_dependent=parts", *["?_dependent=offers"] * 4) if name == "products" else ""
+        query = self._one("", "", "", "?_dependent=parts", *["?_dependent=jobs"] * 4) if name == "products" else ""
         return Request(self._caller(), "DELETE", self._path(name) + query, None, self._condition())
 
     def _action(self) -> tuple[str, Any]:
+        count = self._one(1, 2, 50)
         return self._one(
-            (f"/orders/{self._id('orders')}/pay", {"method": self._one("card", "cash", "cash", "")}),
-            (f"/orders/{self._id('orders')}/pay", {"method": "card"}),
-            (
-                "/products/move",
-                {"source": self._id("products"), "target": self._id("products"), "count": self._one(1, 2, 50)},
-            ),
+            *[(f"/orders/{self._id('orders')}/pay", {"method": self._one("card", "card", "cash", "")})] * 2,
+            ("/products/move", {"source": self._id("products"), "target": self._id("products"), "count": count}),
             (f"/products/{self._id('products')}/touch", None),
-            (f"/notes/{self._id('notes')}/give", None),
-            (f"/notes/{self._id('notes')}/give", None),
+            *[(f"/notes/{self._id('notes')}/give", None)] * 2,
             ("/settings/darken", None if self._may(0.9) else {"a": 1}),
         )
 
     def _act(self) -> Request:
         path, body = self._action()
-        request = Request(self._caller(), "POST", path, body, self._key(0.4) | self._condition())
-        if "Idempotency-Key" in request.headers:
-            self._posts.append(request)
-        return request
+        return Request(self._caller(), "POST", path, body, self._key(0.4) | self._condition())
 
     def _operation(self, names: list[tuple[str, str]]) -> dict[str, Any]:
         """An operation of a batch; `names` has those of its creates, each with its collection."""
         kind = self._one("create", "create", "change", "change", "delete", "act", "nested")
-        condition = (
-            {"if_match": self._one("*", '"other"', f"@tag{self._random.choice(self._read)}@")} if self._may(0.1) else {}
-        )
+        tag = self._one("*", '"other"', f"@tag{self._random.choice(self._read)}@")
+        condition = {"if_match": tag} if self._may(0.1) else {}
         if kind == "act":
             path, body = self._action()
             return {"method": "POST", "path": path, **({} if body is None else {"body": body}), **condition}
+        products = [each for each, collection in names if collection == "products"]
+        if kind == "nested" and products:
+            path = f"/products/${self._one(*products)}/parts"
+            return {"method": "POST", "path": path, "body": {"name": self._name()}}
         name = self._collection()
+        if kind in ("create", "nested"):
+            names.append((called := f"n{len(names)}", name))
+            body = self._with_names(self._body(name), names[:-1])
+            return {"method": "POST", "path": f"/{name}", "body": body, "name": called, **condition}
         earlier = [each for each, collection in names if collection == name]
         address = f"/{name}/${self._one(*earlier)}" if earlier and self._may(0.7) else f"/{name}/{self._id(name)}"
         address = "/settings" if name == "settings" else address
-        if kind == "create" or (kind == "nested" and not any(collection == "products" for _, collection in names)):
-            called = f"n{len(names)}"
-            names.append((called, name))
-            body = self._with_names(self._body(name), names[:-1])
-            return {"method": "POST", "path": f"/{name}", "body": body, "name": called, **condition}
-        if kind == "nested":
-            product = self._one(*(each for each, collection in names if collection == "products"))
-            return {"method": "POST", "path": f"/products/${product}/parts", "body": {"name": self._name()}}
         if kind == "delete":
             return {"method": "DELETE", "path": address, **condition}
-        return {
-            "method": self._one("PATCH", "PUT"),
-            "path": address,
-            "body": self._with_names(self._body(name, whole=False), names),
-            **condition,
-        }
+        body = self._with_names(self._body(name, whole=False), names)
+        return {"method": self._one("PATCH", "PUT"), "path": address, "body": body, **condition}
 
     def _with_names(self, body: dict[str, Any], names: list[tuple[str, str]]) -> Any:
         """A body with the names of earlier operations in place of some ids."""
@@ -505,19 +441,16 @@ class Script:
         names: list[tuple[str, str]] = []
         operations = [self._operation(names) for _ in range(self._one(1, 2, 2, 3, 5))]
         base = self._one("/api/v1", "/api/v2")
-        request = Request(self._caller(), "POST", f"{base}/batch", {"operations": operations}, self._key(0.5))
-        if "Idempotency-Key" in request.headers:
-            self._posts.append(request)
-        return request
+        return Request(self._caller(), "POST", f"{base}/batch", {"operations": operations}, self._key(0.5))
 
     def _family(self) -> Request:
         """A batch that mostly succeeds: items that refer to each other, and changes of them."""
         create = [
             {"method": "POST", "path": "/products", "body": {"name": self._name()}, "name": "p"},
             {"method": "POST", "path": "/orders", "body": {"lines": [{"product": "$p"}]}, "name": "o"},
-            {"method": "POST", "path": "/orders", "body": {"after": "$o"}, "name": "q"},
+            {"method": "POST", "path": "/orders", "body": {"after": "$o", "lines": [{"product": "$p"}]}, "name": "q"},
             {"method": "POST", "path": "/orders", "body": {"after": "$q"}},
-            {"method": "POST", "path": "/offers", "body": {"percent": 5, "product": "$p"}},
+            {"method": "POST", "path": "/jobs", "body": {"title": "Sell", "product": "$p"}},
         ]
         change: list[dict[str, Any]] = [
             {"method": "PATCH", "path": "/products/$p", "body": {"weight": self._one("1.5", 2)}},
@@ -599,7 +532,7 @@ class Script:
     def _nested(self) -> Request:
         parent, child, body = self._one(
             ("products", "parts", {"name": self._name()}),
-            ("products", "offers", {"percent": 5}),
+            ("products", "jobs", {"title": "Sell"}),
             ("people", "people", {"name": self._name()}),
             ("brands", "products", {"name": self._name()}),
             ("orders", "orders", {"lines": []}),
@@ -655,15 +588,15 @@ class Recorder:
             idempotency_ttl=120,
             **trusted(folder),
         )
-        self._app = create_app(config, RESOURCES, versions=VERSIONS, clock=self._clock)
-        self._client = self._app.test_client()
+        self.app = create_app(config, RESOURCES, versions=VERSIONS, clock=self._clock)
+        self._client = self.app.test_client()
         self._callers = {"admin": ADMIN, "nobody": {}, "stranger": {"X-API-Key": "rk_0000000000000000_x"}}
-        for name, caller in CALLERS.items():
+        for name, (scopes, owners) in CALLERS.items():
             if name in SAME:
-                text = token(sub="mona", scope=" ".join(caller["scopes"]), exp=FIRST + REQUESTS * 2)
+                text = token(sub="mona", scope=" ".join(scopes), exp=FIRST + REQUESTS * 2)
                 self._callers[name] = {"Authorization": f"Bearer {text}"}
             else:
-                self._callers[name] = key(self._client, *caller["scopes"], name=name, owners=caller["owners"])
+                self._callers[name] = key(self._client, *scopes, name=name, owners=owners)
         self._ids: dict[int, list[str]] = {}
         self._last: dict[str, str] = {}  # the last id of each collection that a request had
         self._tags: dict[int, str] = {}
@@ -695,7 +628,7 @@ class Recorder:
         }
         if "Content-Length" in shown and response.status_code == 200 and content[:1] in ("", "{", "["):
             shown["Content-Length"] = str(len(content.encode()) - int(shown["Content-Length"])) if content else "-"
-        return {"status": response.status_code, "headers": shown, "body": self._normal(number, content), "trips": trips}
+        return {"status": response.status_code, **shown, "body": self._normal(number, content), "trips": trips}
 
     def _note(self, number: int, response: Any, content: str) -> None:
         """Store the ids, the ETag and the next page of a response."""
@@ -713,11 +646,8 @@ class Recorder:
     def _resolved(self, request: Request, symbol: re.Match[str]) -> str:
         kind, number, index = symbol[1], int(symbol[2]), int(symbol[3] or 0)
         if kind == "tag":
-            return (
-                self._tags.get(number, '"none"').replace('"', r"\"")
-                if request.path.endswith("/batch")
-                else self._tags.get(number, '"none"')
-            )
+            tag = self._tags.get(number, '"none"')
+            return tag.replace('"', r"\"") if request.path.endswith("/batch") else tag
         if kind in ("next", "prev", "last"):
             return self._links.get((kind, number), "/products?limit=1")
         if kind == "date":
@@ -744,23 +674,6 @@ class Recorder:
             self._named[text] = f"<{kind} {number}.{self._names[kind, number]}>"
         return self._named[text]
 
-    def close(self) -> None:
-        self._app.extensions["restkeeper"].store.close()
-
-
-@contextmanager
-def recorder(store: str, folder: Path, clock: SetClock) -> Iterator[Recorder]:
-    """A recorder on an empty store."""
-    with ExitStack() as stack:
-        if store == "sqlite":
-            made = Recorder(clock, f"sqlite:///{folder}/record.db", folder)
-        else:
-            server = stack.enter_context(PostgresServer())
-            wire = stack.enter_context(counted(server.create_database()))
-            made = Recorder(clock, wire.url, folder, wire)
-        stack.callback(made.close)
-        yield made
-
 
 def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
     """The responses to the requests, in order."""
@@ -776,8 +689,13 @@ def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
         mock.patch("time.time_ns", lambda: int(clock.now * 1e9)),
         mock.patch("secrets.token_hex", lambda size=16: draw(size).hex()),
         TemporaryDirectory() as folder,
-        recorder(store, Path(folder), clock) as made,
+        ExitStack() as stack,
     ):
+        wire = None
+        if store == "postgresql":
+            wire = stack.enter_context(counted(stack.enter_context(PostgresServer()).create_database()))
+        made = Recorder(clock, wire.url if wire else f"sqlite:///{folder}/record.db", Path(folder), wire)
+        stack.callback(made.app.extensions["restkeeper"].store.close)
         return [made.respond(number, request) for number, request in enumerate(requests)]
 
 
@@ -807,14 +725,8 @@ def differences(former: list[dict[str, Any]], present: list[dict[str, Any]]) -> 
     for number, (one, other) in enumerate(zip_longest(former, present, fillvalue={})):
         lines = [
             f"    {part}: {str(one.get(part))[:600]}\n    {' ' * len(part)}→ {str(other.get(part))[:600]}"
-            for part in ("status", "body", "trips")
+            for part in {**one, **other}
             if one.get(part) != other.get(part)
-        ]
-        fields = {**one.get("headers", {}), **other.get("headers", {})}
-        lines += [
-            f"    {name}: {one.get('headers', {}).get(name)} → {other.get('headers', {}).get(name)}"
-            for name in fields
-            if one.get("headers", {}).get(name) != other.get("headers", {}).get(name)
         ]
         if lines:
             yield number, lines
@@ -870,12 +782,9 @@ def main() -> None:
         sys.exit(compare(options.compare, stores, requests) > 0)
     else:
         with TemporaryDirectory() as folder:
-            chosen = [part for store in stores for part in ("--store", store)]
-            record_commit(
-                options.against,
-                Path(folder),
-                [*chosen, "--requests", str(options.requests), "--seed", str(options.seed)],
-            )
+            chosen = [f"--store={store}" for store in stores]
+            chosen += [f"--requests={options.requests}", f"--seed={options.seed}"]
+            record_commit(options.against, Path(folder), chosen)
             sys.exit(compare(Path(folder), stores, requests) > 0)
 
 

@@ -1,4 +1,4 @@
-"""Eleven collections with each kind of field, id, reference, owner, function and version that a service can declare."""
+"""Ten collections with each kind of field, id, reference, owner, function and version that a service can declare."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class PersonSchema(ItemSchema):
 class BrandSchema(ItemSchema):
     """Who makes products: its id is an integer."""
 
-    name = Text(1, 60, required=True)
+    title = Text(1, 60, required=True)
     founded = fields.Date(allow_none=True, load_default=None)
     products = Whole(0, dump_only=True, dump_default=0)
 
@@ -93,13 +93,6 @@ class PartSchema(ItemSchema):
     product = Reference("products", on_delete="cascade", required=True)
 
 
-class OfferSchema(ItemSchema):
-    """What is said of a product, and stays without it."""
-
-    percent = Whole(1, 99, required=True)
-    product = Reference("products", on_delete="null", allow_none=True, load_default=None)
-
-
 class LineSchema(Schema):
     """A part of an order."""
 
@@ -123,9 +116,10 @@ class OrderSchema(ItemSchema):
 
 
 class JobSchema(ItemSchema):
-    """What somebody does; others read it."""
+    """What somebody does, mostly for a product; others read it."""
 
     title = Text(1, 60, required=True)
+    product = Reference("products", on_delete="null", allow_none=True, load_default=None)
     owner = Owner(to="people")
     grade = Whole(0, 10, load_default=0, writable_by="jobs:grade")
 
@@ -174,7 +168,7 @@ class MoveSchema(Schema):
 
 
 PEOPLE = Resource("people", "person", PersonSchema, indexes=(Index("email", unique=True, fold=True), Index("age")))
-BRANDS = Resource("brands", "brand", BrandSchema, ids="integer", indexes=(Index("name", unique=True),))
+BRANDS = Resource("brands", "brand", BrandSchema, ids="integer", indexes=(Index("title", unique=True),))
 PRODUCTS = Resource(
     *("products", "product", ProductSchema),
     indexes=(Index("sku", unique=True), Index("price"), Index("status"), Index("tags"), Index("name")),
@@ -182,7 +176,6 @@ PRODUCTS = Resource(
     upgrades={2: [Convert({"grams": Whole(0, allow_none=True, load_default=0)}, ["score"], up=float, down=int)]},
 )
 PARTS = Resource("parts", "part", PartSchema, sort="name", embed_limit=2)
-OFFERS = Resource("offers", "offer", OfferSchema)
 ORDERS = Resource(
     *("orders", "order", OrderSchema),
     ownership=Ownership.ALL,
@@ -196,7 +189,7 @@ SETTINGS = Resource("settings", "settings", SettingsSchema, singleton=True)
 POSTS = Resource("posts", "post", PostSchema, ids="client-integer", undeclared=True)
 LOGS = Resource("logs", "log", LogSchema, methods=("GET",), sort="-created_at")
 NOTES = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
-RESOURCES = (PEOPLE, BRANDS, PRODUCTS, PARTS, OFFERS, ORDERS, JOBS, SETTINGS, POSTS, LOGS, NOTES)
+RESOURCES = (PEOPLE, BRANDS, PRODUCTS, PARTS, ORDERS, JOBS, SETTINGS, POSTS, LOGS, NOTES)
 VERSIONS = Versions(
     Version("v1", successor="v2", revisions={"orders": 1, "products": 1}), Version("v2"), unversioned="v2"
 )

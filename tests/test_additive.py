@@ -32,7 +32,6 @@ from restkeeper.config import Config
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.errors import RevisionDiffers, StoreUnavailable
 from restkeeper.storage.interface import Index
-from tests.clock import SetClock
 from tests.shop import create_app
 from tests.test_stored import resource
 
@@ -171,15 +170,6 @@ def test_a_wider_type_that_was_taken_back_can_stay_so(serve: Callable[..., Flask
     serve(resource({**before, "y": Whole(load_default=0)}))
 
 
-def test_of_two_programs_of_an_empty_collection_one_can_start_again(serve: Callable[..., FlaskClient]) -> None:
-    one, two = (resource({"title": TITLE, "x": x}) for x in (Text(load_default=""), Whole(load_default=0)))
-    serve(one)
-    serve(two).post("/notes", json={"title": "a"})
-    with pytest.raises(StoreUnavailable, match='"x" is of type string, and in stored items of type integer'):
-        serve(one)
-    assert serve(two).get("/notes").json[0]["x"] == 0
-
-
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize("items", [1, 2])
 def test_a_new_unique_field_with_a_default_needs_a_step(
@@ -234,29 +224,6 @@ TITLED = resource(
     upgrades={2: [Rename("name", "title")], 3: [Remove("colour", Text(0, 9, load_default=""))]},
 )
 BOTH = Versions(Version("v1", successor="v2", revisions={"notes": 1}), Version("v2"), unversioned="v1")
-
-
-@pytest.mark.needs("versions")
-def test_a_walk_through_an_older_version_goes_on(serve: Callable[..., FlaskClient]) -> None:
-    old = serve(NAMED)
-    for name in "abc":
-        old.post("/notes", json={"name": name})
-    first = old.get("/notes?limit=1")
-    following = first.headers["Link"].split('rel="first", <')[1].split(">")[0]
-    new = serve(TITLED, versions=BOTH)
-    assert [each["name"] for each in new.get(following).json] == ["b"]
-
-
-def test_a_conversion_changes_when_items_changed(serve: Callable[..., FlaskClient]) -> None:
-    clock = SetClock()
-    made = serve(NAMED, clock=clock).post("/notes", json={"name": "a"})
-    seen = {"If-Modified-Since": made.headers["Last-Modified"]}
-    clock.now += 3600
-    serve(TITLED, clock=clock)
-    new = serve(TITLED, clock=clock)
-    clock.now += 3600
-    assert new.get(made.headers["Location"], headers=seen).status_code == 200
-    assert new.get(made.headers["Location"]).last_modified.timestamp() == clock.now - 3599  # rounded up
 
 
 @pytest.mark.needs("versions")
@@ -328,13 +295,3 @@ def test_a_computed_value_stays_where_it_cannot_be_computed(serve: Callable[...,
 
     serve(Resource("notes", "note", Wide)).post("/notes", json={"count": 50})
     assert serve(Resource("notes", "note", Narrow)).get("/notes").json[0]["twice"] == 100
-
-
-def test_after_a_rollback_queries_go_on(serve: Callable[..., FlaskClient]) -> None:
-    """What a program does not know, it need not know to find its own fields."""
-    known = {"title": Text(1, 50, required=True), "rank": Whole(load_default=3, allow_none=True)}
-    old, new = serve(resource(known)), serve(resource(known | {"more": Text(0, 9, load_default="")}))
-    where = new.post("/notes", json={"title": "a", "more": "b"}).headers["Location"]
-    old.patch(where, json={"title": "b"})
-    assert [each["title"] for each in old.get("/notes?rank=3").json] == ["b"]
-    assert new.get(where).json["more"] == "b"

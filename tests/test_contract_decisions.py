@@ -62,100 +62,76 @@ NONE: Json = {}
 STATES = {**TEXT, "enum": ["a", "b"]}
 OPEN = {"x-extensible": True}
 
-# A row and how it changes; two schemas of a field; what the change is in a request, and in a response.
-SCHEMAS: list[tuple[str, Any, Any, str, str]] = [
-    ("type added", NONE, {"type": ["string", "null"]}, B, C),
-    ("type removed", {"type": ["string", "null"]}, NONE, C, B),
-    ("type fewer", {"type": "number"}, WHOLE, B, C),
-    ("type more", WHOLE, {"type": "number"}, C, B),
-    ("never null added", {"type": ["string", "null"]}, TEXT, B, C),
-    ("never null removed", TEXT, {"anyOf": [TEXT, {"type": "null"}]}, C, B),
-    ("never null removed", STATES, {"type": ["string", "null"], "enum": ["a", "b", None]}, C, B),
-    ("enum added", TEXT, STATES, B, C),
-    ("enum removed", STATES, TEXT, C, B),
-    ("enum fewer", STATES, {**TEXT, "const": "a"}, B, C),
-    ("enum more", {**TEXT, "const": "a"}, STATES, C, B),
-    ("enum of x-extensible added", TEXT, {**STATES, **OPEN}, J, C),
-    ("enum of x-extensible fewer", {**STATES, **OPEN}, {**TEXT, "enum": ["a"], **OPEN}, B, C),
-    ("enum of x-extensible more", {**TEXT, "enum": ["a"], **OPEN}, {**STATES, **OPEN}, C, C),
-    ("choice added", TEXT, {"anyOf": [TEXT, WHOLE]}, B, B),
-    ("choice removed", {"oneOf": [TEXT, WHOLE]}, TEXT, B, B),
-    ("alternative added", {"anyOf": [TEXT]}, {"anyOf": [TEXT, WHOLE]}, C, B),
-    ("alternative removed", {"oneOf": [TEXT, WHOLE]}, {"oneOf": [TEXT]}, B, C),
-    ("closed added", {"type": "object"}, {"type": "object", "additionalProperties": False}, B, C),
-    ("closed removed", {"type": "object", "additionalProperties": False}, {"type": "object"}, C, J),
-    ("format added", TEXT, {**TEXT, "format": "uuid"}, B, C),
-    ("format removed", {**TEXT, "format": "uuid"}, TEXT, C, B),
-    ("format changed", {**TEXT, "format": "uuid"}, {**TEXT, "format": "date"}, B, B),
-    ("bits added", WHOLE, {**WHOLE, "format": "int64"}, B, C),
-    ("bits removed", {**WHOLE, "format": "int64"}, WHOLE, C, B),
-    ("bits raised", {**WHOLE, "format": "int32"}, {**WHOLE, "format": "int64"}, C, B),
-    ("bits lowered", {**WHOLE, "format": "int64"}, {**WHOLE, "format": "int32"}, B, C),
+ADDED, FEWER, RAISED = ("added", "removed"), ("fewer", "more"), ("raised", "lowered")
+SCOPE = {"a": "b:c"}
+
+# A row, how it changes and how it changes back; two schemas of a field; what the change is in a request and in a
+# response, and what the change back is.
+BOTH_WAYS: list[tuple[str, tuple[str, str], Any, Any, str, str, str, str]] = [
+    ("type", ADDED, NONE, {"type": ["string", "null"]}, B, C, C, B),
+    ("type", FEWER, {"type": "number"}, WHOLE, B, C, C, B),
+    ("never null", ADDED, {"anyOf": [TEXT, {"type": "null"}]}, TEXT, B, C, C, B),
+    ("never null", ADDED, {"type": ["string", "null"], "enum": ["a", "b", None]}, STATES, B, C, C, B),
+    ("enum", ADDED, TEXT, STATES, B, C, C, B),
+    ("enum", FEWER, STATES, {**TEXT, "const": "a"}, B, C, C, B),
+    ("enum of x-extensible", FEWER, {**STATES, **OPEN}, {**TEXT, "enum": ["a"], **OPEN}, B, C, C, C),
+    ("choice", ADDED, TEXT, {"anyOf": [TEXT, WHOLE]}, B, B, B, B),
+    ("alternative", ADDED, {"oneOf": [TEXT]}, {"oneOf": [TEXT, WHOLE]}, C, B, B, C),
+    ("closed", ADDED, {"type": "object"}, {"type": "object", "additionalProperties": False}, B, C, C, J),
+    ("format", ADDED, TEXT, {**TEXT, "format": "uuid"}, B, C, C, B),
+    ("bits", ADDED, WHOLE, {**WHOLE, "format": "int64"}, B, C, C, B),
+    ("bits", RAISED, {**WHOLE, "format": "int32"}, {**WHOLE, "format": "int64"}, C, B, B, C),
     *(
-        (f"{keyword} {how}", one, other, *severities)
-        for keyword, raised in (
-            *(
-                (f"{end}{of}", end == "max")
-                for end in ("min", "max")
-                for of in ("imum", "Length", "Items", "Properties")
-            ),
-            ("exclusiveMinimum", False),
-            ("exclusiveMaximum", True),
-        )
-        for how, one, other, severities in (
-            ("added", NONE, {keyword: 5}, (B, C)),
-            ("removed", {keyword: 5}, NONE, (C, B)),
-            ("raised", {keyword: 5}, {keyword: 9}, (C, B) if raised else (B, C)),
-            ("lowered", {keyword: 9}, {keyword: 5}, (B, C) if raised else (C, B)),
+        row
+        for of in ("imum", "Length", "Items", "Properties")
+        for row in (
+            (f"min{of}", ADDED, NONE, {f"min{of}": 5}, B, C, C, B),
+            (f"min{of}", RAISED, {f"min{of}": 5}, {f"min{of}": 9}, B, C, C, B),
+            (f"max{of}", ADDED, NONE, {f"max{of}": 5}, B, C, C, B),
+            (f"max{of}", RAISED, {f"max{of}": 5}, {f"max{of}": 9}, C, B, B, C),
         )
     ),
-    ("multipleOf added", WHOLE, {**WHOLE, "multipleOf": 2}, B, C),
-    ("multipleOf removed", {**WHOLE, "multipleOf": 2}, WHOLE, C, B),
+    ("exclusiveMinimum", ADDED, NONE, {"exclusiveMinimum": 5}, B, C, C, B),
+    ("exclusiveMinimum", RAISED, {"exclusiveMinimum": 5}, {"exclusiveMinimum": 9}, B, C, C, B),
+    ("exclusiveMaximum", ADDED, NONE, {"exclusiveMaximum": 5}, B, C, C, B),
+    ("exclusiveMaximum", RAISED, {"exclusiveMaximum": 5}, {"exclusiveMaximum": 9}, C, B, B, C),
+    ("multipleOf", ADDED, WHOLE, {**WHOLE, "multipleOf": 2}, B, C, C, B),
+    ("uniqueItems", ADDED, {"type": "array", "uniqueItems": False}, {"type": "array", "uniqueItems": True}, B, C, C, B),
+    ("pattern", ADDED, TEXT, {**TEXT, "pattern": "^a"}, B, C, C, J),
+    ("default", ADDED, TEXT, {**TEXT, "default": "a"}, B, C, B, C),
+    ("x-unique", ADDED, TEXT, {**TEXT, "x-unique": True}, B, B, J, J),
+    ("x-unique-with", ADDED, TEXT, {**TEXT, "x-unique-with": ["y"]}, B, B, J, J),
+    ("x-unique-with", FEWER, {**TEXT, "x-unique-with": ["y", "z"]}, {**TEXT, "x-unique-with": ["y"]}, J, J, B, B),
+    ("x-transitions", FEWER, STATES, {**STATES, "x-transitions": {"a": ["b"], "b": []}}, B, B, C, C),
+    *(
+        row
+        for name in ("x-by-actions", "x-scopes")
+        for row in (
+            (name, ADDED, TEXT, {**TEXT, name: SCOPE}, B, B, C, C),
+            (name, FEWER, {**TEXT, name: {**SCOPE, "d": "b:c"}}, {**TEXT, name: SCOPE}, C, C, B, B),
+        )
+    ),
+    ("x-writable-by", ADDED, TEXT, {**TEXT, "x-writable-by": "b:c"}, B, B, C, C),
+    ("x-readable-by", ADDED, TEXT, {**TEXT, "x-readable-by": "b:c"}, B, B, C, C),
+    ("x-search", ADDED, TEXT, {**TEXT, "x-search": ["a"]}, C, C, B, B),
+    ("x-search", FEWER, {**TEXT, "x-search": ["a", "b"]}, {**TEXT, "x-search": ["a"]}, B, B, C, C),
+    ("x-fold", ADDED, TEXT, {**TEXT, "x-fold": True}, B, B, B, B),
+    ("if", ADDED, NONE, {"if": {"minLength": 1}}, B, C, C, B),
+    ("then", ADDED, NONE, {"then": {"minLength": 1}}, B, C, C, B),
+    ("then", FEWER, {"then": {"anyOf": [TEXT, WHOLE]}}, {"then": TEXT}, B, C, C, B),
+]
+SCHEMAS: list[tuple[str, Any, Any, str, str]] = [
+    *((f"{row} {how}", one, other, *given) for row, (how, _), one, other, *given, _, _ in BOTH_WAYS),
+    *((f"{row} {back}", other, one, *given) for row, (_, back), one, other, _, _, *given in BOTH_WAYS),
+    ("enum of x-extensible added", TEXT, {**STATES, **OPEN}, J, C),
+    ("format changed", {**TEXT, "format": "uuid"}, {**TEXT, "format": "date"}, B, B),
     ("multipleOf changed", {**WHOLE, "multipleOf": 2}, {**WHOLE, "multipleOf": 3}, B, B),
-    ("uniqueItems added", {"type": "array"}, {"type": "array", "uniqueItems": True}, B, C),
-    ("uniqueItems removed", {"type": "array", "uniqueItems": True}, {"type": "array", "uniqueItems": False}, C, B),
-    ("pattern added", TEXT, {**TEXT, "pattern": "^a"}, B, C),
-    ("pattern removed", {**TEXT, "pattern": "^a"}, TEXT, C, J),
     ("pattern changed", {**TEXT, "pattern": "^a"}, {**TEXT, "pattern": "^b"}, B, J),
-    ("default added", TEXT, {**TEXT, "default": None}, B, C),
-    ("default removed", {**TEXT, "default": "a"}, TEXT, B, C),
     ("default changed", {**TEXT, "default": "a"}, {**TEXT, "default": "b"}, B, C),
-    ("x-unique added", TEXT, {**TEXT, "x-unique": True}, B, B),
-    ("x-unique removed", {**TEXT, "x-unique": True}, TEXT, J, J),
-    ("x-unique-with added", TEXT, {**TEXT, "x-unique-with": ["y"]}, B, B),
-    ("x-unique-with removed", {**TEXT, "x-unique-with": ["y"]}, TEXT, J, J),
-    ("x-unique-with fewer", {**TEXT, "x-unique-with": ["y", "z"]}, {**TEXT, "x-unique-with": ["y"]}, J, J),
-    ("x-unique-with more", {**TEXT, "x-unique-with": ["y"]}, {**TEXT, "x-unique-with": ["y", "z"]}, B, B),
-    ("x-transitions fewer", STATES, {**STATES, "x-transitions": {"a": ["b"], "b": []}}, B, B),
-    ("x-transitions more", {**STATES, "x-transitions": {"a": ["b"]}}, STATES, C, C),
-    ("x-by-actions added", TEXT, {**TEXT, "x-by-actions": {"a": "b"}}, B, B),
-    ("x-by-actions removed", {**TEXT, "x-by-actions": {"a": "b"}}, TEXT, C, C),
-    ("x-by-actions fewer", {**TEXT, "x-by-actions": {"a": "b", "d": "b"}}, {**TEXT, "x-by-actions": {"a": "b"}}, C, C),
-    ("x-by-actions more", {**TEXT, "x-by-actions": {"a": "b"}}, {**TEXT, "x-by-actions": {"a": "b", "d": "b"}}, B, B),
-    ("x-scopes added", TEXT, {**TEXT, "x-scopes": {"a": "b:c"}}, B, B),
-    ("x-scopes removed", {**TEXT, "x-scopes": {"a": "b:c"}}, TEXT, C, C),
-    ("x-scopes fewer", {**TEXT, "x-scopes": {"a": "b:c", "d": "b:c"}}, {**TEXT, "x-scopes": {"a": "b:c"}}, C, C),
-    ("x-scopes more", {**TEXT, "x-scopes": {"a": "b:c"}}, {**TEXT, "x-scopes": {"a": "b:c", "d": "b:c"}}, B, B),
-    ("x-writable-by added", TEXT, {**TEXT, "x-writable-by": "b:c"}, B, B),
-    ("x-writable-by removed", {**TEXT, "x-writable-by": "b:c"}, TEXT, C, C),
-    ("x-readable-by added", TEXT, {**TEXT, "x-readable-by": "b:c"}, B, B),
-    ("x-readable-by removed", {**TEXT, "x-readable-by": "b:c"}, TEXT, C, C),
     ("x-readable-by changed", {**TEXT, "x-readable-by": "b:c"}, {**TEXT, "x-readable-by": "b:d"}, B, B),
     ("x-writable-by changed", {**TEXT, "x-writable-by": "b:c"}, {**TEXT, "x-writable-by": "b:d"}, B, B),
-    ("x-search added", TEXT, {**TEXT, "x-search": ["a"]}, C, C),
-    ("x-search removed", {**TEXT, "x-search": ["a"]}, TEXT, B, B),
-    ("x-search fewer", {**TEXT, "x-search": ["a", "b"]}, {**TEXT, "x-search": ["a"]}, B, B),
-    ("x-search more", {**TEXT, "x-search": ["a"]}, {**TEXT, "x-search": ["a", "b"]}, C, C),
-    ("x-fold added", TEXT, {**TEXT, "x-fold": True}, B, B),
-    ("x-fold removed", {**TEXT, "x-fold": True}, TEXT, B, B),
     ("not added", NONE, {"not": TEXT}, B, B),  # one of those that are not in the table
-    ("if added", NONE, {"if": {"minLength": 1}}, B, C),
-    ("if removed", {"if": {"minLength": 1}}, NONE, C, B),
     ("if changed", {"if": {"minLength": 1}}, {"if": {"minLength": 2}}, B, B),
-    ("then added", NONE, {"then": {"minLength": 1}}, B, C),
-    ("then removed", {"then": {"minLength": 1}}, NONE, C, B),
-    ("then fewer", {"then": {"anyOf": [TEXT, WHOLE]}}, {"then": TEXT}, B, C),
-    ("then more", {"then": TEXT}, {"then": {"anyOf": [TEXT, WHOLE]}}, C, B),
     ("else removed", {"else": {"minLength": 1}}, NONE, B, B),
     ("prefixItems changed", {"prefixItems": [TEXT]}, {"prefixItems": [WHOLE]}, B, B),
 ]
@@ -195,74 +171,6 @@ def scope(name: str) -> Json:
     return document(**{"x-required-scope": name})
 
 
-PARTS: list[tuple[str, Json, Json, str]] = [
-    ("parameter added", document(), parameter(TEXT), C),
-    ("parameter removed", parameter(TEXT), document(), B),
-    ("required parameter added", document(), parameter(TEXT, required=True), B),
-    ("required added", parameter(TEXT), parameter(TEXT, required=True), B),
-    ("required removed", parameter(TEXT, required=True), parameter(TEXT), C),
-    *(
-        (f"pattern of an id {how}", of_id(one, sent=sent), of_id(other, sent=sent), severity)
-        for how, one, other, severities in (
-            ("added", TEXT, ONE, (C, J)),
-            ("removed", ONE, TEXT, (B, C)),
-            ("changed", ONE, OTHER, (B, B)),
-        )
-        for sent, severity in enumerate(severities)
-    ),
-    ("body added", document(), request(TEXT), C),
-    ("body removed", request(TEXT), document(), B),
-    ("required body added", document(), request(TEXT, required=True), B),
-    ("required added", request(TEXT), request(TEXT, required=True), B),
-    ("media type added", NO_CONTENT, request(TEXT, required=True), C),
-    ("media type removed", request(TEXT, required=True), NO_CONTENT, B),
-    ("field added", request({"type": "object"}), request(field(TEXT)), C),
-    ("field removed", request(field(TEXT)), request({"type": "object"}), B),
-    ("field of an open object added", request(UNCLOSED), request(UNCLOSED | field(TEXT)), J),
-    ("field of an open object added", response(UNCLOSED), response(UNCLOSED | field(TEXT)), C),
-    ("required field added", request(UNCLOSED), NEEDED, B),
-    ("required field added", request({"type": "object"}), NEEDED, B),
-    ("required added", request(field(TEXT)), NEEDED, B),
-    ("required removed", NEEDED, request(field(TEXT)), C),
-    ("field removed", request(field(TEXT)), request(field({**TEXT, "readOnly": True})), B),
-    ("field added", response({"type": "object"}), response(field(TEXT)), C),
-    ("required field added", response({"type": "object"}), SHOWN, C),
-    ("field removed", response(field(TEXT)), response({"type": "object"}), B),
-    ("required added", response(field(TEXT)), SHOWN, C),
-    ("required removed", SHOWN, response(field(TEXT)), B),
-    ("field removed", response(field(TEXT)), response(field({**TEXT, "writeOnly": True})), B),
-    ("field removed", embedding(field(TEXT)), embedding({"type": "object"}), B),
-    ("success status added", statuses(), statuses("201"), J),
-    ("success status removed", statuses("201"), statuses(), B),
-    ("error status added", statuses(), statuses("404"), J),
-    ("error status removed", statuses("404"), statuses(), C),
-    ("header added", document(), WITH_HEADER, C),
-    ("header removed", WITH_HEADER, document(), B),
-    ("header added", document(), EVERYWHERE, C),
-    ("header removed", EVERYWHERE, document(), B),
-    ("error status added", by_default(401), by_default(401, 429), J),
-    ("error status removed", by_default(401, 429), by_default(401), C),
-    ("operationId added", document(operationId=None), document(), C),
-    ("operationId removed", document(), document(operationId=None), B),
-    ("operationId changed", document(), document(operationId="other"), B),
-    ("security added", document(), allowed("key"), B),
-    ("security added", allowed("", "key"), allowed("key"), B),
-    ("security removed", allowed("key"), allowed(""), C),
-    ("security fewer", allowed("key", "token"), allowed("key"), B),
-    ("security more", allowed("key"), allowed("token", "key"), C),
-    ("security added", document(), {**document(), "security": [{"key": []}]}, B),
-    ("x-required-scope added", document(), scope("things:read"), B),
-    ("x-required-scope removed", scope("things:read"), document(), C),
-    ("x-required-scope fewer", scope("things:read"), scope("admin"), B),
-    ("x-required-scope more", scope("admin"), scope("things:read"), C),
-    ("x-ownership fewer", document(), document(**{"x-ownership": "changes"}), B),
-    ("x-ownership fewer", document(**{"x-ownership": "changes"}), document(**{"x-ownership": "all"}), B),
-    ("x-ownership more", document(**{"x-ownership": "all"}), document(), C),
-    ("x-dialects fewer", document(), {**document(), "x-dialects": []}, B),
-    ("x-dialects more", {**document(), "x-dialects": []}, document(), C),
-]
-
-
 def of_component(name: str, schema: Any, *, sent: bool = False) -> Json:
     reference = {"$ref": f"#/components/schemas/{name}"}
     whole = document() if sent else response(reference)
@@ -271,12 +179,55 @@ def of_component(name: str, schema: Any, *, sent: bool = False) -> Json:
     return {**whole, "components": {"schemas": {name: schema}}}
 
 
-PARTS += [
+# A row, how it changes and how it changes back; two documents; what each of the changes is.
+PARTS_BOTH_WAYS: list[tuple[str, tuple[str, str], Json, Json, str, str]] = [
+    ("parameter", ADDED, document(), parameter(TEXT), C, B),
+    ("required", ADDED, parameter(TEXT), parameter(TEXT, required=True), B, C),
+    ("pattern of an id", ADDED, of_id(TEXT), of_id(ONE), C, B),
+    ("pattern of an id", ADDED, of_id(TEXT, sent=True), of_id(ONE, sent=True), J, C),
+    ("body", ADDED, document(), request(TEXT), C, B),
+    ("required", ADDED, request(TEXT), request(TEXT, required=True), B, C),
+    ("media type", ADDED, NO_CONTENT, request(TEXT, required=True), C, B),
+    ("field", ADDED, request({"type": "object"}), request(field(TEXT)), C, B),
+    ("required", ADDED, request(field(TEXT)), NEEDED, B, C),
+    ("field", ADDED, response({"type": "object"}), response(field(TEXT)), C, B),
+    ("required", ADDED, response(field(TEXT)), SHOWN, C, B),
+    ("field", ADDED, embedding({"type": "object"}), embedding(field(TEXT)), C, B),
+    ("success status", ADDED, statuses(), statuses("201"), J, B),
+    ("error status", ADDED, statuses(), statuses("404"), J, C),
+    ("error status", ADDED, by_default(401), by_default(401, 429), J, C),
+    ("header", ADDED, document(), WITH_HEADER, C, B),
+    ("header", ADDED, document(), EVERYWHERE, C, B),
+    ("operationId", ADDED, document(operationId=None), document(), C, B),
+    ("security", ADDED, allowed(""), allowed("key"), B, C),
+    ("security", FEWER, allowed("key", "token"), allowed("key"), B, C),
+    ("x-required-scope", ADDED, document(), scope("things:read"), B, C),
+    ("x-required-scope", FEWER, scope("things:read"), scope("admin"), B, C),
+    ("x-ownership", FEWER, document(), document(**{"x-ownership": "changes"}), B, C),
+    ("x-ownership", FEWER, document(**{"x-ownership": "changes"}), document(**{"x-ownership": "all"}), B, C),
+    ("x-dialects", FEWER, document(), {**document(), "x-dialects": []}, B, C),
+    ("$ref", ADDED, response(TEXT), of_component("A", TEXT), B, B),
+    ("webhook", ADDED, document(), of_component("A", TEXT, sent=True), C, B),
+]
+PARTS: list[tuple[str, Json, Json, str]] = [
+    *((f"{row} {how}", one, other, severity) for row, (how, _), one, other, severity, _ in PARTS_BOTH_WAYS),
+    *((f"{row} {back}", other, one, severity) for row, (_, back), one, other, _, severity in PARTS_BOTH_WAYS),
+    ("required parameter added", document(), parameter(TEXT, required=True), B),
+    ("pattern of an id changed", of_id(ONE), of_id(OTHER), B),
+    ("pattern of an id changed", of_id(ONE, sent=True), of_id(OTHER, sent=True), B),
+    ("required body added", document(), request(TEXT, required=True), B),
+    ("field of an open object added", request(UNCLOSED), request(UNCLOSED | field(TEXT)), J),
+    ("field of an open object added", response(UNCLOSED), response(UNCLOSED | field(TEXT)), C),
+    ("required field added", request(UNCLOSED), NEEDED, B),
+    ("required field added", request({"type": "object"}), NEEDED, B),
+    ("required field added", response({"type": "object"}), SHOWN, C),
+    ("field removed", request(field(TEXT)), request(field({**TEXT, "readOnly": True})), B),
+    ("field removed", response(field(TEXT)), response(field({**TEXT, "writeOnly": True})), B),
+    ("operationId changed", document(), document(operationId="other"), B),
+    ("security added", document(), allowed("key"), B),
+    ("security added", allowed("", "key"), allowed("key"), B),
+    ("security added", document(), {**document(), "security": [{"key": []}]}, B),
     ("$ref changed", of_component("A", TEXT), of_component("B", TEXT), B),
-    ("$ref added", response(TEXT), of_component("A", TEXT), B),
-    ("$ref removed", of_component("A", TEXT), response(TEXT), B),
-    ("webhook added", document(), of_component("A", TEXT, sent=True), C),
-    ("webhook removed", of_component("A", TEXT, sent=True), document(), B),
     ("type fewer", of_component("A", WHOLE, sent=True), of_component("A", TEXT, sent=True), C),
     ("type more", of_component("A", WHOLE, sent=True), of_component("A", TEXT, sent=True), B),
 ]

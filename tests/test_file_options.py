@@ -23,21 +23,17 @@ from restkeeper.__main__ import main
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
-from restkeeper.features.files.declaring import resources_of
-from restkeeper.features.files.file import declare, read_file
+from restkeeper.features.files.file import read_file
 from restkeeper.features.files.items import LONGEST_ID
 from restkeeper.features.files.reading import FileError
 from restkeeper.features.files.rewriting import MOST_RULES, read_rules, rewrite
 from restkeeper.server.serve import INSTEAD
+from tests.callers import ADMIN, ADMIN_KEY, key
+from tests.json_file import BLOG, client_of
 from tests.live import ROOT, send
 from tests.ports import free_ports
 from tests.waiting import SECONDS, until
 
-BLOG: dict[str, Any] = {
-    "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 200}],
-    "comments": [{"id": "a1", "text": "Nice", "postId": 1}],
-    "profile": {"name": "typicode"},
-}
 FORM = "application/x-www-form-urlencoded"
 
 Serve = Callable[..., FlaskClient]
@@ -47,11 +43,7 @@ Serve = Callable[..., FlaskClient]
 def serve(tmp_path: Path) -> Serve:
     """A function that serves data as a file, with options, in this process."""
 
-    def make(data: Any = BLOG, config: Config | None = None, **options: Any) -> FlaskClient:
-        (file := tmp_path / "db.json").write_text(json.dumps(data))
-        return application_of(create_app, file, FileOptions(**options), config=config or Config()).test_client()
-
-    return make
+    return lambda data=BLOG, config=None, **options: client_of(tmp_path, data, config, **options)
 
 
 def rewritten(rules: dict[str, str], path: str, folder: Path) -> tuple[str, str, str]:
@@ -102,15 +94,12 @@ def test_rules_rewrite_paths(path: str, found: tuple[str, str, str], tmp_path: P
         ([], "must be an object of at most 100 rules"),
         ({f"/{number}": "/" for number in range(MOST_RULES + 1)}, "must be an object of at most 100 rules"),
         ({"/a": 5}, "'/a': both sides must be texts of 1 to 300 characters that begin with /"),
-        ({"/a": "/" + "b" * 300}, "'/a': both sides must be texts"),
         ({"/a": "http://b/"}, "'/a': both sides must be texts"),
         ({"/(.*)": "/$1"}, "'/(.*)': regular expressions are not understood"),
-        ({"/:id?": "/:id"}, "'/:id?': regular expressions are not understood"),
         ({"/:a-:b": "/:a"}, "'/:a-:b': between two of /?& can be one :name or *, and in all one *"),
         ({"/*/*": "/$1"}, "'/*/*': between two of /?& can be one :name or *, and in all one *"),
         ({"/*.json": "/$1"}, "'/*.json': after * can be only one of /?&"),
         ({"/*": "/$2"}, "'/*': there is no $2, which '/$2' has"),
-        ({"/*": "/$0"}, "'/*': there is no $0, which '/$0' has"),
         ({"/:a": "/:b"}, "'/:a': there is no :b, which '/:b' has"),
     ],
 )
@@ -242,20 +231,19 @@ def test_a_form_has_the_bounds_of_a_body(serve: Serve) -> None:
 @pytest.mark.parametrize("auth", ["open", "required", "open-to-all"])
 def test_a_form_of_another_site_is_refused(serve: Serve, auth: str) -> None:
     """A browser sends it without asking, and with a password that it has: that is no permission of the person."""
-    client = serve({"posts": [{"id": 1}]}, Config(auth=auth, admin_key="rk_" + "k" * 43))
-    key = {"X-API-Key": "rk_" + "k" * 43}
-    for headers in (
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Origin": "http://localhost.evil.example:80"},
+    client = serve({"posts": [{"id": 1}]}, Config(auth=auth, admin_key=ADMIN_KEY))
+    near = 200 if auth == "open" else 403  # any program of a server's machine is another site
+    for headers, status in (
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "http://localhost.evil.example:80"}, 403),
+        ({"Origin": "http://localhost:5173"}, near),
+        *((headers, 200) for headers in ({}, {"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"})),
     ):
-        refused = client.post("/posts", data="a=1", content_type=FORM, headers={**headers, **key})
-        assert (refused.status_code, refused.json["code"]) == (403, "cross-origin"), headers
-    near = client.post("/posts", data="a=1", content_type=FORM, headers={"Origin": "http://localhost:5173", **key})
-    assert near.status_code == (200 if auth == "open" else 403)  # any program of a server's machine is another site
-    for headers in ({}, {"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"}):
-        assert client.post("/posts", data="a=1", content_type=FORM, headers={**headers, **key}).status_code == 200
+        response = client.post("/posts", data="a=1", content_type=FORM, headers={**headers, **ADMIN})
+        assert response.status_code == status, headers
+        assert status == 200 or response.json["code"] == "cross-origin"
 
 
 FOREIGN = (
@@ -270,16 +258,16 @@ def test_credentials_of_another_service_are_ignored(serve: Serve) -> None:
     for headers in FOREIGN * 5:
         assert client.post("/posts", json={}, headers=headers).status_code == 200, headers
     made = client.post("/_/keys", json={"name": "a", "scopes": ["posts:read"]}).json
-    key = {"X-API-Key": made["secret"]}
-    assert client.get("/posts", headers=key).status_code == 200
-    assert client.post("/posts", json={}, headers=key).status_code == 403
+    reader = {"X-API-Key": made["secret"]}
+    assert client.get("/posts", headers=reader).status_code == 200
+    assert client.post("/posts", json={}, headers=reader).status_code == 403
     assert {client.get("/posts", headers=headers).status_code for headers in FOREIGN} == {400, 401}
 
 
 @pytest.mark.parametrize("auth", ["open", "required", "open-to-all"])
 def test_a_wrong_credential_is_one_where_others_can_be_right(serve: Serve, auth: str) -> None:
     """With a key, or where other machines may call."""
-    client = serve({"posts": []}, Config(auth=auth, admin_key="" if auth == "open-to-all" else "rk_" + "k" * 43))
+    client = serve({"posts": []}, Config(auth=auth, admin_key="" if auth == "open-to-all" else ADMIN_KEY))
     assert {client.get("/posts", headers=headers).status_code for headers in FOREIGN} == {400, 401}
 
 
@@ -303,16 +291,16 @@ def test_an_array_of_other_values_can_be_read(serve: Serve) -> None:
 
 def test_an_array_needs_its_scope(serve: Serve) -> None:
     """As a collection does, also as a part of all."""
-    client = serve({"cars": [], **ARRAYS}, Config(auth="required", admin_key=(key := "rk_" + "k" * 43)))
-    sent = {"name": "a", "scopes": ["cars:read", "brands:read"]}
-    secret = {"X-API-Key": client.post("/_/keys", json=sent, headers={"X-API-Key": key}).json["secret"]}
+    client = serve(data := {"cars": [], "brands": ["Audi"], "mixed": [1]}, Config(auth="required", admin_key=ADMIN_KEY))
+    some, whole = (key(client, *(f"{name}:read" for name in names)) for names in (("cars", "brands"), data))
     paths = ("/brands", "/cars", "/mixed", "/db")
     assert [client.get(path).status_code for path in paths] == [401] * 4
-    assert [client.get(path, headers=secret).status_code for path in paths] == [200, 200, 403, 403]
+    assert [client.get(path, headers=some).status_code for path in paths] == [200, 200, 403, 403]
+    assert client.get("/db", headers=whole).json == client.get("/db", headers=ADMIN).json == data
 
 
 def test_all_of_a_file_is_at_db(serve: Serve) -> None:
-    """As it is now, page by page; to a caller that may read all of it."""
+    """As it is now, page by page."""
     client = serve({**BLOG, "empty": [], "none": {}}, Config(page_limit_max=2, page_limit=1))
     client.post("/posts", json={"title": "x", "views": 1})
     client.patch("/profile", json={"name": "other"})
@@ -324,14 +312,6 @@ def test_all_of_a_file_is_at_db(serve: Serve) -> None:
     assert "/db" in client.get("/openapi.json").json["paths"]
     assert serve({"db": [{"id": 1}]}).get("/db").json == [{"id": 1}]
     assert serve({}).get("/db").json == {}
-    client = serve(config=Config(auth="required", admin_key=(key := "rk_" + "k" * 43)))
-    assert client.get("/db").status_code == 401
-    assert client.get("/db", headers={"X-API-Key": key}).json == BLOG
-    scopes = [f"{name}:read" for name in BLOG]
-    for some, status in ((scopes, 200), (scopes[:2], 403)):
-        sent = {"name": "reader", "scopes": some}
-        made = client.post("/api/v1/keys", json=sent, headers={"X-API-Key": key}).json
-        assert client.get("/db", headers={"X-API-Key": made["secret"]}).status_code == status
 
 
 def test_names_of_references_end_in_a_suffix(serve: Serve) -> None:
@@ -378,10 +358,7 @@ def test_a_quiet_start_prints_nothing(
         ("db.json --config=a.json", "No such option '--config': write the options in a script"),
         ("db.json --nc", "No such option '--nc': leave it out: pages of this machine may read"),
         ("db.json --nothing", "No such option '--nothing'."),
-        (
-            "http://localhost/db.json",
-            "http://localhost/db.json: save it first: curl -o db.json http://localhost/db.json",
-        ),
+        ("http://localhost/db.json", "http://localhost/db.json: save it first: curl -o db.json http://localhost/db"),
         ("db.js", "db.js: let it write a file first, with JSON.stringify"),
         ("none.js", "none.js is no command, and there is no such file"),
         (".", ". is a folder: write restkeeper serve ."),
@@ -460,8 +437,6 @@ def test_the_port_is_that_of_json_server(tmp_path: Path, monkeypatch: pytest.Mon
     """Unless PORT or the option has another one; also with AUTH=required the address is then this machine's."""
     monkeypatch.chdir(tmp_path)
     Path("db.json").write_text("{}")
-    for name in ("PORT", "HOST"):
-        monkeypatch.delenv(name, raising=False)
     served: list[tuple[str, int]] = []
     monkeypatch.setattr(
         "restkeeper.server.serve._serve",
@@ -513,15 +488,6 @@ def test_a_name_that_no_ids_can_have_is_refused(name: str, tmp_path: Path) -> No
     (file := tmp_path / "db.json").write_text("{}")
     with pytest.raises(FileError, match="--id .*: must be a name of printable characters"):
         read_file(file, name)
-
-
-def test_a_field_called_id_beside_the_ids_is_named_so(tmp_path: Path) -> None:
-    """It has no wrong characters."""
-    (file := tmp_path / "db.json").write_text('{"posts": [{"_id": 1, "id": 5, "ü": 1}]}')
-    declared, _ = declare(read_file(file, "_id"))
-    resources_of(declared, notes := list[str]())
-    others = "posts.ü: has other characters than ASCII letters, digits and _: any JSON is accepted"
-    assert notes == ["posts.id: is beside _id: any JSON is accepted", others]
 
 
 def test_ids_of_another_name_are_ejected_as_ids(tmp_path: Path) -> None:

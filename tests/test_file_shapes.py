@@ -7,17 +7,9 @@ from urllib.parse import quote
 
 import jsonschema
 import pytest
-from flask.testing import FlaskClient
 
-from restkeeper import Config, create_app
-from restkeeper.features.files import FileOptions, application_of
+from tests.json_file import client_of
 from tests.json_server.shapes import SHAPES
-
-
-def client_of(folder: Path, text: str | bytes) -> FlaskClient:
-    """The service of a file with this text."""
-    (file := folder / "db.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return application_of(create_app, file, FileOptions(), config=Config()).test_client()
 
 
 def is_collection(member: Any) -> bool:
@@ -81,10 +73,14 @@ def test_the_document_describes_the_ids(tmp_path: Path, ids: str) -> None:
 
 
 def test_the_document_describes_every_shape(tmp_path: Path) -> None:
-    """Its schemas accept what is served, its parameters the ids in paths, and its examples fit."""
-    for text in SHAPES.values():
+    """Its schemas accept what is served, its parameters the ids in paths, and its examples fit.
+
+    No operation has a parameter twice, also where a field is called as one, and no component is unused.
+    """
+    for shape, text in SHAPES.items():
         client = client_of(tmp_path, text)
         document = client.get("/_/openapi.json").json
+        require_sound(document, shape)
         for name, path in [(name, document["paths"][f"/{quote(name)}"]) for name in content_of(text)]:
             schema = path["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             whole = {**schema, "components": document["components"]}
@@ -102,19 +98,14 @@ def test_the_document_describes_every_shape(tmp_path: Path) -> None:
                     jsonschema.validate(id, one["schema"])
 
 
-def test_the_document_of_every_shape_is_sound(tmp_path: Path) -> None:
-    """No operation has a parameter twice, also where a field is called as one, and no component is unused."""
-    for shape, text in SHAPES.items():
-        document = client_of(tmp_path, text).get("/_/openapi.json").json
-        components, whole = document["components"], json.dumps(document)
-        for section in ("schemas", "parameters", "responses", "headers"):
-            unused = [name for name in components[section] if f'"#/components/{section}/{name}"' not in whole]
-            assert not unused, (shape, unused)
-        for path, item in document["paths"].items():
-            for method in {"get", "post", "put", "patch", "delete"} & item.keys():
-                declared = [*item.get("parameters", []), *item[method]["parameters"]]
-                found = [
-                    components["parameters"].get(each.get("$ref", "").rpartition("/")[2], each) for each in declared
-                ]
-                names = [(each["in"], each["name"]) for each in found]
-                assert len(names) == len({*names}), (shape, path, method)
+def require_sound(document: Any, shape: str) -> None:
+    components, whole = document["components"], json.dumps(document)
+    for section in ("schemas", "parameters", "responses", "headers"):
+        unused = [name for name in components[section] if f'"#/components/{section}/{name}"' not in whole]
+        assert not unused, (shape, unused)
+    for path, item in document["paths"].items():
+        for method in {"get", "post", "put", "patch", "delete"} & item.keys():
+            given = [*item.get("parameters", []), *item[method]["parameters"]]
+            found = [components["parameters"].get(each.get("$ref", "").rpartition("/")[2], each) for each in given]
+            names = [(each["in"], each["name"]) for each in found]
+            assert len(names) == len({*names}), (shape, path, method)

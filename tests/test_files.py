@@ -24,23 +24,17 @@ from restkeeper.__main__ import main
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
-from restkeeper.features.files.declaring import resources_of
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError, key_of, parse, stamp_of
 from restkeeper.features.files.saving import SavedFile, say, write_file
 from restkeeper.service import service_of
+from tests.json_file import BLOG, client_of
 from tests.live import ROOT, HttpResponse, send
 from tests.ports import free_ports
 from tests.refused import printed_by
 from tests.waiting import SECONDS, until
 
 pytestmark = pytest.mark.needs("events")
-
-BLOG: dict[str, Any] = {
-    "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 200}],
-    "comments": [{"id": "a1", "text": "Nice", "postId": 1}],
-    "profile": {"name": "typicode"},
-}
 
 
 ROUTES = """
@@ -73,20 +67,17 @@ def block(name: str) -> str:
         ('{"a": [{"b":\n' + "[" * 3000 + "]" * 3000 + "}]}", "db.json: nesting is deeper than 900 levels"),
         ('{"a": [{"b":\n NaN}]}', "db.json:2:2: NaN is not a JSON number"),
         (" \n", 'db.json:1:1: the file is empty: begin with {"posts": []}'),
-        ('{"a": [{"b": 1,}]}', "db.json:1:16: "),
         (
             '{"a":\n [{"b": "\\ud83d\\ude00\\\\ud800\\uDbFF"}]}',
             "db.json:2:29: \\uDbFF is half of a character: write all",
         ),
-        ('{"a": [], "n": "\\u0041\\udc00"}', "db.json:1:23: \\udc00 is half of a character"),
         ('{"\\ud800\\u0041": []}', "db.json:1:3: \\ud800 is half of a character"),
     ],
 )
 def test_a_bad_file_is_named_in_one_line(tmp_path: Path, text: str, reason: str) -> None:
     """With its place."""
-    (file := tmp_path / "db.json").write_text(text, errors="surrogateescape")
     with pytest.raises(SystemExit) as error:
-        application_of(create_app, file, FileOptions(), config=Config())
+        client_of(tmp_path, text)
     assert str(error.value).startswith(f"restkeeper: {reason}")
     assert "\n" not in str(error.value)
 
@@ -153,18 +144,16 @@ def test_of_a_name_that_is_there_twice_the_last_is_served(tmp_path: Path, text: 
 
 def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> None:
     """Also where our JSON refuses it; of what a schema names the fault is named."""
-    file, schema = tmp_path / "db.json", tmp_path / "db.schema.json"
-    file.write_text('{"a": [{"id": 1, "t": "x", "n": 99999999999999999999, "deep": {"b": 1e999}}]}')
+    data, schema = '{"a": [{"id": 1, "t": "x", "n": 99999999999999999999, "deep": {"b": 1e999}}]}', "db.schema.json"
     whole = '"n":99999999999999999999,"deep":{"b":1e999}}'
-    strict = application_of(create_app, file, FileOptions(strict=True), config=Config()).test_client()
-    assert strict.get("/a/1").text == f'{{"id":1,"t":"x",{whole}'
+    assert client_of(tmp_path, data, strict=True).get("/a/1").text == f'{{"id":1,"t":"x",{whole}'
     named = {"t": {"type": "string"}}
-    schema.write_text(json.dumps({"properties": {"a": {"items": {"properties": named}}}}))
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
-    assert client.patch("/a/1", json={"t": "y"}).text == f'{{"id":1,"t":"y",{whole}'
-    schema.write_text(json.dumps({"properties": {"a": {"items": {"properties": named | {"n": {"type": "number"}}}}}}))
+    (tmp_path / schema).write_text(json.dumps({"properties": {"a": {"items": {"properties": named}}}}))
+    assert client_of(tmp_path, data).patch("/a/1", json={"t": "y"}).text == f'{{"id":1,"t":"y",{whole}'
+    named |= {"n": {"type": "number"}}
+    (tmp_path / schema).write_text(json.dumps({"properties": {"a": {"items": {"properties": named}}}}))
     with pytest.raises(SystemExit, match="a/1: n must be an integer of 64 bits: change it, or the schema"):
-        application_of(create_app, file, FileOptions(), config=Config())
+        client_of(tmp_path, data)
 
 
 @pytest.mark.parametrize(("count", "size", "is_cut"), [(10_000, 1, False), (10_001, 1, True), (10, 430_000, True)])
@@ -179,31 +168,25 @@ def test_the_start_says_which_lists_are_cut(
 ) -> None:
     """Those of more items or bytes than a list has; a Link has the next ones."""
     monkeypatch.setenv("DATABASE_URL", "memory://")  # as the command sets it
-    (file := tmp_path / "db.json").write_text(
-        json.dumps({"posts": [{"id": id, "t": "x" * size} for id in range(count)], "few": [{"id": 1}]}, indent=500)
-    )
+    data = {"posts": [{"id": id, "t": "x" * size} for id in range(count)], "few": [{"id": 1}]}
+    (file := tmp_path / "db.json").write_text(json.dumps(data))
     application_of(create_app, file, FileOptions())
     said = "posts: a list has at most 10,000 items and 4 MiB: its Link has the next, and /db all"
     assert [line for line in capsys.readouterr().err.splitlines() if "a list has" in line] == [f"  {said}"] * is_cut
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    client = client_of(tmp_path, data)
     assert ('rel="next"' in client.get("/posts").headers["Link"]) is is_cut
+    assert client.get("/posts?limit=10001").status_code == 400
 
 
 def test_names_that_are_alike(tmp_path: Path) -> None:
     """In the file, and in the document of the service."""
-    (file := tmp_path / "db.json").write_text(
-        json.dumps(
-            data := {
-                "posts": [{"id": 1, "input": {"a": 1}, "author": {"b": 2}}],
-                "post": {"a": 1},
-                "post_authors": [{"id": 1, "input": {"c": 3}}],
-                "post_fields": [{"id": 1}],
-                "pages": [{"id": 1}],
-                "indexes": [{"id": 1}],
-            }
-        )
-    )
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    data = {
+        "posts": [{"id": 1, "input": {"a": 1}, "author": {"b": 2}}],
+        "post": {"a": 1},
+        "post_authors": [{"id": 1, "input": {"c": 3}}],
+        **dict.fromkeys(("post_fields", "pages", "indexes"), [{"id": 1}]),
+    }
+    client = client_of(tmp_path, data)
     assert {name: client.get(f"/{name}").json for name in data} == data
     schemas = client.get("/openapi.json").json["components"]["schemas"]
     assert [*schemas["PostsInput1"]["properties"], *schemas["PostAuthor"]["properties"]] == ["a", "id", "input"]
@@ -211,9 +194,7 @@ def test_names_that_are_alike(tmp_path: Path) -> None:
 
 def test_what_is_too_wide(tmp_path: Path) -> None:
     """Of many fields, q searches a hundred."""
-    file = tmp_path / "db.json"
-    file.write_text(json.dumps({"a": [{"id": 1, **{f"f{number}": "x" for number in range(150)}}]}))
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    client = client_of(tmp_path, {"a": [{"id": 1, **{f"f{number}": "x" for number in range(150)}}]})
     assert len(client.get("/a?q=x").json) == 1
 
 
@@ -261,13 +242,6 @@ def test_a_changed_item_has_the_indentation_of_its_own() -> None:
     assert b"".join(content.text()) == changed
 
 
-def test_items_without_ids_get_some() -> None:
-    """From 1, in the order of the file."""
-    content = parse(b'{"notes": [{"a": 1}, {}]}', "db.json")
-    assert content.changed == {"notes"}
-    assert json.loads(b"".join(content.text())) == {"notes": [{"id": 1, "a": 1}, {"id": 2}]}
-
-
 def test_relations_are_found_by_names(tmp_path: Path) -> None:
     """Where all values are ids of the collection; the start says which, and which not."""
     data = {
@@ -278,16 +252,7 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
     }
     data["notes"] = [{"id": 1, "categoryId": None, "personId": None}]  # as after the deletion of what they referred to
     (file := tmp_path / "db.json").write_text(json.dumps(data))
-    declared, lines = declare(read_file(file))
-    to = {"personId": "people", "category_id": "categories"}
-    references = {name: each.references for name, each in declared.items() if each.references}
-    assert references == {"things": to, "notes": {"personId": "people", "categoryId": "categories"}}
-    *_, notes = resources_of(declared, [])
-    assert {name: type(field).__name__ for name, field in notes.newest.references.items()} == {
-        "personId": "IntegerReference",
-        "categoryId": "Reference",
-    }
-    assert lines == [
+    assert declare(read_file(file))[1] == [
         "things.personId → people",
         "things.category_id → categories",
         "parts.thingId: 2 of 3 values are no ids of things: no relation",
@@ -299,8 +264,7 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
 def test_references_are_described_by_what_they_are_now(tmp_path: Path) -> None:
     """With their type, by which /browse offers what they can refer to; without one if they have several."""
     data = {"posts": [{"id": 1, "userId": 1, "tagId": "a"}], "users": [{"id": 1}], "tags": [{"id": "a"}]}
-    (file := tmp_path / "db.json").write_text(json.dumps(data))
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
+    client = client_of(tmp_path, data)
     document = client.get("/openapi.json").json["components"]["schemas"]["Post"]["properties"]
     assert document["userId"]["type"] == ["integer", "null"] and document["userId"]["x-references"] == "users"
     assert document["tagId"]["type"] == ["string", "null"]
@@ -721,22 +685,6 @@ def test_an_edit_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
     assert [each["views"] for each in served.data["posts"]] == [5, 200]
 
 
-def test_a_schema_that_is_edited_begins_anew(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    """A bad one is named once, and the former one is used."""
-    served = Served(served.file, restart=Mock(side_effect=FileError("db.schema.json:1:2: bad")))
-    beside = served.file.with_suffix(".schema.json")
-    beside.write_text("{")
-    for _ in range(4):
-        served.run()
-    assert capsys.readouterr().err == "db.schema.json:1:2: bad: the former schema is used\n"
-    assert served.client.delete("/posts/1").status_code == 200
-    served.restart.side_effect = None
-    beside.unlink()
-    served.run()
-    assert [each.args for each in served.restart.mock_calls] == [("its schema was edited",)] * 2
-    assert served.saved.is_over
-
-
 def test_a_file_that_was_deleted_is_written_again(served: Served) -> None:
     """With the mode that it had."""
     served.file.chmod(0o640)
@@ -771,19 +719,6 @@ def test_a_large_file_that_cannot_be_written_takes_no_more(large: Served, monkey
     assert large.client.delete("/posts/2").status_code == 200
     large.saved.finish()
     assert large.data["posts"] == []
-
-
-def test_a_list_has_everything(tmp_path: Path) -> None:
-    """Up to a bound that is said; an edit of all items is served at once."""
-    file = tmp_path / "db.json"
-    file.write_text(json.dumps({"posts": [{"id": number, "views": 0} for number in range(450)]}))
-    served = Served(file)
-    assert served.get("/posts") == served.data["posts"]
-    served.edit(lambda data: [each.update(views=1) for each in data["posts"]])
-    served.run()
-    assert served.get("/posts") == served.data["posts"]
-    assert served.get("/posts?limit=2") == [{"id": 0, "views": 1}, {"id": 1, "views": 1}]
-    assert served.client.get("/posts?limit=10001").status_code == 400
 
 
 def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
@@ -840,13 +775,15 @@ def test_the_schema_of_a_running_service_is_edited(tmp_path: Path) -> None:
         assert server.send("POST", "/pets", {"name": 1}).status == 422
         beside.write_text(wrong := schema_of("kind", kind={"type": "string"}))
         until(lambda: "pets/1: kind " in server.lines and "schema: the former schema is used" in server.lines)
+        beside.write_text("{")
+        until(lambda: "db.schema.json:1:2: " in server.lines)
         assert server.send("POST", "/pets", {"name": "Eve"}).status == 200
         beside.write_text(schema_of(name={"type": ["string", "integer"]}))
         until(lambda: "its schema was edited: the service starts again" in server.lines)
         until(lambda: server.has("/pets/2"))
     beside.write_text(wrong)
     with pytest.raises(SystemExit, match=r"^restkeeper: db\.json:1:11: pets/1: kind .*: change it, or the schema$"):
-        application_of(create_app, file, FileOptions(), config=Config())
+        client_of(tmp_path, file.read_text())
 
 
 def test_a_kill_while_it_starts_again_loses_nothing(tmp_path: Path) -> None:
@@ -881,18 +818,16 @@ def test_a_file_in_the_harness(tmp_path: Path) -> None:
 
 def test_what_is_beside_the_file(tmp_path: Path) -> None:
     """The folder public, without what is hidden or elsewhere, and routes.py."""
-    file, public = tmp_path / "db.json", tmp_path / "public"
-    file.write_text(block("log db.json"))
+    data, public = block("log db.json"), tmp_path / "public"
     (public / "app").mkdir(parents=True)
     (public / "app" / "index.html").write_text("<p>app")
     (public / ".env").write_text("secret")
     (public / "posts").write_text("shadowed")
-    (public / "link").symlink_to(file)
+    (public / "link").symlink_to(tmp_path / "db.json")
     (public / "loop").symlink_to("loop")
     (public / "dotted").symlink_to(".env")
     (tmp_path / "routes.py").write_text(f"{block('python routes.py')}\n{ROUTES}")
-    app = application_of(create_app, file, FileOptions(read_only=True, strict=True), config=Config())
-    client = app.test_client()
+    client = client_of(tmp_path, data, read_only=True, strict=True)
     page = client.get("/app/", buffered=True)
     assert page.text == "<p>app"
     assert client.get("/app/", headers={"If-None-Match": page.headers["ETag"]}, buffered=True).status_code == 304
@@ -903,16 +838,13 @@ def test_what_is_beside_the_file(tmp_path: Path) -> None:
     for path in ("/posts", "/posts/1/like"):
         refused = client.post(path, json={"title": "x", "views": 1})
         assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
-    client = application_of(create_app, file, FileOptions(), config=Config()).test_client()
-    assert client.post("/posts/1/like").json["views"] == 101
+    assert client_of(tmp_path, data).post("/posts/1/like").json["views"] == 101
 
 
 def test_faults_that_are_asked_for(tmp_path: Path) -> None:
     """Of all requests, so many; the others wait."""
-    file = tmp_path / "db.json"
-    file.write_text(json.dumps(BLOG))
-    app = application_of(create_app, file, FileOptions(fail=0.5, delay=(0.001, 0.002)), config=Config())
-    statuses = {app.test_client().get("/posts").status_code for _ in range(60)}
+    client = client_of(tmp_path, BLOG, fail=0.5, delay=(0.001, 0.002))
+    statuses = {client.get("/posts").status_code for _ in range(60)}
     assert statuses == {200, 503}
 
 

@@ -14,9 +14,8 @@ from marshmallow import fields, validate
 
 from app import create_app as create_service
 from restkeeper import Config, Email, Index, ItemSchema, Reference, Resource, Text, Whole
-from restkeeper.app import create_app
-from restkeeper.features.files import FileOptions, application_of
 from tests.callers import ADMIN_KEY, make_key
+from tests.json_file import client_of
 from tests.live import ROOT
 from tests.shop import create_app as create_shop
 
@@ -109,11 +108,9 @@ FILES: list[tuple[Any, list[str]]] = [
 @pytest.mark.parametrize(("data", "calls"), FILES)
 def test_the_calls_of_a_file(tmp_path: Path, data: Any, calls: list[str]) -> None:
     """They are made of what it has; if it is only read, they only read."""
-    file = tmp_path / "db.json"
-    file.write_text(json.dumps(data))
     for read_only in (False, True):
-        app = application_of(create_app, file, FileOptions(read_only=read_only), config=Config())
-        assert calls_of(app.test_client()) == [each for each in calls if not read_only or each.startswith("GET ")]
+        client = client_of(tmp_path, data, read_only=read_only)
+        assert calls_of(client) == [each for each in calls if not read_only or each.startswith("GET ")]
 
 
 def test_the_calls_of_the_service_of_this_project() -> None:

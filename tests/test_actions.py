@@ -33,7 +33,7 @@ from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
 from tests.shop import create_app as create_shop
-from tests.shop.orders import LOGS, ORDERS, OrderSchema, PaymentSchema, create_app
+from tests.shop.orders import OrderSchema, PaymentSchema, create_app
 
 pytestmark = pytest.mark.needs("events", "idempotency", "keys", "limits", "openapi")
 
@@ -115,46 +115,6 @@ def test_an_action_that_cannot_be_stored(client: FlaskClient) -> None:
         response = client.post(f"{order}/break")
         assert (response.status_code, response.json.get("detail") if detail else None) == (status, detail), note
         assert (client.get(order).data, (events(client), logs(client))) == (stored, before)
-
-
-@pytest.mark.parametrize(
-    ("note", "words"),
-    [
-        ("invalid", ["break_order: sets what orders cannot store: product must have 1 to 64 characters (it is '')"]),
-        ("in place", ["break_order: sets what orders cannot store: product must have 1 to 64 characters (it is '')"]),
-        ("set", ["break_order: sets what orders cannot store: paid_with must be a string (it is {1})"]),
-        ("other", ["break_order: sets what products cannot store: name must have 1 to 200 characters (it is '')"]),
-        ("changed", ["orders.break_order: sets what products cannot store: stock must be", "(it is -1)"]),
-        ("", ["tests.shop.orders.break_order: returned 'no item' instead of an item (a dictionary)"]),
-    ],
-)
-def test_the_log_says_what_a_function_did_wrong(
-    client: FlaskClient, caplog: pytest.LogCaptureFixture, note: str, words: list[str]
-) -> None:
-    """The function, the field and the value; the caller learns nothing of it."""
-    client.application.testing = False
-    order, _ = new_order(client, note=note)
-    response = client.post(f"{order}/break")
-    assert (response.status_code, response.json["code"], response.json.get("detail")) == (500, "internal-error", None)
-    assert [each for each in words if each not in caplog.text] == []
-
-
-def test_an_action_that_changes_nothing(client: FlaskClient) -> None:
-    order, _ = new_order(client, note="nothing")
-    count = len(events(client))
-    response = client.post(f"{order}/break")
-    assert (response.status_code, response.data) == (200, client.get(order).data) and len(events(client)) == count
-
-
-def test_a_copy_of_a_declaration_has_its_functions() -> None:
-    """And is of its own: what is declared for it later is not for the other one."""
-    copy = replace(ORDERS, sort="-created_at")
-    copy.action("ship")(lambda order, items: None)
-    client = create_shop(Config(), [*RESOURCES, copy, LOGS]).test_client()
-    order, _ = new_order(client, paid_with="CASH")
-    assert client.get(order).json["paid_with"] == "cash" and logs(client) == ["+"]
-    assert client.post(f"{order}/pay", json=CARD).status_code == client.post(f"{order}/ship").status_code == 200
-    assert "ship" not in ORDERS.actions
 
 
 def test_an_action_of_a_collection(client: FlaskClient) -> None:
@@ -272,13 +232,6 @@ def test_actions_are_documented(client: FlaskClient) -> None:
     assert document["paths"]["/orders/close-day"]["post"]["operationId"] == "close_day_orders"
 
 
-@pytest.mark.needs("pages")
-def test_problems_that_derive_from_others_have_pages(client: FlaskClient) -> None:
-    page = client.get("/problems/order-is-paid", headers={"Accept": "application/json"}).json
-    assert page["about"] == "An order that is paid cannot be changed any more."
-    assert client.get("/problems/still-referenced").status_code == 200
-
-
 def test_wrong_declarations() -> None:
     """Each is refused where it is written, with what would be right."""
 
@@ -292,29 +245,16 @@ def test_wrong_declarations() -> None:
     resource.action("pay", body=PaymentSchema)(lambda order, payment, items: None)
     for declare, words in (
         (lambda: resource.action("pay")(do), "orders: action('pay'): must be a new name"),
-        (lambda: resource.action("Pay now")(do), "orders: action('Pay now'): must be a new name"),
-        (
-            lambda: resource.action("merge")(do),
-            "action('merge'): is an operation of each collection: choose another name",
-        ),
+        (lambda: resource.action("merge")(do), "action('merge'): is an operation of each collection: choose another"),
         (lambda: resource.action("x", scope="own")(do), "action('x', scope='own'): write one like orders:x"),
         (lambda: resource.action("x", of="items")(do), "of='items'): must be 'item' or 'collection'"),
-        (lambda: resource.before("insert"), "orders: before('insert'): must be some of 'create', 'update', 'delete'"),
         (lambda: resource.after(), "orders: after(): must be some of"),
         (lambda: resource.before(refuse), "orders: before(refuse): must be some of 'create', 'update', 'delete'"),  # type: ignore[arg-type]
         (lambda: resource.action("x")(wait), "action('x'): wait is async: a transaction cannot wait: write def"),
         (lambda: resource.action("x", body=PaymentSchema())(do), "must be a schema class of marshmallow"),  # type: ignore[arg-type]
-        (
-            lambda: resource.action("x", body=PaymentSchema)(lambda order, items: None),
-            "action('x'): is called with (item, body, items): too many",
-        ),
         (lambda: resource.action("x")(returns(PaymentSchema)(lambda order, items: None)), "@returns has problems only"),
-        (lambda: resource.before("delete")(lambda item: None), "before('delete'): is called with (item, before): too"),
         (lambda: resource.after("create")(lambda item, before: None), "(item, before, items): too many"),
-        (
-            lambda: Resource("x", "y", OrderSchema, ownership="all"),
-            "ownership='all': must be one of Ownership.NONE, Ownership.CHANGES and Ownership.ALL",
-        ),  # type: ignore[arg-type]
+        (lambda: Resource("x", "y", OrderSchema, ownership="all"), "ownership='all': must be one of Ownership.NONE, "),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError) as error:
             declare()
@@ -625,16 +565,17 @@ def test_a_stored_value_that_fits_no_more_is_no_fault_of_a_function(
     assert client.post(f"{path}/resize", json={"mode": "big"}).json["size"] == "big"
 
 
-class AddressSchema(Schema):
-    city = Text(1, 50, required=True)
-    code = Text(0, 10, load_default="0")
+class DoctorSchema(ItemSchema):
+    name = Text(0, 50, load_default="")
 
 
 class PatientSchema(ItemSchema):
     name = Text(1, 50, required=True)
     phone = Text(0, 50, load_default="")
     notes = Text(0, 50, load_default="", readable_by="patients:notes")
-    address = fields.Nested(AddressSchema, allow_none=True, load_default=None)
+    address = fields.Nested(
+        {"city": Text(1, 50, required=True), "code": Text(0, 10, load_default="0")}, allow_none=True, load_default=None
+    )
     doctor = Reference("doctors", data_key="seenBy", allow_none=True, load_default=None)
 
 
@@ -642,10 +583,6 @@ class ReferralSchema(Schema):
     doctors = ListOf(Reference("doctors"), load_default=list)
     visits = fields.Nested(PatientSchema, only=("doctor",), many=True, load_default=list)
     bed = IntegerReference("beds", load_default=None, allow_none=True)
-
-
-class DoctorSchema(ItemSchema):
-    name = Text(0, 50, load_default="")
 
 
 def surgery_client() -> FlaskClient:
@@ -712,17 +649,13 @@ def test_what_the_body_of_an_action_refers_to_exists() -> None:
         batch = client.post("/api/v1/batch", json={"operations": operations}, headers=ann)
         assert (batch.status_code, pointers(batch)) == (422, [pointer.replace("#", "#/operations/1/body")])
     shown = client.post("/patients/show", json={"seenBy": "none"})
-    assert (shown.status_code, shown.json["errors"]) == (
-        422,
-        [{"pointer": "#/seenBy", "detail": "there is no item 'none' in doctors"}],
-    )
+    assert shown.json["errors"] == [{"pointer": "#/seenBy", "detail": "there is no item 'none' in doctors"}]
     assert client.post("/patients/none/refer", json={"doctors": ["none"]}, headers=ann).status_code == 404
     assert client.get(f"/patients/{patient}", headers=ann).json["version"] == 1
     sent = {"doctors": [doctor], "visits": [{"seenBy": doctor}, {"seenBy": None}], "bed": bed}
     assert client.post(path, json=sent, headers=ann).status_code == 200
-    many = client.post(
-        path, json={"doctors": [doctor] * 100, "visits": [{"seenBy": str(n)} for n in range(501)]}, headers=ann
-    )
+    visits = [{"seenBy": str(n)} for n in range(501)]
+    many = client.post(path, json={"doctors": [doctor] * 100, "visits": visits}, headers=ann)
     assert many.status_code == 409 and "more than 500 references" in many.json["detail"]
 
 

@@ -1,17 +1,12 @@
 """Times from a clock that was ahead are limited to possible values, so that they block nothing."""
 
-from pathlib import Path
-
 import pytest
 
 from restkeeper.clock import rfc3339
-from restkeeper.config import Config
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Collection, Event, StoredResponse
+from restkeeper.storage.interface import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Collection, Event
 from tests import outbox
 from tests.outbox import lease, settle
-from tests.shop import create_app
 
 NOW = 1_800_000_000.0
 AHEAD = NOW + 400 * 86_400.0
@@ -81,17 +76,3 @@ def test_an_impossible_retry_is_due(store: Store) -> None:
     settle(store, second, NOW, NOW + LONGEST_DELAY)
     assert is_ready(store, NOW)
     assert [each.id for each in lease(store, "w", NOW, NOW + 25)] == [first.id]
-
-
-@pytest.mark.needs("events", "idempotency")
-def test_reap_deletes_entries_dated_ahead(tmp_path: Path) -> None:
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/restkeeper.db"))
-
-    def store_entries(transaction: Transaction) -> None:
-        for number, at in enumerate((9e9, 0.0, 9e9, 0.0)):
-            transaction.record(Event("product.created", "products", "x", rfc3339(at), b"{}"))
-            transaction.store_response(b"%d" % number, StoredResponse(9e9, b""), expired_before=0.0)
-
-    app.extensions["restkeeper"].store.write(store_entries)
-    done = app.test_cli_runner().invoke(args=["reap"])
-    assert done.stdout == "deleted 4 expired responses and 3 expired events\n"

@@ -46,7 +46,6 @@ from restkeeper import (
 )
 from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.shop import create_app
@@ -123,9 +122,7 @@ def test_a_new_item_has_what_its_schema_makes(order: Any) -> None:
         "lines": [{"stockNumber": "s", "count": 1}],
         **{"count": 1, "label": "A-1 × 1", "copy": "A-1", "kind": "order", "paid_with": None, "status": "open"},
     }
-    assert {
-        name: order[name] for name in order if name not in ("id", "created_at", "updated_at", "version")
-    } == expected
+    assert order == expected | {name: order[name] for name in ("id", "created_at", "updated_at", "version")}
 
 
 def test_what_was_read_can_be_sent_back(client: FlaskClient, order: Any) -> None:
@@ -197,7 +194,7 @@ def test_an_import_keeps_what_is_read_only() -> None:
     sent = {"orderNumber": "A-1", "paid_with": "card", "status": "paid", "count": 9, "label": "x"}
     made = exactjson.loads(stored.restore(sent, id="1", now="2026-01-01T00:00:00.000000Z").body)
     assert [made[name] for name in ("paid_with", "status", "count", "label")] == ["card", "paid", 0, "A-1 × 0"]
-    stored, now = StoredRepresentation(ORDERS), "2026-01-01T00:00:00.000000Z"
+    now = "2026-01-01T00:00:00.000000Z"
     record = stored.restore({"orderNumber": "A-1", "paid_with": "card", "status": "paid"}, id="1", now=now)
     for change, sent in ((stored.replace, {"orderNumber": "A-2"}), (stored.merge, {"orderNumber": "A-3"})):
         made = exactjson.loads(change(record, sent, now=now).body)
@@ -226,20 +223,6 @@ def test_functions_of_the_service_set_what_no_caller_can() -> None:
     assert client.patch(where(paid), json={"email": "a@example.org"}).json["paid_with"] == "card"
     assert client.patch(where(paid), json={"paid_with": "cash"}).status_code == 422
     assert [each["paid_with"] for each in client.get("/orders?orderNumber=B-1").json] == ["cash"]
-
-
-def test_an_item_from_before_gets_what_is_computed() -> None:
-    """It is computed as soon as the item is read with the new schema; if the item is not valid in it, it is null."""
-    before = ItemSchema.from_dict({"orderNumber": Text(required=True), "email": Text(load_default=None)})
-    older, now = StoredRepresentation(Resource("orders", "order", before)), "2026-01-01T00:00:00.000000Z"  # type: ignore[arg-type]
-    stored = StoredRepresentation(ORDERS)
-
-    def read(email: str | None) -> Any:
-        record: Record = older.create({"orderNumber": "A-1", "email": email}, id="1", now=now)
-        return exactjson.loads(stored.body(record))
-
-    assert (read(None)["label"], read(None)["kind"], list(read(None))) == ("A-1 × 0", "order", list(stored.names))
-    assert (read("other")["label"], read("other")["status"]) == (None, "open")
 
 
 @pytest.mark.needs("versions")
@@ -300,14 +283,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Text(), "say required=True or what load_default is"),
     (lambda: fields.String(dump_only=True), "dump_only: say what dump_default is, the value of new items"),
     (lambda: fields.String(load_only=True, load_default=""), "load_only: what is sent would be lost"),
-    (lambda: fields.Function(deserialize=str, load_default=""), "load_only: what is sent would be lost"),
     (lambda: fields.Function(len, str, load_default=""), "load_default: what is made by a function has none: say req"),
     (lambda: fields.Method(load_default=""), "say what serialize is"),
     (lambda: fields.Decimal(as_string=True, required=True), "as_string: numbers are exact as they are"),
     (lambda: fields.Float(allow_nan=True, required=True), "allow_nan: JSON has no such number"),
     (lambda: fields.Dict(keys=fields.Integer(), required=True), "keys: names in JSON are texts: use keys=String()"),
     (lambda: fields.Nested(Included, required=True), "unknown=INCLUDE: what no field names is not stored"),
-    (lambda: fields.Nested(LineSchema, unknown=INCLUDE, required=True), "x: unknown=INCLUDE: what no field names"),
     (lambda: fields.Nested(Dumped, required=True), "@pre_dump and @post_dump change what is stored: use @post_load"),
     (lambda: fields.Nested(Misnamed, required=True), "x: @validates('nothing'): there is no such field"),
     (lambda: fields.Pluck(LineSchema, "sku", required=True), "x: Pluck: use Nested, or the field of the other"),
@@ -319,23 +300,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: fields.List(Status(Lifecycle("a", STATES)), required=True), "Status: only the item has a lifecycle"),
     (lambda: Text(writable_by="a:b", dump_only=True, dump_default=""), "writable_by: nobody can write what is dump_"),
     (lambda: Text(load_default="", readable_by=3), "3 is no scope: write one like orders:manage"),  # type: ignore[arg-type]
-    (lambda: Text(writable_by="manage", required=True), "'manage' is no scope: write one like orders:manage"),
-    (lambda: Status(Lifecycle("a", STATES, scopes={"b": "pay it"})), "'pay it' is no scope"),
     (lambda: Status(Lifecycle("a", STATES, scopes={"c": "a:b"})), "Lifecycle: c: no such state: add 'c': () to"),
-    (
-        lambda: Status(Lifecycle("start", {"a": ("end",), "b": ()})),
-        "Lifecycle: end, start: no such state: add 'end': ()",
-    ),
     (lambda: Whole(0, 10, load_default=20), "x: load_default=20: must be from 0 to 10"),
-    (lambda: Text(1, 9, load_default=""), "x: load_default='': must have 1 to 9 characters"),
-    (lambda: Text(load_default=None, allow_none=False), "x: load_default=None: must not be null"),
     (lambda: fields.Raw(load_default=object()), "x: load_default: is no value of Raw: Type is not JSON serial"),
-    (lambda: fields.Date(load_default="2020-01-01"), "x: load_default: is no value of Date: descriptor"),
     (lambda: fields.List(Owner(), required=True), "Owner: only the item itself has an owner"),
-    (lambda: fields.Nested({"owner": Owner()}, required=True), "x.owner: Owner: only the item itself has an owner"),
     (lambda: Owner(required=True), "Owner: leave out required, load_default and dump_only"),
-    (lambda: Owner(dump_only=True), "Owner: leave out required, load_default and dump_only"),
-    (lambda: Owner(load_default="ada"), "Owner: leave out required, load_default and dump_only"),
     (lambda: Owner(), "Owner: items have no owners: set ownership=Ownership.ALL or"),
     (lambda: Text(required=True, data_key="first name"), "'first name' is no name"),
     (lambda: Text(required=True, data_key="version"), "collides with another field's name"),
@@ -354,17 +323,13 @@ def test_what_cannot_work_is_refused(field: Callable[[], Any], expected: str) ->
     [
         (lambda: Text("1", 9), "Text('1', 9): each bound must be a whole number"),  # type: ignore[arg-type]
         (lambda: Text(validate=3), "validate=3: must be a function of a value, or several"),  # type: ignore[arg-type]
-        (lambda: Whole(validate=[3]), "validate=(3,): must be a function of a value, or several"),  # type: ignore[list-item]
         (lambda: Text(9, 1), "Text(9, 1): nothing is in it: the first bound must not be above the second"),
         (lambda: ListOf(Text(), 5, low=6), "ListOf(…, high=5, low=6): nothing is in it: "),
         (lambda: Reference(LineSchema), "must be the name of a collection, such as Reference('users')"),  # type: ignore[arg-type]
         (lambda: Status("open"), "Status('open'): must have a Lifecycle, such as Status(Lifecycle("),  # type: ignore[arg-type]
         (lambda: Lifecycle("open", ["open"]), "Lifecycle('open', …): say for each state which can follow, "),  # type: ignore[arg-type]
         (lambda: Lifecycle("a", {"a": "b"}), "Lifecycle: 'a': 'b' is a text, and no tuple: write ('b',)"),  # type: ignore[dict-item]
-        (
-            lambda: Resource("my-things", "thing", OrderSchema),
-            "'my-things' is no name: use ASCII letters, digits and underscores; path='my-things' is the address",
-        ),
+        (lambda: Resource("my-things", "thing", OrderSchema), "'my-things' is no name: use ASCII letters, digits and"),
     ],
 )
 def test_arguments_of_another_type_are_refused(declare: Callable[[], Any], message: str) -> None:

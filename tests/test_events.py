@@ -12,11 +12,10 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.features.events import SHARED_SECONDS, Newest, Waiters
-from restkeeper.features.events.types import enveloped
 from restkeeper.features.keys import CREDENTIALS
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import MOST_EXAMINED, Event, StoredEvent
+from restkeeper.storage.interface import MOST_EXAMINED, Event
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.callers import ADMIN, key, make_key
@@ -130,12 +129,6 @@ class TestContents:
         assert [event["data"] for event in events] == [item, replaced, merged, deleted]
         assert all(set(event) == {"id", "type", "timestamp", "data"} for event in events)
         assert [event["timestamp"] for event in events[:3]] == [event["data"]["updated_at"] for event in events[:3]]
-
-    def test_an_event_has_the_form_of_standard_webhooks(self) -> None:
-        """JSON with id, type and time before the data, which have the stored bytes."""
-        event = StoredEvent("evt_1", "thing.updated", "2026-01-02", '{"name":"é"}'.encode())
-        text = '{"id":"evt_1","type":"thing.updated","timestamp":"2026-01-02","data":{"name":"é"}}'
-        assert enveloped(event) == text.encode()
 
     @pytest.mark.needs("keys", "webhooks")
     def test_keys_and_webhooks_have_no_events(self, client: FlaskClient) -> None:
@@ -404,17 +397,6 @@ class TestPermissions:
         clock.act = lambda: make(app.test_client(), headers=ADMIN)
         over = {"Authorization": f"Bearer {issuer.token(exp=issuer.START + 0.05)}"}
         assert app.test_client().get(f"{FEED}?wait=30", headers=over).status_code == 401
-
-    def test_events_of_private_items_are_for_their_owner(self, guarded: FlaskClient) -> None:
-        mine, yours = (
-            key(guarded, *(f"{name}:{do}" for name in ("notes", "posts") for do in ("read", "write"))) for _ in "ab"
-        )
-        for path in ("/notes", "/posts"):
-            guarded.post(path, json={"name": f"my {path}"}, headers=mine)
-            guarded.post(path, json={"name": f"your {path}"}, headers=yours)
-        assert names(guarded.get(FEED, headers=mine)) == ["my /notes", "my /posts", "your /posts"]
-        assert names(guarded.get(f"{FEED}?collection=notes", headers=yours)) == ["your /notes"]
-        assert len(guarded.get(FEED, headers=ADMIN).json) == 4
 
 
 def test_requests_that_wait_ask_the_store_once() -> None:

@@ -114,29 +114,6 @@ def test_lingering_ends(
     assert len(clock_reads) <= most_reads
 
 
-def test_lingering_reads_a_limited_number_of_bytes(worker: Any, pair: tuple[Client, Any]) -> None:
-    client, theirs = pair
-    worker.linger_limit, worker.gathered = 2**14, 2**12
-    theirs.sendall(bytes(2**15))
-    client.linger()
-    assert len(client._sock.recv(2**20)) == 2**14
-
-
-@pytest.mark.parametrize(("many", "ended"), [(900, []), (901, [0]), (903, [0, 1, 2])])
-def test_in_a_nearly_full_process_waits_end(worker: Any, many: int, ended: list[int]) -> None:
-    """The connections that have waited longest end, also if they began to wait after the last one was accepted.
-
-    Each is counted.
-    """
-    connections, found = worker.connections, []
-    waits = [Waiting(number, found) for number in range(5)]
-    connections.open = {*range(many - len(waits)), *waits}
-    for each in waits:
-        connections.begin_wait(each)
-    assert found == ended and len(connections.waiting) == 5 - len(ended)
-    assert worker.refusals == ["closed"] * len(ended)
-
-
 def test_one_large_response_ends_for_no_other_reason(worker: Any) -> None:
     """A response beyond the limit of unsent bytes ends for another slow reader, and for no other wait."""
     connections, found = worker.connections, []

@@ -140,17 +140,6 @@ def test_each_change_is_sent_to_its_subscribers(shop: Shop) -> None:
     assert all(feed[id] == content for _, id, content in shop.endpoints.got)
 
 
-def test_its_threads_end_with_it(shop: Shop) -> None:
-    shop.subscribe()
-    shop.make("a")
-    before = set(threading.enumerate())
-    shop.worker.deliver_once()
-    own = set(threading.enumerate()) - before
-    assert own and all(thread.name.startswith("deliver") for thread in own)
-    shop.worker.close()
-    assert not own & set(threading.enumerate())
-
-
 @pytest.mark.sqlite
 def test_a_full_disk_stops_no_delivery(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.subscribe()
@@ -397,49 +386,7 @@ def test_a_delivery_can_be_repeated(shop: Shop) -> None:
     assert again.json["id"] != first["id"] and again.json["event"] == first["event"]
 
 
-def refuse_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Let the first write after a request to an endpoint fail; the event is set when it has failed."""
-    write, refused = shop.store.write, threading.Event()
-
-    def refuse(work: Any, **options: Any) -> Any:
-        if shop.endpoints.got and not refused.is_set():
-            refused.set()
-            raise module.StoreUnavailable("busy")
-        return write(work, **options)
-
-    monkeypatch.setattr(shop.store, "write", refuse)
-    return refused
-
-
 # Failures
-
-
-def test_a_stop_ends_also_with_a_busy_store(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    webhook = shop.subscribe()
-    shop.make()
-    shop.worker.run(refuse_once(shop, monkeypatch).is_set)
-    assert [entry["state"] for entry in shop.log(webhook)] == ["delivered"]
-
-
-def test_a_stop_finishes_what_runs_and_starts_no_other(shop: Shop) -> None:
-    webhook = shop.subscribe()
-    shop.make("first")
-    has_stopped = threading.Event()
-
-    def answer(content: dict[str, Any]) -> DeliveryResult:
-        assert has_stopped.wait(SECONDS)
-        return OK
-
-    def is_stopping() -> bool:
-        if shop.endpoints.got:
-            shop.make("second")
-            has_stopped.set()
-        return has_stopped.is_set()
-
-    shop.endpoints.responses["https://a.example/"] = answer
-    shop.worker.run(is_stopping)
-    assert shop.endpoints.names() == ["first"]
-    assert [entry["state"] for entry in shop.log(webhook)] == ["delivered"]
 
 
 def test_a_worker_exits_if_its_store_was_replaced(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,12 +429,19 @@ def test_a_worker_waits_for_a_locked_store(
 
 
 def test_a_busy_store_loses_no_result(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    webhook = shop.subscribe()
+    """Also if the worker stops then."""
+    webhook, write, refused = shop.subscribe(), shop.store.write, threading.Event()
+
+    def refuse(work: Any, **options: Any) -> Any:
+        if shop.endpoints.got and not refused.is_set():  # the first write after a request to an endpoint
+            refused.set()
+            raise module.StoreUnavailable("busy")
+        return write(work, **options)
+
+    monkeypatch.setattr(shop.store, "write", refuse)
     shop.make()
-    refused = refuse_once(shop, monkeypatch)
-    with shop.running(shop.worker):
-        until(lambda: [entry["state"] for entry in shop.log(webhook)] == ["delivered"])
-    assert refused.is_set() and len(shop.endpoints.got) == 1
+    shop.worker.run(refused.is_set)
+    assert [entry["state"] for entry in shop.log(webhook)] == ["delivered"] and len(shop.endpoints.got) == 1
 
 
 def test_an_unexpected_error_affects_one_delivery(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
 from restkeeper.features import limits
-from restkeeper.features.limits import KNOWN_SECONDS, NOTED, NOTED_SECONDS, SITE_QUOTAS, Failures, Quota
+from restkeeper.features.limits import KNOWN_SECONDS, NOTED, SITE_QUOTAS, Failures, Quota
 from restkeeper.features.limits.counters import CounterTable
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
@@ -261,18 +261,6 @@ def is_accepted(failures: Failures, digest: str, remote: str = "192.0.2.1") -> b
     return True
 
 
-def test_a_success_is_cached_for_a_minute(failures: Failures, storage: CountingStorage, clock: SetClock) -> None:
-    """A process checks successful credentials in the counters once a minute, and stores them as often."""
-    failures.note_success(request_from(), "known")
-    calls = storage.calls
-    clock.now += NOTED_SECONDS - 1
-    assert failures.require_room(request_from(), "known") and storage.calls == calls
-    assert not failures.require_room(request_from("192.0.2.2"), "known")
-    assert not failures.require_room(request_from(), "other")
-    clock.now += 1
-    assert not failures.require_room(request_from(), "known")
-
-
 def test_a_success_is_known_for_a_day(failures: Failures, clock: SetClock) -> None:
     failures.note_success(request_from(), "known")
     for seconds, is_known in ((0, True), (KNOWN_SECONDS, True), (KNOWN_SECONDS, False)):
@@ -289,16 +277,6 @@ def test_the_cache_of_a_process_is_limited(failures: Failures) -> None:
         failures.note_success(request_from(), f"{n}")
     assert len(failures._noted) == NOTED
     assert [failures.require_room(request_from(), f"{n}") for n in (9, 10, NOTED + 9)] == [False, True, True]
-
-
-def test_the_next_window_has_no_failures(failures: Failures, clock: SetClock) -> None:
-    """The limit is for a window; in the next one an address may try again."""
-    for _ in range(LIMIT):
-        assert is_accepted(failures, "right")
-        failures.note_failure(request_from())
-    assert not is_accepted(failures, "right")
-    clock.now += 60
-    assert is_accepted(failures, "right")
 
 
 def test_a_site_of_ipv6_is_counted_as_one(failures: Failures, storage: CountingStorage) -> None:

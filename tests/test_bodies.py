@@ -154,17 +154,6 @@ def refuses(bodies: Bodies, caller: str, held: int, size: int) -> bool:
     return False
 
 
-def test_bodies_of_a_caller_share_its_share(bodies: Bodies) -> None:
-    """Whatever they announce, what has arrived counts; what has ended leaves room, and nothing behind."""
-    bodies.hold("a", 0, 10)
-    bodies.hold("a", 0, 20)
-    assert refuses(bodies, "a", 10, 11) and refuses(bodies, "a", 20, 21)
-    bodies.hold("a", 20, 0)
-    bodies.hold("a", 10, 11)
-    bodies.hold("a", 11, 0)
-    assert bodies.sizes == {}
-
-
 def test_one_body_of_a_caller_may_exceed_its_share(bodies: Bodies) -> None:
     """It counts as the share, so that it does not take the room of others."""
     bodies.hold("a", 0, 30)

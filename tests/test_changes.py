@@ -17,7 +17,7 @@ from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import RecordChanged, StoreContended
+from restkeeper.storage.errors import RecordChanged
 from restkeeper.storage.interface import Found, Key, Record
 from restkeeper.web.lookup import Lookup
 from tests import stores
@@ -120,20 +120,6 @@ def test_a_change_that_is_always_stale_returns_503() -> None:
         until_current(attempt, 3, clock)
     assert (tried, raised.value.headers) == ([3] * 4, {"Retry-After": "1"})
     assert clock.slept == [YIELD_SECONDS] * 3
-
-
-def test_a_change_that_the_store_had_to_end_is_repeated_after_a_pause() -> None:
-    """As one of two that waited for each other."""
-    clock = SetClock(0.0)
-    outcomes = iter([StoreContended("a deadlock"), StoreContended("another one"), None])
-
-    def attempt(deadline: float) -> str:
-        if error := next(outcomes):
-            raise error
-        return "done"
-
-    assert until_current(attempt, 3, clock) == "done"
-    assert clock.slept == [writes.CONTENDED_SECONDS] * 2
 
 
 def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(client: FlaskClient) -> None:

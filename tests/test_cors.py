@@ -41,9 +41,8 @@ def test_a_preflight_lists_methods_and_headers(client: FlaskClient) -> None:
         assert response.headers["Access-Control-Allow-Methods"] == methods
         assert response.headers["Access-Control-Allow-Headers"] == "if-match, x-anything"
         assert response.headers["Access-Control-Max-Age"] == "600"
-        assert fields(response.headers["Vary"]) == {
-            *("origin", "access-control-request-method", "access-control-request-headers")
-        }
+        varies = {"origin", "access-control-request-method", "access-control-request-headers"}
+        assert fields(response.headers["Vary"]) == varies
     unknown = client.options("/nothing", headers=LISTED | PREFLIGHT)  # a problem that the page can read
     assert (unknown.status_code, unknown.headers["Access-Control-Allow-Origin"]) == (404, APP)
 
@@ -52,12 +51,7 @@ def test_a_preflight_grants_names_of_header_fields(client: FlaskClient) -> None:
     """So many that they fit into a small response, and nothing else; without any, none are granted."""
     method = {"Access-Control-Request-Method": "POST"}
     longest = "x" * MOST_REQUESTED
-    for asked in (
-        "authorization,content-type,traceparent",
-        "x-csrf-token , x-requested-with",
-        "!#$%&'*+.^_`|~",
-        longest,
-    ):
+    for asked in ("authorization,content-type", "x-csrf-token , x-requested-with", "!#$%&'*+.^_`|~", longest):
         response = client.options("/products", headers=LISTED | method | {"Access-Control-Request-Headers": asked})
         assert response.headers["Access-Control-Allow-Headers"] == asked
     for refused in (None, "", "a b", "a,,b", "a,", "é", "a:b", '"a"', f"{longest}x"):
@@ -208,13 +202,10 @@ def test_pages_of_this_machine_may_send_credentials(local: FlaskClient) -> None:
         *((local, "http://app.localhost:5173", True), (mixed, near, True), (anyone, near, True)),
         *((mixed, APP, False), (anyone, APP, False)),
     ):
-        for answer in (
-            client.get("/x", headers={"Origin": origin}),
-            client.options("/x", headers={"Origin": origin} | PREFLIGHT),
-        ):
-            assert answer.headers["Access-Control-Allow-Origin"] == (
-                "*" if not granted and client is anyone else origin
-            )
+        allowed = "*" if not granted and client is anyone else origin
+        for method in ("GET", "OPTIONS"):
+            answer = client.open("/x", method=method, headers={"Origin": origin} | PREFLIGHT)
+            assert answer.headers["Access-Control-Allow-Origin"] == allowed
             assert answer.headers.get(name) == ("true" if granted else None), origin
     for auth in ("required", "open-to-all"):
         for origins in ((near,), ("*",)):

@@ -87,9 +87,8 @@ def test_the_harness_is_an_image_of_the_service() -> None:
 
 def test_proxies_and_processes_agree_on_an_address() -> None:
     """The one where a start without settings listens, and that of honcho in docs/deployment.md."""
-    (host, port) = re.findall(
-        r"^HOST=(\S+) honcho start --port (\d+) web", (ROOT / "docs/deployment.md").read_text(), re.M
-    )[0]
+    page = (ROOT / "docs/deployment.md").read_text()
+    ((host, port),) = re.findall(r"^HOST=(\S+) honcho start --port (\d+) web", page, re.M)
     assert f"server {host}:{port} " in (DEPLOY / "nginx.conf").read_text()
     assert f"{{$UPSTREAM:{host}:{port}}}" in (DEPLOY / "Caddyfile").read_text()
     assert (Config().host, Config().port) == (host, int(port))
@@ -97,13 +96,7 @@ def test_proxies_and_processes_agree_on_an_address() -> None:
 
 def test_the_health_check_needs_no_curl(served: Gunicorn) -> None:
     """It asks with a host that the service accepts; the exit code says whether the service responds."""
-    for hosts, code in (
-        (NAME, 0),
-        (f"*.{NAME},x.example", 0),
-        (f".{NAME}", 0),
-        ("", 0),
-        ("other.example", 1),
-    ):
+    for hosts, code in (NAME, 0), (f"*.{NAME},x.example", 0), (f".{NAME}", 0), ("", 0), ("other.example", 1):
         done = run(sys.executable, DEPLOY / "healthcheck.py", PORT=str(served.port), TRUSTED_HOSTS=hosts)
         assert done.returncode == code, done.stdout
         assert ('"status":"ok"' in done.stdout) == (code == 0)
@@ -176,9 +169,8 @@ def test_a_log_file_can_be_rotated(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
     hosts = f"{NAME},*.{NAME},localhost"
-    with Gunicorn(
-        tmp_path_factory.mktemp("served"), workers=1, TRUSTED_HOSTS=hosts, bounds={"failure_limit": "off"}
-    ) as server:
+    folder, bounds = tmp_path_factory.mktemp("served"), {"failure_limit": "off"}
+    with Gunicorn(folder, workers=1, TRUSTED_HOSTS=hosts, bounds=bounds) as server:
         yield server
 
 

@@ -29,19 +29,11 @@ PATHS = ("/products", "/api/v1/products")
 
 def fill(client: FlaskClient, count: int = COUNT) -> list[dict[str, Any]]:
     """Products named p00, p01, …: every third has a stock, every fifth is a draft, the odd ones have a tag."""
-    return [
-        client.post(
-            "/products",
-            json={
-                "name": f"p{n:02}",
-                "price": n,
-                "stock": n % 3,
-                "status": "active" if n % 5 else "draft",
-                "tags": ["odd" if n % 2 else "even"],
-            },
-        ).get_json()
-        for n in range(count)
-    ]
+    made = []
+    for n in range(count):
+        chosen = {"status": "active" if n % 5 else "draft", "tags": ["odd" if n % 2 else "even"]}
+        made.append(client.post("/products", json={"name": f"p{n:02}", "price": n, "stock": n % 3, **chosen}).json)
+    return made
 
 
 def shown(response: TestResponse) -> list[int]:
@@ -69,27 +61,17 @@ JSON_SERVER = [
     ("_end=10&_order=ASC&_sort=id&_start=0&price_gte=5&price_lte=7&q=P0", [5, 6, 7], 3),
     ("_end=4&_order=DESC&_sort=price&_start=2&status=draft", [0], 3),
     # refine: getList with sorters, filters (contains, ne, in), a search
-    ("_end=10&_start=5", [5, 6, 7, 8, 9], 12),
     ("_end=6&_order=asc%2Cdesc&_sort=stock%2Cprice&_start=1", [6, 3, 0, 10, 7], 12),
     ("_end=10&_start=0&name_like=P0&price_gte=5&price_lte=9&status=active&stock_ne=0", [7, 8], 2),
     ("_end=10&_start=0&status=draft&status=archived", [0, 5, 10], 3),
-    ("_end=10&_start=0&q=P11", [11], 1),
-    ("_end=10&_start=0&name=none", [], 0),
-    # json-server: pages of 10 by default, ranges, several operators
-    ("_page=1", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 12),
-    ("_page=2&_limit=5", [5, 6, 7, 8, 9], 12),
+    # json-server: what test_json_server.py does not compare
     ("_page=0&_limit=2", [0, 1], 12),
-    ("_page=9&_limit=5", [], 12),
     ("_page=2&_limit=2&_start=7&_end=9", [2, 3], 12),
-    ("_limit=3", [0, 1, 2], 12),
-    ("_start=5&_limit=2", [5, 6], 12),
-    ("_end=2", [0, 1], 12),
     ("_start=10", [10, 11], 12),
     ("_sort=stock,price&_order=desc&_limit=3", [2, 5, 8], 12),
     ("_order=desc&_limit=2", [0, 1], 12),
     ("_sort=&_limit=2", [0, 1], 12),
     ("stock_ne=1&stock_ne=2", [0, 3, 6, 9], 4),
-    ("price_gt=2&price_lt=5", [3, 4], 2),
 ]
 
 
@@ -110,11 +92,7 @@ SIMPLE_REST = [
     ("filter=%7B%22status%22%3A%22draft%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [0, 5, 10], "0-2/3"),
     ("filter=%7B%22stock%22%3A2%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [2, 5, 8, 11], "0-3/4"),
     ("filter=%7B%22stock%22%3A%5B1%2C2%5D%2C%22tags%22%3A%5B%22odd%22%5D%7D&range=%5B0%2C1%5D", [1, 5], "0-1/4"),
-    (
-        "filter=%7B%22price_gte%22%3A5%2C%22price_lte%22%3A7.5%2C%22q%22%3A%22P0%22%7D&range=%5B0%2C9%5D",
-        [5, 6, 7],
-        "0-2/3",
-    ),
+    ("filter=%7B%22price_gte%22%3A5%2C%22price_lte%22%3A7.5%2C%22q%22%3A%22P0%22%7D&range=[0,9]", [5, 6, 7], "0-2/3"),
     ("filter=%7B%22name%22%3A%22none%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [], "*/0"),
     ('filter={"stock":[]}&range=[0,9]', [], "*/0"),
     ('filter={"price":{"gte":2,"lt":5},"stock":{"ne":0}}&range=[0,9]', [2, 4], "0-1/2"),
@@ -219,11 +197,8 @@ def test_arrays_whose_name_has_brackets_or_is_repeated(client: FlaskClient) -> N
         assert page.status_code == 200
         for other in others:
             found = client.get(f"/products?{other}")
-            assert (other, found.json, found.headers["X-Total-Count"]) == (
-                other,
-                page.json,
-                page.headers["X-Total-Count"],
-            )
+            assert found.json == page.json, other
+            assert found.headers["X-Total-Count"] == page.headers["X-Total-Count"]
     path = f"/products/{client.get('/products').json[0]['id']}"
     assert client.get(f"{path}?fields[]=name&fields[]=price").json == {"name": "p00", "price": 0}
 
@@ -323,10 +298,8 @@ def test_related_items() -> None:
 
 MALFORMED = [
     ("_start=10&_end=10", "_end must be greater than _start, which is 10"),
-    ("_start=10&_end=5", "_end must be greater than _start"),
     ("_start=-1&_end=5", "_start must be a whole number"),
     ("_page=two", "_page must be a whole number"),
-    ("_page=1&_limit=", "_limit must be a whole number"),
     ("_start=1&_start=2", "_start is given more than once"),
     ("_limit=0", "limit must be a whole number from 1"),
     ("_page=999999999&_limit=99", "offset must be a whole number from 0"),
@@ -336,27 +309,19 @@ MALFORMED = [
     ("_sort=price&sort=price", "sort names a field twice"),
     ("limit[]=1&limit[]=2", "limit is given more than once"),
     ("colour[]=red", "colour is not a parameter of this list"),
-    ("_sort=price,price&_order=asc,desc", "sort names a field twice"),
     ("colour_gte=5", "colour_gte is not a parameter of this list; there are: limit,"),
     ("tags_like=x", "tags[like] is no operator of tags; there are: eq, in"),
     ("price_gte=much", "price[gte] must be a number"),
     ("_embed=comments", "embed cannot be 'comments'; there are: none here"),
-    ("_expand=user", "embed cannot be 'user'"),
-    ('embed="author"', "embed cannot be 'author'"),
     ('embed=["author"]', "embed cannot be 'author'"),
     ("embed=[1]", "embed must be names of what to embed"),
     ("range=[0,9", "range must be JSON"),
     ("range=[9,0]", "range must be [first, last]"),
-    ("range=[-1,5]", "range must be [first, last]"),
-    ("range=[0]", "range must be [first, last]"),
     ('range=["0","9"]', "range must be [first, last]"),
     ("range=0-9", "range is not a parameter of this list"),
-    ("range=[0,9]&range=[0,9]", "range is given more than once"),
     ("range=[0,9]&cursor=x", "offset does not go with cursor"),
     ('sort=["id"]', 'sort must be ["field", "ASC"]'),
-    ('sort=["id",1]', 'sort must be ["field", "ASC"]'),
     ('sort=["id","UP"]', "sort cannot be 'UP'; there are: asc, desc"),
-    ('sort=["colour","ASC"]', "sort cannot be 'colour'; there are: id, name,"),
     ("filter={", "filter must be JSON"),
     ("filter=[]", "filter is not a parameter of this list"),
     ('filter={"colour":"red"}', "colour is not a parameter of this list"),
@@ -367,7 +332,6 @@ MALFORMED = [
     ('filter={"a\'b":1}', 'filter has for "a\'b" no comparison of a field'),
     (f'filter={{{"%22a%22:{" * 8}"a":1{"}" * 9}', "filter has more than 8 objects inside each other"),
     ('filter={"price":true}', "price must be a number"),
-    ('filter={"stock":1.5}', "stock must be a whole number"),
     ('filter={"limit":1}', "limit[eq] is not a parameter"),
     ('filter={"or":"(name=p00)"}', "or[eq] is not a parameter"),
 ]
@@ -377,14 +341,6 @@ def test_malformed_queries(client: FlaskClient) -> None:
     """A malformed query is refused with one fault, which names the parameter and the valid values."""
     faults = [(query, message, fault(client.get("/products", query_string=query))) for query, message in MALFORMED]
     assert [(query, found) for query, message, found in faults if not found.startswith(message)] == []
-
-
-def test_links_lead_to_the_next_page(client: FlaskClient) -> None:
-    """The Link header of a page in another dialect leads to the next one, with the same filter and order."""
-    fill(client)
-    link = client.get("/products?_page=1&_limit=3&_sort=price&_order=desc&stock_ne=1").headers["Link"]
-    following = link.partition('>; rel="next"')[0].rpartition("<")[2]
-    assert shown(client.get(following)) == [6, 5, 3]
 
 
 def test_our_own_parameters_can_be_combined_with_theirs(client: FlaskClient) -> None:

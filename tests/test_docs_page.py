@@ -91,18 +91,13 @@ def test_the_small_pages_are_complete(server: Gunicorn, tab: Tab) -> None:
 
 def assert_clean(server: Gunicorn, tab: Tab) -> None:
     """No error or warning in the console, no violation of the policy, and no request to any other host."""
-    assert tab.parameters_of("Runtime.exceptionThrown") == []
-    assert [
-        entry for entry in tab.parameters_of("Log.entryAdded") if entry["entry"]["level"] in ("error", "warning")
-    ] == []
-    assert [
-        call for call in tab.parameters_of("Runtime.consoleAPICalled") if call["type"] in ("error", "warning", "assert")
-    ] == []
+    calls, entries = (tab.parameters_of(name) for name in ("Runtime.consoleAPICalled", "Log.entryAdded"))
+    levels = {call["type"] for call in calls} | {entry["entry"]["level"] for entry in entries}
+    assert tab.parameters_of("Runtime.exceptionThrown") == [] and not levels & {"error", "warning", "assert"}
     urls = [request["request"]["url"] for request in tab.parameters_of("Network.requestWillBeSent")]
     assert urls and all(url.startswith((f"{server.base}/", "data:")) for url in urls)
-    assert all(
-        response["response"]["status"] in (200, 304) for response in tab.parameters_of("Network.responseReceived")
-    )
+    responses = tab.parameters_of("Network.responseReceived")
+    assert {response["response"]["status"] for response in responses} <= {200, 304}
 
 
 def test_pages_are_validated_before_each_use(server: Gunicorn) -> None:

@@ -19,7 +19,6 @@ from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
 from tests.shop.orders import OrderSchema, create_app
-from tests.shop.references import create_app as create_references
 
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys")
 
@@ -172,16 +171,6 @@ def test_what_is_no_operation_is_told_what_is_one(client: FlaskClient) -> None:
         assert send(client, operation).json["detail"] == detail
 
 
-def test_a_taken_value_undoes_the_batch(client: FlaskClient) -> None:
-    """Of the operation that takes it, also if the database would report it at the end only."""
-    taken = {**LAMP, "body": {"name": "Lamp", "sku": "one"}}
-    response = send(client, taken, {**taken, "name": "other"}, ORDER)
-    assert (response.status_code, response.json["title"]) == (409, "The value is taken")
-    assert response.json["operation"] == 1
-    assert pointers(response) == ["#/operations/1/body/sku"]
-    assert count(client) == 0
-
-
 def test_the_first_operation_that_fails() -> None:
     """Also if the database would report it only after a later one, or at the end; functions change items, too."""
 
@@ -229,16 +218,6 @@ def test_the_first_operation_that_fails() -> None:
         assert found == [f"#/operations/{number}/{place}" for place in places], operations
         assert ("things: another item has this sku" == response.json["detail"]) == (code == "duplicate" and not places)
         assert len(client.get("/things").json) == 1
-
-
-def test_a_reference_to_nothing_undoes_the_batch() -> None:
-    client = create_references(Config()).test_client()
-    owner = {"method": "POST", "path": "/owners", "body": {}, "name": "owner"}
-    thing = {"method": "POST", "path": "/things", "body": {"owner": "$owner"}}
-    response = send(client, owner, thing, {**thing, "body": {"owner": "none"}}, thing)
-    assert (response.status_code, response.json["operation"]) == (422, 2)
-    assert pointers(response) == ["#/operations/2/body/owner"]
-    assert send(client, owner, thing).status_code == 200 and count(client) == 2
 
 
 def test_a_batch_is_bounded(client: FlaskClient) -> None:

@@ -158,15 +158,6 @@ def test_ids_can_be_integers() -> None:
     assert client.get("/cars/1/trips.car").json == [trip] and client.get("/cars/2/trips.car").json == []
 
 
-def test_fields_and_embedded_ones_go_together(client: FlaskClient) -> None:
-    person = new(client, "/people", name="Ann")
-    order = new(client, "/orders", customer=person)
-    (listed,) = client.get("/people?fields=name&embed=orders", headers=ADMIN).json
-    assert list(listed) == ["name", "orders", "orders_next"] and listed["orders"][0]["customer"] == person
-    shown = client.get(f"/orders/{order}?embed=customer&fields=version", headers=ADMIN).json
-    assert list(shown) == ["customer", "version"] and shown["customer"]["name"] == "Ann"
-
-
 def test_the_etag_covers_all_that_is_shown(client: FlaskClient) -> None:
     """A change of what is embedded is seen at once, in lists as well; a write compares the item's own ETag."""
     person = new(client, "/people", name="Ann")

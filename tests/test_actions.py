@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import Schema, fields, validate
+from marshmallow import Schema, fields
 
 from restkeeper import (
     Config,
@@ -72,19 +72,6 @@ def test_an_action_changes_its_item_and_others(client: FlaskClient) -> None:
     assert client.post("/orders/none/pay", json=CARD).status_code == 404
 
 
-def test_an_action_is_done_once_for_a_key(client: FlaskClient) -> None:
-    """Also one whose first attempt has failed, and that changes nothing when it is repeated."""
-    order, product = new_order(client, stock=0)
-    headers = {"Idempotency-Key": "one"}
-    assert client.post(f"{order}/pay", json=CARD, headers=headers).status_code == 409
-    client.patch(product, json={"stock": 3})
-    first, again = (client.post(f"{order}/pay", json=CARD, headers=headers) for _ in range(2))
-    assert (first.status_code, first.data) == (200, again.data)
-    assert again.headers["Idempotent-Replayed"] == "true" and client.get(product).json["stock"] == 2
-    other = client.post(f"{order}/pay", json={"method": "cash"}, headers=headers)
-    assert (other.status_code, other.json["title"]) == (422, "The idempotency key was used for something else")
-
-
 def test_twins_of_an_action(tmp_path: Path) -> None:
     """Of the same request, sent sixteen times at once to two processes, one is executed; all get its response."""
     with Gunicorn(tmp_path, app="tests.shop.orders:create_app()", RATE_LIMIT="off") as server:
@@ -117,18 +104,16 @@ def test_an_action_that_cannot_be_stored(client: FlaskClient) -> None:
         assert (client.get(order).data, (events(client), logs(client))) == (stored, before)
 
 
-def test_an_action_of_a_collection(client: FlaskClient) -> None:
-    response = client.post("/orders/close-day")
-    assert (response.status_code, response.json) == (200, {"deleted": "closed"})
-    assert events(client) == ["log.created", "log.deleted"]
-    assert client.get("/orders/close-day").status_code == 404
-
-
 def test_the_body_of_an_action_is_validated(client: FlaskClient) -> None:
-    """By its schema, before the item is read."""
-    for body, status in (({"method": 1}, 422), ({}, 422), ({**CARD, "more": 1}, 422), ([CARD], 422)):
+    """By its schema, before the item is read, in the words for items."""
+    for body, pointer, detail in (
+        ({"method": 1}, "#/method", "must be a string"),
+        ({}, "#/method", "is required"),
+        ({**CARD, "more": 1}, "#/more", "is not a field of this object"),
+        ([CARD], "#", "must be an object"),
+    ):
         response = client.post("/orders/none/pay", json=body)
-        assert response.status_code == status and response.json["errors"][0]["pointer"].startswith("#")
+        assert (response.status_code, response.json["errors"]) == (422, [{"pointer": pointer, "detail": detail}])
     assert client.post("/orders/none/pay", data="{", content_type="application/json").status_code == 400
     for sent in (b'{"method": "card"}', b"[]", b"null", b"x", b"{"):
         refused = client.post("/orders/close-day", data=sent, content_type="application/json")
@@ -137,37 +122,6 @@ def test_the_body_of_an_action_is_validated(client: FlaskClient) -> None:
     assert events(client) == []
     for empty in (b"{}", b" {}\r\n", b""):
         assert client.post("/orders/close-day", data=empty, content_type="application/json").status_code == 200
-
-
-class SendSchema(Schema):
-    """The body of an action, and what is inside it."""
-
-    to = fields.Date(required=True)
-    parts = fields.List(fields.Nested(Schema.from_dict({"size": fields.Integer(validate=validate.Range(1, 3))})))
-
-
-@pytest.mark.needs("batch")
-@pytest.mark.parametrize("is_batch", [False, True])
-def test_the_faults_of_a_body_read_like_those_of_an_item(is_batch: bool) -> None:
-    things = Resource("things", "thing", ThingSchema)
-    things.action("send", body=SendSchema)(lambda thing, sent, items: None)
-    client = create_shop(Config(), [*RESOURCES, things]).test_client()
-    path = f"/things/{client.post('/things', json={}).json['id']}/send"
-
-    def faults(body: dict[str, Any]) -> list[str]:
-        batch = {"operations": [{"method": "POST", "path": path, "body": body}]}
-        response = client.post("/api/v1/batch", json=batch) if is_batch else client.post(path, json=body)
-        return [each["detail"] for each in response.json["errors"]]
-
-    assert faults({}) == ["is required"]
-    assert faults({"to": "x"}) == ["must be a date like 2026-01-31"]
-    wrong = {"to": "2026-01-31", "parts": [{"size": 9}, {"length": 1}, 3], "by": "air"}
-    assert faults(wrong) == [
-        "must be from 1 to 3",
-        "is not a field of this object",
-        "must be an object",
-        "is not a field of this object",
-    ]
 
 
 def test_an_action_has_a_scope_of_its_own() -> None:
@@ -196,17 +150,6 @@ def test_functions_before_a_write_change_or_refuse_it(client: FlaskClient) -> No
     for response in (client.patch(order, json={"note": "x"}), client.delete(order)):
         assert (response.status_code, response.json["type"]) == (409, "/problems/order-is-paid")
     assert client.get(order).json["note"] == ""
-
-
-def test_functions_after_a_write_are_part_of_it(client: FlaskClient) -> None:
-    """What they write is stored with it; what they raise undoes it."""
-    order, _ = new_order(client)
-    client.patch(order, json={"note": "x"})
-    refused = client.patch(order, json={"note": "unlogged"})
-    assert (refused.status_code, refused.json["detail"]) == (409, "this cannot be logged")
-    assert client.get(order).json["note"] == "x"
-    client.delete(order)
-    assert logs(client) == ["+", "=", "-"]
 
 
 def test_the_functions_of_a_transaction_have_one_bound(client: FlaskClient) -> None:
@@ -259,17 +202,6 @@ def test_wrong_declarations() -> None:
         with pytest.raises(ValueError) as error:
             declare()
         assert words in str(error.value)
-
-
-def test_several_items_are_created_together(client: FlaskClient) -> None:
-    """All of an array, in its order, each with its event, at most once for a key."""
-    sent = [{"name": f"n{number}", "sku": f"s{number}"} for number in range(100)]
-    headers = {"Idempotency-Key": "many"}
-    made, again = (client.post("/products", json=sent, headers=headers) for _ in range(2))
-    assert (made.status_code, made.data) == (200, again.data) and again.headers["Idempotent-Replayed"] == "true"
-    assert [each["name"] for each in made.json] == [each["name"] for each in sent]
-    assert client.get("/products?limit=100&sort=created_at").json == made.json
-    assert len(client.get("/api/v1/events?limit=100").json) == 100
 
 
 def test_several_items_are_created_or_none(client: FlaskClient) -> None:

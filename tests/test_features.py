@@ -12,7 +12,6 @@ from flask.testing import FlaskClient
 import restkeeper
 from restkeeper import FEATURES, Config, Resource
 from restkeeper.config import ConfigError
-from restkeeper.errors import Problem
 from restkeeper.resources.resource import Ownership
 from restkeeper.service import service_of
 from tests import issuer
@@ -85,14 +84,6 @@ def test_a_closed_feature_has_no_headers(tmp_path: Path) -> None:
         assert ("RateLimit" in response.headers) is (name != "limits")
     posts = [served(tmp_path, "idempotency").post("/products", json={"name": "x"}, headers=headers) for _ in "ab"]
     assert posts[0].json["id"] != posts[1].json["id"]
-
-
-@pytest.mark.parametrize("name", ["events", "idempotency", "metrics"])
-def test_the_problems_of_a_closed_feature_have_no_page(name: str) -> None:
-    client = restkeeper.create_app(Config(), RESOURCES, without=closed_with(name)).test_client()
-    for kind in Problem.__subclasses__():
-        is_there = client.get(f"/problems/{kind.name}").status_code == 200
-        assert is_there is not kind.__module__.startswith(f"restkeeper.features.{name}"), kind.name
 
 
 def test_all_credentials_are_refused_without_keys_and_tokens() -> None:

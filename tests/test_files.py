@@ -261,17 +261,6 @@ def test_relations_are_found_by_names(tmp_path: Path) -> None:
     ]
 
 
-def test_references_are_described_by_what_they_are_now(tmp_path: Path) -> None:
-    """With their type, by which /browse offers what they can refer to; without one if they have several."""
-    data = {"posts": [{"id": 1, "userId": 1, "tagId": "a"}], "users": [{"id": 1}], "tags": [{"id": "a"}]}
-    client = client_of(tmp_path, data)
-    document = client.get("/openapi.json").json["components"]["schemas"]["Post"]["properties"]
-    assert document["userId"]["type"] == ["integer", "null"] and document["userId"]["x-references"] == "users"
-    assert document["tagId"]["type"] == ["string", "null"]
-    assert client.post("/posts", json={"userId": "one"}).status_code == 200
-    assert "type" not in client.get("/openapi.json").json["components"]["schemas"]["Post"]["properties"]["userId"]
-
-
 class Served:
     """A file and its service in this process; a test looks at the file when it wants to."""
 

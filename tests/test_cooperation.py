@@ -126,16 +126,3 @@ def test_a_slow_caller_leaves_connections_to_others(callers: tuple[Cluster, list
         require_unavailable([each.result(SECONDS) for each in changes])
     require_quick(reads)
     assert cluster.request("PATCH", paths[0], {"stock": 1}, slow).status == 200
-
-
-def test_with_all_connections_in_use_there_is_a_503_in_time(callers: tuple[Cluster, list[dict[str, str]]]) -> None:
-    """It is no hang; the process still responds."""
-    cluster, (admin, one, other) = callers
-    paths = new_items(cluster, admin, 12)
-    with ThreadPoolExecutor(12) as pool, locked(cluster, *paths):
-        changes = [pool.submit(timed, cluster, *each) for each in zip(paths, (one, other) * 6, strict=True)]
-        await_waiting(cluster, CONNECTIONS)
-        late = [pool.submit(timed, cluster, path, admin) for path in paths[:3]]
-        assert seconds(cluster, "/healthz") < QUICK
-        require_unavailable([each.result(SECONDS) for each in (*changes, *late)])
-    assert cluster.request("PATCH", paths[0], {"stock": 1}, one).status == 200

@@ -273,27 +273,6 @@ def test_an_item_is_edited_as_json(page: Page) -> None:
     page.see("h1", "From JSON")
 
 
-MISTAKES = [
-    ("", "line 1, column 1", "a value"),
-    ('{"a": 1,}', "line 1, column 9", "a name in double quotes"),
-    ("[1\n 2]", "line 2, column 2", "a comma or ]"),
-    ('{"a": "b\n"}', "line 1, column 7", "a text that ends on this line"),
-    ("{} {}", "line 1, column 4", "the end"),
-    ('{"a": 1, "\\u0061": 2}', "line 1, column 10", "another name"),
-    ("[" * 10**6, "is a problem", ""),
-]
-
-
-def test_a_mistake_in_json_has_a_place(page: Page) -> None:
-    page.open("", "Lamps")
-    for text, place, expected in MISTAKES:
-        found = f"import('/browse/json.js').then(({{mistakeIn}}) => mistakeIn({json.dumps(text)}).message)"
-        message = page.tab.run(found)
-        assert place in message and expected in message
-    valid = '"[-0.1e+5, true, null, \\"\\\\u00e9 \\\\n\\", {\\"a\\": {}, \\"b\\": []}]"'
-    assert page.tab.run(f"import('/browse/json.js').then(({{mistakeIn}}) => mistakeIn({valid}) === undefined)")
-
-
 def test_an_item_is_deleted_after_a_question(page: Page) -> None:
     """By keyboard alone; what is still referred to shows the API's problem, and stays."""
     thing, order = make_order(page.server, "Stool")
@@ -333,19 +312,14 @@ def test_values_are_only_text(page: Page) -> None:
     assert page.tab.run("({}).polluted === undefined")
 
 
-def test_an_open_schema_keeps_what_it_does_not_declare(page: Page) -> None:
-    """In the order in which it was; an optional field that was absent stays absent."""
+def test_what_a_schema_does_not_declare_is_edited_as_json(page: Page) -> None:
+    """Also where it declares nothing. It keeps its order, and an optional field that was absent stays absent."""
     page.open("", "Lamps")
     schema = {"type": "object", "properties": {name: {"type": ["string", "null"]} for name in ("a", "b")}}
     item = {"z": [1], "a": "x", "c": {"d": None}}
     group = f"group({json.dumps(schema)}, {json.dumps(item)}, {{}})"
     read = page.tab.run(f"import('/browse/form.js').then(({{group}}) => JSON.stringify({group}.read()))")
     assert read == json.dumps(item, separators=(",", ":"))
-
-
-def test_what_a_schema_does_not_declare_is_edited_as_json(page: Page) -> None:
-    """Also where it declares nothing."""
-    page.open("", "Lamps")
     for schema, item in (({"type": "object"}, {"a": [1, {"b": None}], "id": "x"}), ({"type": "object"}, None)):
         make = f"group({json.dumps(schema)}, {json.dumps(item)} ?? undefined, {{hidden: ['id']}})"
         read = page.tab.run(f"""import('/browse/form.js').then(({{group}}) => {{ const made = {make};

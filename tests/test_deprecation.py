@@ -53,14 +53,8 @@ class LampSchema(ItemSchema):
     status = Status(Lifecycle("active", {"draft": ("active",), "active": ("draft", "sold"), "sold": ()}))
 
 
-LAMPS = Resource(
-    "lamps",
-    "lamp",
-    LampSchema,
-    indexes=(Index("sku", unique=True),),
-    search=("title",),
-    upgrades={2: [Rename("name", "title"), Rename("amount", "stock")]},
-)
+UPGRADES = {2: [Rename("name", "title"), Rename("amount", "stock")]}
+LAMPS = Resource("lamps", "lamp", LampSchema, (Index("sku", unique=True),), ("title",), upgrades=UPGRADES)
 OTHERS = Resource("others", "other", LampSchema)
 
 
@@ -426,16 +420,9 @@ class TestDocument:
         client = make(*ALL)
         document = client.get("/api/v1/openapi.json").json
         validate(document)
-        assert document["info"]["x-version"] == {
-            "name": "v1",
-            "state": "deprecated",
-            "revisions": {"lamps": 1, "others": 1},
-            "since": "2026-11-22",
-            "sunset": "2027-06-01",
-            "reason": "old",
-            "link": PAGE,
-            "successor": "v2",
-        }
+        dates = {"since": "2026-11-22", "sunset": "2027-06-01", "reason": "old", "link": PAGE, "successor": "v2"}
+        version = {"name": "v1", "state": "deprecated", "revisions": {"lamps": 1, "others": 1}}
+        assert document["info"]["x-version"] == version | dates
         for path, methods in unfolded(document)["paths"].items():
             for method in methods.keys() & {"get", "post", "put", "patch", "delete"}:
                 assert ("deprecated" in methods[method]) is path.startswith("/api/v1/"), path
@@ -489,18 +476,14 @@ class TestUses:
         )
         assert counts == {'{part="",version="unversioned"}': "2.0", '{part="lamps.sku",version="v2"}': "1.0"}
 
-    @pytest.mark.parametrize("form", ["json", "text"])
-    def test_the_log_says_what_was_used(self, make: Make, capfd: pytest.CaptureFixture[str], form: str) -> None:
+    def test_the_log_says_what_was_used(self, make: Make, capfd: pytest.CaptureFixture[str]) -> None:
         """In the line of the request, beside its caller; other lines do not have the field."""
-        client = make(of(field="lamps.tags"), *ALL[3:], config=Config(log_format=form, log_level="info"))
+        client = make(of(field="lamps.tags"), *ALL[3:], config=Config(log_format="json", log_level="info"))
         client.get("/lamps?sort=sku")
         client.get("/lamps?fields=id")
         used, other = capfd.readouterr().err.splitlines()
-        if form == "json":
-            assert json.loads(used)["deprecated"] == "v2 lamps.tags, v2 lamps.sku"
-            assert json.loads(used)["caller"] == "127.0.0.1"
-        else:
-            assert " deprecated=v2%20lamps.tags,%20v2%20lamps.sku" in used and " caller=127.0.0.1 " in used
+        assert json.loads(used)["deprecated"] == "v2 lamps.tags, v2 lamps.sku"
+        assert json.loads(used)["caller"] == "127.0.0.1"
         assert "deprecated" not in other
 
 

@@ -277,23 +277,19 @@ def test_related_items() -> None:
     order = client.post("/orders", json={"customer": person}).json["id"]
     for path in (f"/orders/{order}", "/orders", f"/people/{person}/orders"):
         expected = client.get(f"{path}?embed=customer&embed=orders").json
-        for query in (
+        theirs = (
             "_expand=customer&_embed=orders",
-            'embed=["customer","orders"]',
             'embed="customer"&_embed=orders',
-            "embed[]=customer&embed[]=orders",
             "_embed[]=customer&_embed[]=orders",
-        ):
+        )
+        for query in (*theirs, 'embed=["customer","orders"]', "embed[]=customer&embed[]=orders"):
             assert client.get(f"{path}?{query}").json == expected and person in str(expected), query
     response = client.get(f"/people/{person}/orders?_sort=id&_order=desc&_start=0&_end=5&_embed=customer")
     assert (response.json[0]["customer"]["name"], response.headers["X-Total-Count"]) == ("Ann", "1")
     for _ in range(2):
         client.post("/people", json={"name": "Eve"})
-    lengths = [len(client.get(f"/people?_sort=id{more}").json) for more in ("", "&_embed=orders")]
-    assert lengths == [3, 3]  # all, also where something is embedded
-    assert fault(client.get(f"/orders/{order}?_expand=user")).startswith(
-        "embed cannot be 'user'; there are: orders, customer"
-    )
+    assert len(client.get("/people?_sort=id&_embed=orders").json) == 3  # all, also where something is embedded
+    assert fault(client.get(f"/orders/{order}?_expand=user")).startswith("embed cannot be 'user'; there are: orders,")
 
 
 MALFORMED = [

@@ -51,57 +51,32 @@ def calls_of(client: FlaskClient, key: str = "", reader: str | None = None) -> l
     return found
 
 
+def calls_of_posts(sort: str, id: str, sent: str, changed: str) -> list[str]:
+    """The calls of a collection with items, by the field of the order, an id, and what is sent."""
+    change = [f"PATCH /posts/{id} {changed}"] if changed else []
+    begin = ["GET /posts", f"GET /posts?sort=-{sort}&limit=3"]
+    return [*begin, f"GET /posts/{id}", f"POST /posts {sent}", *change, f"DELETE /posts/{id}"]
+
+
+POSTS = [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 2}]
 BOTH = {"posts": [{"id": "b-1", "name": "O'Reilly's \"$HOME\" `x` \\", "n": 1.5}], "profile": {"name": "it's"}}
+QUOTED = 'O\\u0027Reilly\\u0027s \\"$HOME\\" `x` \\\\'
 LONG = {"posts": [{"id": 7, "title": "x" * 20_000, "data": [1] * 1000, "made": "2026-01-31"}]}
-EMPTY = ["GET /posts", "GET /posts?sort=-id&limit=3", 'POST /posts {"name":"Hello"}']
+HELLO = '{"name":"Hello"}'
 FILES: list[tuple[Any, list[str]]] = [
     (
-        {"drafts": [], "posts": [{"id": 1, "title": "Hello", "views": 100}, {"id": 2, "title": "World", "views": 2}]},
-        [
-            "GET /posts",
-            "GET /posts?sort=-title&limit=3",
-            "GET /posts/1",
-            'POST /posts {"title":"Hello","views":100}',
-            'PATCH /posts/1 {"title":"Hello 2"}',
-            "DELETE /posts/1",
-        ],
+        {"drafts": [], "posts": POSTS},
+        calls_of_posts("title", "1", '{"title":"Hello","views":100}', '{"title":"Hello 2"}'),
     ),
     (
         BOTH,
-        [
-            "GET /posts",
-            "GET /posts?sort=-name&limit=3",
-            "GET /posts/b-1",
-            'POST /posts {"name":"O\\u0027Reilly\\u0027s \\"$HOME\\" `x` \\\\","n":1.5}',
-            'PATCH /posts/b-1 {"name":"O\\u0027Reilly\\u0027s \\"$HOME\\" `x` \\\\ 2"}',
-            "DELETE /posts/b-1",
-            "GET /profile",
-            'PATCH /profile {"name":"it\\u0027s 2"}',
-        ],
+        calls_of_posts("name", "b-1", f'{{"name":"{QUOTED}","n":1.5}}', f'{{"name":"{QUOTED} 2"}}')
+        + ["GET /profile", 'PATCH /profile {"name":"it\\u0027s 2"}'],
     ),
     ({"profile": {"on": True}}, ["GET /profile", 'PATCH /profile {"on":true}']),
-    ({"posts": []}, EMPTY),
-    (
-        {"posts": [{"id": 1, "title": "\x7f" * 50 + "ls"}]},
-        [
-            "GET /posts",
-            "GET /posts?sort=-id&limit=3",
-            "GET /posts/1",
-            'POST /posts {"name":"Hello"}',
-            'PATCH /posts/1 {"name":"Hello"}',
-            "DELETE /posts/1",
-        ],
-    ),
-    (
-        LONG,
-        [
-            "GET /posts",
-            "GET /posts?sort=-made&limit=3",
-            "GET /posts/7",
-            'POST /posts {"made":"2026-01-31"}',
-            "DELETE /posts/7",
-        ],
-    ),
+    ({"posts": []}, ["GET /posts", "GET /posts?sort=-id&limit=3", f"POST /posts {HELLO}"]),
+    ({"posts": [{"id": 1, "title": "\x7f" * 50 + "ls"}]}, calls_of_posts("id", "1", HELLO, HELLO)),
+    (LONG, calls_of_posts("made", "7", '{"made":"2026-01-31"}', "")),
 ]
 
 

@@ -160,17 +160,6 @@ def test_a_batch_that_fails_changes_nothing(client: FlaskClient) -> None:
         assert count(client) == 0 and client.get("/products").json == []
 
 
-def test_what_is_no_operation_is_told_what_is_one(client: FlaskClient) -> None:
-    """In the words of other bodies."""
-    for operation, detail in (
-        ({"method": "GET", "path": "/products"}, "operations/0/method must be one of: POST, PUT, PATCH, DELETE"),
-        ({"method": 5, "path": "/products"}, "operations/0/method must be a string"),
-        ({**LAMP, "url": "/products"}, "operations/0/url is not a field of this object"),
-        ({"method": "POST"}, "operations/0/path is required"),
-    ):
-        assert send(client, operation).json["detail"] == detail
-
-
 def test_the_first_operation_that_fails() -> None:
     """Also if the database would report it only after a later one, or at the end; functions change items, too."""
 

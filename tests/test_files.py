@@ -102,9 +102,8 @@ ODD = """{
 
 def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What our JSON has not is served as it stands, what is not served stays, and items without an id have one."""
-    (file := tmp_path / "db.json").write_text(ODD)
-    served = Served(file)
-    assert read_file(file).content.left == [
+    served = serve(tmp_path, ODD)
+    assert read_file(served.file).content.left == [
         "n is no array or object, and is not served",
         "tags has other values than objects, and can only be read",
         "mixed has other values than objects, and can only be read",
@@ -116,12 +115,12 @@ def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for path, id in (("1", 1), ("1.5", 1.5), ("-3", -3), ("2", "2")):
         assert served.get(f"/posts/{path}")["id"] == id
     assert served.client.get("/n").status_code == 404
-    assert file.read_text() == ODD
+    assert served.file.read_text() == ODD
     assert served.client.patch("/posts/1", json={"x": 2}).status_code == 200
     changed = (
         ODD.replace("1e999", "2").replace('"id": null', '"id":"2"').replace('{"id":"2", "c": 1}', '{"id":"2","c":1}')
     )
-    assert file.read_text() == changed.replace('{"none"', '{"id": "3", "none"')
+    assert served.file.read_text() == changed.replace('{"none"', '{"id": "3", "none"')
 
 
 @pytest.mark.parametrize(
@@ -134,12 +133,11 @@ def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[s
 )
 def test_of_a_name_that_is_there_twice_the_last_is_served(tmp_path: Path, text: str) -> None:
     """As JSON.parse has it; the others stay in the file."""
-    (file := tmp_path / "db.json").write_text(text)
-    served = Served(file)
-    assert "a is there twice: the last one is served" in read_file(file).content.left
+    served = serve(tmp_path, text)
+    assert "a is there twice: the last one is served" in read_file(served.file).content.left
     assert (served.get("/a"), served.get("/b")) == ([{"id": 1}], {"y": 1})
     assert served.client.patch("/a/1", json={"id": 1, "n": 2}).status_code == 200
-    assert file.read_text() == text.replace('{"id": 1}', '{"id": 1, "n": 2}')
+    assert served.file.read_text() == text.replace('{"id": 1}', '{"id": 1, "n": 2}')
 
 
 def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> None:
@@ -288,11 +286,15 @@ class Served:
         self.saved.run_once()
 
 
+def serve(folder: Path, data: Any = BLOG, **options: Any) -> Served:
+    """Serve a new file with this data, or this text."""
+    (file := folder / "db.json").write_text(data if isinstance(data, str) else json.dumps(data, indent=2))
+    return Served(file, **options)
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Served:
-    file = tmp_path / "db.json"
-    file.write_text(json.dumps(BLOG, indent=2))
-    return Served(file)
+    return serve(tmp_path)
 
 
 TWINS = """{
@@ -315,8 +317,7 @@ def twins(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """A file in which ids come twice, whose changes are saved at once, later, or never."""
     if request.param == "later":
         monkeypatch.setattr("restkeeper.features.files.saving.SMALL", 0)
-    (file := tmp_path / "db.json").write_text(TWINS)
-    return Served(file, saved=request.param != "never")
+    return serve(tmp_path, TWINS, saved=request.param != "never")
 
 
 def test_a_deletion_leaves_the_others_with_its_id(twins: Served) -> None:
@@ -366,8 +367,7 @@ def test_an_id_that_is_not_sent_is_where_the_others_are(tmp_path: Path, *, is_la
     def posts(is_last: bool) -> list[Any]:
         return [{"a": 1, "id": 7, "b": 2} if is_last else {"id": 7, "a": 1, "b": 2}]
 
-    (file := tmp_path / "db.json").write_text(json.dumps({"posts": posts(is_last), "empty": []}))
-    served = Served(file)
+    served = serve(tmp_path, {"posts": posts(is_last), "empty": []})
     for turned in (is_last, not is_last):
         expected = ["a", "b", "id"] if turned else ["id", "a", "b"]
         for method, path in (("POST", "/posts"), ("POST", "/empty"), ("PUT", "/posts/7")):
@@ -380,8 +380,7 @@ def test_an_id_that_is_not_sent_is_where_the_others_are(tmp_path: Path, *, is_la
 def test_collections_are_as_in_the_file(tmp_path: Path) -> None:
     """No field is added, none is lost, and the order is that of the file; new items are the last."""
     tags: list[Any] = [{"id": id, "postId": 1} for id in ("10", "b", "2", "a", "1")]
-    (file := tmp_path / "db.json").write_text(json.dumps(data := {**BLOG, "tags": tags}))
-    served = Served(file)
+    served = serve(tmp_path, data := {**BLOG, "tags": tags})
     assert {name: served.get(f"/{name}") for name in data} == data
     assert served.get("/tags?_page=2&_limit=2") == tags[2:4]
     assert served.get("/posts/1/tags") == served.get("/posts/1?_embed=tags")["tags"] == tags
@@ -433,8 +432,7 @@ def test_edits_are_served(served: Served) -> None:
 @pytest.mark.parametrize(("former", "edited"), [(["a"], [{"id": 1}]), ([{"id": 1}], ["a"]), (["a"], [])])
 def test_an_array_can_become_a_collection(tmp_path: Path, former: Any, edited: Any) -> None:
     """And be none any more: the service starts again with it."""
-    (file := tmp_path / "db.json").write_text(json.dumps({**BLOG, "tags": former}))
-    served = Served(file)
+    served = serve(tmp_path, {**BLOG, "tags": former})
     served.edit(lambda data: data.update(tags=edited))
     served.run()
     served.restart.assert_called_once_with("it has other names")
@@ -453,8 +451,7 @@ def test_an_edit_can_make_a_text_of_an_id(served: Served) -> None:
 
 def test_without_saving_an_edit_changes_what_was_edited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What requests have changed stays as it is, with a line if it was edited, and the file as the editor has it."""
-    (tmp_path / "db.json").write_text(json.dumps(BLOG))
-    served = Served(tmp_path / "db.json", saved=False)
+    served = serve(tmp_path, saved=False)
     assert served.client.patch("/posts/1", json={"views": 5}).status_code == 200
     served.run()
     served.edit(lambda data: data["posts"][1].update(views=6))
@@ -498,9 +495,8 @@ def declare(resources):
 
 def test_a_single_item_that_is_deleted_stays_in_the_file(tmp_path: Path) -> None:
     """By a function of routes.py: without it, the next start would not know it."""
-    (tmp_path / "db.json").write_text(json.dumps(BLOG))
     (tmp_path / "routes.py").write_text(CLEARING)
-    served = Served(tmp_path / "db.json")
+    served = serve(tmp_path)
     assert served.client.post("/posts/1/clear").status_code == 200
     assert served.data == {**BLOG, "profile": {}}
     assert served.client.put("/profile", json={"name": "again"}).status_code == 200
@@ -660,8 +656,7 @@ def test_an_edit_that_fits_no_more_begins_anew(large: Served, change: Callable[[
 
 def test_an_edit_that_is_taken_back_leaves_nothing(tmp_path: Path) -> None:
     """Nor does a bad file, which is as it was again."""
-    (tmp_path / "db.json").write_text(json.dumps(BLOG))
-    served = Served(tmp_path / "db.json", restart=Mock(side_effect=FileError("no")), strict=True)
+    served = serve(tmp_path, restart=Mock(side_effect=FileError("no")), strict=True)
     text, stamp = served.file.read_bytes(), stamp_of(served.file)
     served.edit(lambda data: [each.update(views=9) for each in data["posts"]] and data["posts"][1].update(title="a\0"))
     for _ in range(2):
@@ -715,8 +710,8 @@ def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
     file, beside = tmp_path / "db.json", tmp_path / "db.schema.json"
     file.write_text(json.dumps(BLOG))
     post = {"type": "object", "properties": {"title": {"$ref": "#/$defs/short"}}, "required": ["title"]}
-    document = {"properties": {"posts": {"type": "array", "items": post}}}
-    beside.write_text(json.dumps({**document, "$defs": {"short": {"type": "string", "maxLength": 5}}}))
+    document = {"properties": {"posts": {"type": "array", "items": {"$ref": "#/$defs/post"}}}}
+    beside.write_text(json.dumps({**document, "$defs": {"post": post, "short": {"type": "string", "maxLength": 5}}}))
     served = Served(file)
     reply = served.client.post("/posts", json={"title": "too long"})
     assert (reply.status_code, reply.json["errors"][0]["pointer"]) == (422, "#/title")

@@ -56,6 +56,11 @@ def sign_in(page: Page, key: str) -> None:
     page.see("#session", "Sign out")
 
 
+def save(page: Page) -> None:
+    page.press("Save")
+    page.see("#status", "It is saved")
+
+
 def filter_by(page: Page, *choices: str) -> None:
     for label, value in zip(("Field", "Comparison"), choices, strict=False):
         change = f"e.value = '{value}'; e.dispatchEvent(new Event('change', {{bubbles: true}}))"
@@ -135,8 +140,7 @@ def test_a_form_creates_an_item_and_shows_the_messages_of_the_api(page: Page) ->
     page.press("Edit")
     page.see("legend", "address")
     page.tab.click("[aria-label='null for address']")
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     assert page.server.get(f"/orders/{stored['id']}").json()["address"] is None
     page.open("new/posts", "New in posts")
     page.fill("views", "9007199254740993")
@@ -154,8 +158,7 @@ def test_a_form_does_not_overwrite_the_change_of_another(page: Page) -> None:
     assert page.server.request("PATCH", path, {"title": "Board"}).status == 200
     page.press("Save")
     page.see(".alert", "Meanwhile it was changed", "Shelf → Board")
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     assert [page.server.get(path).json()[name] for name in ("title", "price")] == ["Board", 5]
     page.press("Edit")
     page.fill("price", "7")
@@ -169,8 +172,7 @@ def test_a_form_does_not_overwrite_the_change_of_another(page: Page) -> None:
     page.press("Save")
     page.see(".error", "JSON")
     page.fill("data", '{"a": 1.10}')
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     stored = page.server.get(path)
     assert stored.json()["title"] == "Board" and b'"price":6.50,"data":{"a":1.10}' in stored.body.replace(b" ", b"")
 
@@ -234,8 +236,7 @@ def test_a_reference_is_found_by_its_text(page: Page) -> None:
     page.see("[aria-expanded=true] + [role=listbox] [role=option]", "")
     page.tab.press("Escape", 27)
     assert page.tab.run("document.querySelector('[role=listbox]').hidden")
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     assert page.server.get(f"/orders/{order['id']}").json()["thing"] == things[1]["id"]
 
 
@@ -263,8 +264,7 @@ def test_an_item_is_edited_as_json(page: Page) -> None:
     page.fill("json", '{"title": "Mat", "price": 6.50, "data": {"b": 9007199254740993}}')
     page.press("Form")
     page.until("document.querySelector('[name=title]').value === 'Mat'")
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     assert b'"price":6.50,"data":{"b":9007199254740993}' in page.server.get(f"/things/{thing['id']}").body
     page.open("new/things", "New in things")
     page.press("JSON")
@@ -305,8 +305,7 @@ def test_values_are_only_text(page: Page) -> None:
         assert page.tab.run("document.querySelectorAll('main img, main script, [href^=javascript]').length") == 0
     page.open(f"edit/things/{thing['id']}", "Edit")
     page.fill("price", "1")
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     assert page.server.get(f"/things/{thing['id']}").json()["data"] == data
     page.open(f"item/things/{thing['id']}?{HOSTILE}", HOSTILE)
     assert page.tab.run("({}).polluted === undefined")
@@ -334,8 +333,7 @@ def test_a_singleton_is_edited_and_what_can_only_be_read_has_no_forms(page: Page
     page.open("item/settings", "settings")
     page.press("Edit")
     page.fill("theme", "dark")
-    page.press("Save")
-    page.see("#status", "It is saved")
+    save(page)
     page.see("dd", "dark")
     page.see(".history li", "updated")
     page.open("list/rates", "rates")

@@ -42,12 +42,10 @@ class Endpoints:
     def __init__(self) -> None:
         self.responses: dict[str, DeliveryResult | Callable[[dict[str, Any]], DeliveryResult]] = {}
         self.got: list[tuple[str, str, dict[str, Any]]] = []  # URL, webhook-id, content
-        self.headers: list[dict[str, str]] = []
 
     def __call__(self, url: str, headers: Any, body: bytes) -> DeliveryResult:
         content = orjson.loads(body)
         self.got.append((url, headers["webhook-id"], content))
-        self.headers.append(dict(headers))
         response = self.responses.get(url, OK)
         return response if isinstance(response, DeliveryResult) else response(content)
 

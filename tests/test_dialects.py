@@ -154,19 +154,16 @@ ARRAYS = {
     "sort=stock,-price": (
         "sort[0]=stock&sort%5B1%5D=-price",
         "sort[]=stock&sort[]=-price",
-        "sort%5B%5D=stock&sort%5b%5d=-price",
         "sort[]=stock,-price",
     ),
     "_sort=stock,price&_order=asc,desc": (
         "_sort=stock&_sort=price&_order=asc&_order=desc",
         "_sort[]=stock&_sort[]=price&_order[]=asc&_order[]=desc",
-        "_sort[]=stock&_sort[]=-price",
     ),
     "fields=name,price": ("fields[]=name&fields[]=price",),
     "stock[in]=1,2": (
         "stock[0]=1&stock[1]=2",
         "stock[in][0]=1&stock[in][1]=2",
-        "stock[in][]=1&stock[in][]=2",
         "stock[]=1&stock[]=2",
         "stock_in[]=1&stock_in[]=2",
     ),

@@ -2,7 +2,7 @@
 
 import random
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from flask.testing import FlaskClient
@@ -65,11 +65,13 @@ def fill(client: FlaskClient, owners: list[dict[str, str]]) -> dict[str, list[st
     return {"people": people, "things": things, "orders": orders, "reviews": reviews}
 
 
-class Expected:
-    def __init__(self, client: FlaskClient, prefix: str, headers: dict[str, str]) -> None:
-        self.client = client
-        self.prefix = prefix
-        self.headers = headers
+class Expected(NamedTuple):
+    """What single reads show to a caller in a version, for the items of one collection."""
+
+    client: FlaskClient
+    prefix: str
+    headers: dict[str, str]
+    of: str
 
     def get(self, path: str) -> Any:
         return self.client.get(f"{self.prefix}{path}", headers=self.headers)
@@ -99,20 +101,17 @@ class Expected:
                 rest = f"{self.prefix}/{collection}?{field}={item['id']}&sort=-id&offset=10"
                 item[f"{name}_next"] = rest if more else None
 
-    of = ""
-
 
 @pytest.mark.parametrize("prefix", ["", "/api/v1"])  # the latest version, and an older one
 def test_it_is_what_single_reads_show(client: FlaskClient, prefix: str) -> None:
     """Each name alone and all together, of one item and of a list: to an admin, two owners, and without some scopes."""
     owners = [key(client, *READ, *WRITE) for _ in range(2)]
-    ids = fill(client, owners)
+    fill(client, owners)
     callers = [ADMIN, *owners, key(client, "orders:read", "people:read"), key(client, *READ[1:])]
     document = unfolded(client.get(f"{prefix or '/api/v2'}/openapi.json").json)
     nexts = 0
     for caller, (of, names) in product(callers, EMBEDDED.items()):
-        expected = Expected(client, prefix, caller)
-        expected.of = of
+        expected = Expected(client, prefix, caller, of)
         if expected.get(f"/{of}").status_code == 403:
             continue
         for chosen in (*([name] for name in names), names):
@@ -128,13 +127,9 @@ def test_it_is_what_single_reads_show(client: FlaskClient, prefix: str) -> None:
             for item in items[:3]:
                 one = expected.get(f"/{of}/{item['id']}?embed={query}")
                 assert one.json == item
-                nexts += sum(
-                    len(client.get(url, headers=caller).json) > 0
-                    for name, url in item.items()
-                    if "_next" in name and url
-                )
+                urls = [url for name, url in item.items() if "_next" in name and url]
+                nexts += sum(len(client.get(url, headers=caller).json) > 0 for url in urls)
     assert nexts
-    assert len(ids["orders"]) == 30
 
 
 def test_ids_can_be_integers() -> None:

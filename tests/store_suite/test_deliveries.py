@@ -4,7 +4,6 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import EventFilter, Secret
 from tests.outbox import LONG, SECRETS, THINGS, all_of, event, lease, queue, record, settle, subscribe
 
 
@@ -20,19 +19,6 @@ def test_new_events_are_queued_once(outbox: Store) -> None:
     for _ in range(4):
         queue(outbox, limit=2)
     assert [each.event.id for each in lease(outbox)] == [all_of(outbox)[n] for n in (1, 2, 3)]
-
-
-def test_subscriptions_with_work_are_listed(outbox: Store) -> None:
-    """A subscription has events to queue, then deliveries to send, then no work."""
-    assert outbox.subscriptions(["w"], 1.0) == []
-    record(outbox, event())
-    assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, True, False, True)]
-    assert outbox.subscriptions(["other"], 1.0) == [], "of one that is not active nothing"
-    queue(outbox)
-    assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, False, True, True)]
-    assert outbox.subscriptions(["w"], 0.5) == [], "nothing is due yet"
-    lease(outbox)
-    assert outbox.subscriptions(["w"], 30.0) == []
 
 
 def test_a_lease_belongs_to_one_worker(outbox: Store) -> None:
@@ -67,24 +53,6 @@ def test_the_events_of_an_item_are_delivered_in_order(outbox: Store) -> None:
     assert [each.event.id for each in lease(outbox, now=LONG)] == [three]
 
 
-def test_webhooks_do_not_wait_for_each_other(outbox: Store) -> None:
-    subscribe(outbox, "v")
-    record(outbox, event("a"), event("a"))
-    queue(outbox)
-    queue(outbox, "v", EventFilter(("things",), ("no.such",)))
-    assert len(lease(outbox)) == 1 and lease(outbox, "v") == []
-
-
-def test_an_endpoint_can_request_a_pause(outbox: Store) -> None:
-    record(outbox, event("a"), event("b"))
-    queue(outbox)
-    first, second = lease(outbox, until=20.0)
-    settle(outbox, first, next=20.0, hold=60.0)
-    settle(outbox, second, next=20.0)
-    assert outbox.subscriptions(["w"], 59.0) == []
-    assert outbox.subscriptions(["w"], 60.0) == [("w", SECRETS, False, True, True)]
-
-
 def test_a_pause_can_be_cancelled(outbox: Store) -> None:
     """Deliveries that waited for a retry become due, but not leased ones, and not those that wait for their order."""
     record(outbox, event("a"), event("a"), event("b"))
@@ -111,16 +79,6 @@ def test_a_manual_delivery_is_sent_at_once(outbox: Store) -> None:
     settle(outbox, delivery)
     assert outbox.subscriptions([], LONG) == []
     assert outbox.write(lambda transaction: transaction.find_delivery("w", manual_id)).state == "failed"
-
-
-def test_a_new_event_can_be_queued_manually(outbox: Store) -> None:
-    """It is recorded after all others, and sent once to this webhook."""
-    ping = event("w", "webhook.ping", data=b'{"a":1}')  # type: ignore[arg-type]
-    manual_id = outbox.write(lambda transaction: transaction.queue_manually("w", ping))
-    found = outbox.write(lambda transaction: transaction.find_delivery("w", manual_id))
-    assert (found.event, found.type) == (outbox.last_event(), "webhook.ping")
-    (delivery,) = lease(outbox, manual_only=True)
-    assert (delivery.id, delivery.event.id, delivery.event.data) == (manual_id, found.event, b'{"a":1}')
 
 
 def test_swept_events_are_not_examined(outbox: Store) -> None:
@@ -197,8 +155,3 @@ def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:
     record(outbox, event("later", at="2028"))
     outbox.write(lambda transaction: transaction.sweep_events("2027", 10))
     assert outbox.deliveries("w", None, 10) == []
-
-
-def test_secrets_can_change(outbox: Store) -> None:
-    outbox.write(lambda transaction: transaction.set_secrets("w", [Secret("whsec_c")]))
-    assert outbox.write(lambda transaction: transaction.secrets("w")) == (Secret("whsec_c"),)

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import DuplicateValue
-from restkeeper.storage.interface import Collection, Filter, Index, Op, Query, Sort
+from restkeeper.storage.interface import Collection, Filter, Index, Op, Sort
 from tests.things import FIELDS, SAMPLE, ids, insert, record
 
 BOOKS = Collection("things", FIELDS, (Index("name", "stock"), Index("sku", "stock", unique=True)))
@@ -15,21 +14,6 @@ BOOKS = Collection("things", FIELDS, (Index("name", "stock"), Index("sku", "stoc
 @pytest.fixture
 def store(open_one: Callable[..., Store]) -> Store:
     return open_one(BOOKS)
-
-
-def test_values_of_a_unique_index_occur_once_together(store: Store) -> None:
-    """Each may occur again beside another value; null is compared with nothing."""
-    insert(store, record("a", sku="x", stock=1), record("b", sku="x", stock=2), record("c", sku="y", stock=1))
-    insert(store, record("d", stock=1), record("e", stock=1))
-    with pytest.raises(DuplicateValue) as refused:
-        insert(store, record("f", sku="x", stock=2))
-    assert refused.value.fields == ("sku", "stock")
-    with pytest.raises(DuplicateValue):
-        store.write(lambda transaction: transaction.update("things", record("c", 2, sku="x", stock=1)))
-    store.write(lambda transaction: transaction.update("things", record("b", 2, sku="x", stock=3)))
-    insert(store, record("f", sku="x", stock=2), record("g", sku="X", stock=2), record("h", sku="", stock=1))
-    equal = (Filter("stock", Op.EQ, 2), Filter("sku", Op.EQ, "x"))
-    assert ids(store, filters=equal) == ["f"] and store.count("things", Query(equal)) == 1
 
 
 @pytest.mark.parametrize("declared", [BOOKS, Collection("things", FIELDS)], ids=["indexed", "without"])

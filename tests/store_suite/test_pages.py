@@ -10,7 +10,7 @@ from itertools import chain, pairwise, product
 import pytest
 
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import POSITION, Filter, Op, Page, Position, Query, Sort
+from restkeeper.storage.interface import POSITION, Page, Query, Sort
 from restkeeper.web import exactjson
 from tests.things import SAMPLE, SORTS, fill, ids, insert, record
 from tests.waiting import join
@@ -83,61 +83,6 @@ def test_pages_together_are_the_whole_list(store: Store) -> None:
             pages = list(walk(store, query))
             assert ids_of(pages, query) == whole, query
             assert {type(value) for page in pages for value in page.first} <= {str, int, float, type(None)}
-
-
-def test_an_invented_position_is_no_error(store: Store) -> None:
-    insert(store, *SAMPLE)
-    positions: list[tuple[Sort | None, Position]] = [
-        (None, (7,)),
-        (Sort("price"), ("x", "a")),
-        (Sort("stock", True), ("", 1.5)),
-        (Sort("name"), (2**63 - 1, "a")),
-        (Sort("sold"), (-0.5, None)),
-        (Sort("updated_at", True), (1.5, "a")),
-        (Sort(POSITION), (2**63 - 1, "a")),
-        (Sort(POSITION, True), ("x", 7)),
-    ]
-    for key, after in positions:
-        for backward in (False, True):
-            query = Query(sort=(key,) if key else (), after=after, backward=backward)
-            assert len(store.page("things", query).bodies) <= len(SAMPLE)
-
-
-def test_offset_and_limit(store: Store) -> None:
-    """An offset skips items; a limit ends the page, which says whether there are more."""
-    insert(store, *SAMPLE)
-    assert ids(store, offset=1, limit=2) == ["b", "c"]
-    assert [store.page("things", Query(limit=limit)).more for limit in (3, 4, 5)] == [True, False, False]
-    assert store.page("things", Query(offset=9, limit=2)).bodies == []
-
-
-def test_a_changed_item_keeps_its_position(store: Store) -> None:
-    """The order in which items were stored: a new one is the last, also after the deletion of the last."""
-    insert(store, *(record(id) for id in "cab"))
-    store.write(lambda transaction: transaction.update("things", record("c", version=2)))
-    store.write(lambda transaction: transaction.delete("things", "b"))
-    insert(store, record("0"))
-    assert ids(store, sort=(Sort(POSITION),)) == ["c", "a", "0"]
-
-
-def test_the_items_of_some_owners(store: Store) -> None:
-    """Items of other owners or without one are neither listed nor counted; without owners in the query all are."""
-    owners = {"a": "me", "b": "you", "c": None, "d": "me"}
-    insert(store, *(record(id)._replace(owner=owner) for id, owner in owners.items()))
-    expected: dict[tuple[str, ...] | None, str] = {
-        ("me",): "ad",
-        ("you",): "b",
-        ("x",): "",
-        (): "",
-        ("me", "you"): "abd",
-        ("you", "x", "me"): "abd",
-        ("x", "y"): "",
-        None: "abcd",
-    }
-    for owners, found in expected.items():
-        assert "".join(ids(store, owners=owners)) == found, owners
-        assert "".join(ids(store, owners=owners, sort=(Sort("name", True),))) == found[::-1], owners
-        assert store.count("things", Query(owners=owners)) == len(found), owners
 
 
 def test_a_page_has_the_fingerprint_of_each_item(store: Store) -> None:
@@ -220,39 +165,3 @@ def test_a_page_ends_by_its_bytes(store: Store) -> None:
             (1, False, False)
         ]
         assert ids_of(pages, query) == ids(store, sort=sort), query
-
-
-def test_a_page_is_only_cut_by_its_bytes(store: Store) -> None:
-    """A page that ends by its limit or at the end of the list is not cut; and a page has at least one item."""
-    size = fill(store, 4, 9000)[0]
-    ends = [store.page("things", Query(limit=limit), 3 * size) for limit in (3, 4)]
-    assert [(len(page.bodies), page.more, page.cut) for page in ends] == [(3, True, False), (3, True, True)]
-    whole = store.page("things", Query(), 4 * size)
-    assert (len(whole.bodies), whole.more, whole.cut) == (4, False, False)
-    small = store.page("things", Query(limit=3), 1)
-    assert (len(small.bodies), small.more, small.cut) == (1, True, True)
-
-
-def test_what_older_forms_show_counts(store: Store) -> None:
-    """The bytes beside the bodies are limited together with them."""
-    insert(store, *(record(id)._replace(removed=b"x" * 1000) for id in "abc"))
-    size = len(record("a").body) + 1000
-    page = store.page("things", Query(), 2 * size)
-    assert (len(page.bodies), page.more, page.cut) == (2, True, True)
-
-
-def test_the_values_of_a_field_are_counted(store: Store) -> None:
-    """The most frequent first, null before others, at most so many; only of the items of the query."""
-    insert(store, *SAMPLE, record("e", price=Decimal("12.50"), sold=False, stock=2**63 - 1))
-    counted = {
-        name: store.groups("things", Query(sort=(Sort(name),)), 9) for name in ("price", "sold", "stock", "sku", "name")
-    }
-    assert counted == {
-        "price": [(12.5, 2), (None, 1), (0.1, 1), (7, 1)],
-        "sold": [(None, 2), (0, 2), (1, 1)],
-        "stock": [(-2, 1), (0, 1), (3, 1), (9, 1), (2**63 - 1, 1)],
-        "sku": [(None, 4), ("L1", 1)],
-        "name": [("", 1), ("100% \\_wool", 1), ("Lamp", 1), ("lampshade", 1), ("Éclair", 1)],
-    }
-    chosen = Query((Filter("tags", Op.EQ, "red"),), sort=(Sort("price"),))
-    assert store.groups("things", chosen, 1) == [(7, 1)]

@@ -34,26 +34,3 @@ def test_records_are_found_by_values(store: Store) -> None:
     assert found(store, several, several) == [
         (number, *each) for number in (0, 1) for each in (("lampshade", "b"), ("Lamp", "n8"), ("Lamp", "n7"))
     ]
-
-
-def test_records_are_complete_and_of_some_owners(store: Store) -> None:
-    mine, other = (record(each)._replace(owner=each, removed=b'{"old":1}') for each in ("me", "other"))
-    insert(store, mine, other)
-    every = (None, ("me",), ("x", "other"), ("me", "other"))
-    found = store.related([Related("things", "id", ["me", "other"], 1, owners) for owners in every], 10_000)
-    both = [("me", mine), ("other", other)]
-    expected = [(0, *each) for each in both] + [(1, *both[0]), (2, *both[1])] + [(3, *each) for each in both]
-    assert found == expected
-
-
-def test_records_are_limited_in_bytes(store: Store) -> None:
-    insert(store, *(record(str(n), name="x" * 1000) for n in range(9)))
-    size = len(record("0", name="x" * 1000).body)
-    wanted = Related("things", "id", [str(n) for n in range(9)], 1)
-    assert [len(found(store, wanted, max_bytes=most)) for most in (0, size - 1, size, 3 * size, 8 * size)] == [
-        1,
-        1,
-        2,
-        4,
-        9,
-    ]

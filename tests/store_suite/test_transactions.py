@@ -56,17 +56,6 @@ def test_a_transaction_has_many_changes(store: Store) -> None:
     assert store.count("things") == 600
 
 
-def test_a_transaction_sees_its_own_changes(store: Store) -> None:
-    """Inside a work, reads return what the work has written; its change token changes, too."""
-
-    def work(transaction: Transaction) -> tuple[Record, bool]:
-        before = transaction.change_token("things")
-        transaction.insert("things", record("a"))
-        return transaction.read("things", "a"), before != transaction.change_token("things")
-
-    assert store.write(work) == (record("a"), True)
-
-
 def test_a_transaction_finds_what_it_has_changed(store: Store) -> None:
     """A page and a count see the changes of their transaction, and all that is committed; others do not."""
     insert(store, record("a", name="x"), record("b", name="y"), record("c", name="x"))

@@ -121,35 +121,3 @@ def test_a_search_finds_texts_at_any_depth(store: Store) -> None:
         "\\n": "",
     }
     assert store.count("things", Query(search="one", filters=(Filter("n", Op.GT, ("5", Decimal(5))),))) == 1
-
-
-FOUND = {
-    Filter("first-name", Op.IN, ("null", None)): "bcde",  # also the text
-    Filter("first-name", Op.NE, ("null", None)): "a",
-    Filter("first-name", Op.GT, ("null", None)): "",
-    Filter("first-name", Op.IN, ("null", None), negated=True): "a",
-    Filter("views", Op.GTE, ("9", Decimal(9))): "ab",  # 10 as a number, and "9" as a text
-    Filter("views", Op.LT, ("x",)): "b",
-    Filter("views", Op.LIKE, "1"): "ac",
-    Filter("on", Op.GTE, ("0", Decimal(0))): "",
-    Filter("on", Op.LIKE, "tr"): "",
-    Filter("on", Op.STARTS, "tr"): "",
-    Filter("author.name", Op.LIKE, "ÀN"): "ac",
-    Filter("author.name", Op.STARTS, "À"): "a",
-    Filter("id.x", Op.IN, ("a",)): "",
-    Filter("version", Op.IN, ("1", Decimal(1))): "e",  # of the body
-}
-
-
-def test_filters_of_undeclared_names(store: Store) -> None:
-    """A value is compared with what is of its kind, an array is each of its elements; null is also what is absent."""
-    put(
-        store,
-        a={"first-name": "Ann", "views": 10, "on": True, "author": {"name": "Ànn"}},
-        b={"first-name": None, "views": "9"},
-        c={"first-name": "null", "views": [1, 2], "author": [{"name": "x"}, {"name": "Joàn"}]},
-        d={"first-name": []},
-        e={"version": 1},
-    )
-    assert {each: "".join(ids(store, filters=(each,))) for each in FOUND} == FOUND
-    assert {each: store.count("things", Query((each,))) for each in FOUND} == {e: len(f) for e, f in FOUND.items()}

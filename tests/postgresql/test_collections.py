@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from random import Random
 from typing import TypeVar
 
@@ -17,7 +16,6 @@ from restkeeper.storage.interface import ALL, Collection
 from restkeeper.storage.location import Options
 from tests.postgresql.helpers import BLOCKED, Parallel
 from tests.postgresql.test_locks import DEADLOCKS, count_of
-from tests.postgresql.wire import counted
 from tests.things import FIELDS, OTHERS, THINGS, insert, open_store, record
 from tests.waiting import SECONDS, until
 
@@ -97,15 +95,6 @@ def test_a_locked_collection_and_its_changes_wait_for_each_other(store: Store, u
         insert(store, record("a"))
 
 
-def test_changes_of_a_collection_do_not_wait_for_each_other(store: Store) -> None:
-    parallel = Parallel()
-    held = Holder(store, parallel, lambda transaction: transaction.insert("things", record("a")))
-    insert(store, record("b"))
-    held.release()
-    parallel.join()
-    assert store.count("things") == 2
-
-
 def test_who_comes_first_is_served_first(store: Store, url: str) -> None:
     """A change that comes after one that waits for the collection does not overtake it, though it could go on."""
     parallel, order = Parallel(), list[str]()
@@ -128,32 +117,6 @@ def test_who_comes_first_is_served_first(store: Store, url: str) -> None:
     held.release()
     parallel.join()
     assert order == ["look", "second"]
-
-
-def test_a_collection_is_locked_without_a_round_trip(url: str) -> None:
-    """It is sent with the change; a transaction that looks first needs one more, as it must see what came before."""
-    ids = map(str, count())
-    with counted(url) as wire:
-        store: Store = open_store(wire.url, [THINGS, OTHERS])
-
-        def change(transaction: Transaction) -> None:
-            transaction.lock(Locked({"others": False}))
-            for name in ("things", "others"):
-                transaction.insert(name, record(next(ids)))
-
-        def look(transaction: Transaction) -> None:
-            lock(transaction)
-            transaction.count("things", most=1)
-            transaction.insert("things", record(next(ids)))
-
-        def trips(work: Callable[[Transaction], object]) -> int:
-            wire.trips()
-            store.write(work)
-            return wire.trips()
-
-        assert min(trips(change) for _ in range(20)) == 1
-        assert min(trips(look) for _ in range(20)) == 3
-        store.close()
 
 
 def test_what_would_wait_out_of_the_order_is_repeated(store: Store, url: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Attempt, Delivery
-from tests.outbox import LONG, THINGS, all_of, event, lease, queue, settle, subscribe
+from tests.outbox import LONG, THINGS, all_of, lease, queue, settle, subscribe
 from tests.postgresql.helpers import Held, Parallel
 
 
@@ -105,19 +105,6 @@ def test_a_sweep_ends_before_a_manual_delivery_of_its_events(outbox: Held) -> No
     with pytest.raises(RecordNotFound):
         parallel.join()
     assert isinstance(asked.exception(), RecordNotFound)
-
-
-def test_a_new_event_can_be_delivered_at_once(outbox: Held) -> None:
-    """It has its id in the same transaction, and comes after the earlier events of its item."""
-    with outbox.transaction() as transaction:
-        transaction.record(event("a"))
-        transaction.record(event("b"))
-        id = transaction.queue_manually("w", event("a"))
-        entry = transaction.find_delivery("w", id)
-    ids = all_of(outbox)
-    assert entry.event == ids[1] and len(ids) == 3
-    assert outbox.rows("SELECT item FROM events ORDER BY position") == [("a",), ("a",), ("b",)]
-    assert [each.id for each in lease(outbox)] == [id]
 
 
 def test_any_text_of_an_endpoint_is_stored(outbox: Held) -> None:

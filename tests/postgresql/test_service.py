@@ -30,11 +30,6 @@ CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql
     AS $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
 CREATE TRIGGER fail BEFORE INSERT ON events EXECUTE FUNCTION fail()"""
 
-SIZE = """\
-SELECT sum(pg_total_relation_size(oid))
-FROM pg_class
-WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname <> 'other'"""
-
 Execute = Callable[[str], list[tuple[object, ...]]]
 
 
@@ -86,15 +81,6 @@ END $$""")
     execute("CREATE TRIGGER note AFTER INSERT ON items EXECUTE FUNCTION note()")
     assert client.post("/products", json={"name": "x"}).status_code == 200
     assert execute("SELECT * FROM seen") == [("on", "restkeeper")]
-
-
-def test_an_import_reports_the_size_of_tables_and_indexes(app: Application, tmp_path: Path, execute: Execute) -> None:
-    execute("CREATE TABLE other AS SELECT repeat('x', 1000) FROM generate_series(1, 1000)")
-    file = tmp_path / "a.ndjson"
-    file.write_text('{"name": "a"}\n')
-    result = app.test_cli_runner().invoke(args=["import", "products", str(file)])
-    ((size,),) = execute(SIZE)
-    assert result.stdout.splitlines()[1] == f"the store has {size:,} bytes now"
 
 
 @pytest.mark.parametrize(("arguments", "tool"), [(["backup", "copy"], "pg_dump"), (["restore", "copy"], "pg_restore")])

@@ -206,29 +206,6 @@ def test_a_unique_index_over_duplicates_is_refused(url: str) -> None:
 LONG = "x" * 120
 
 
-def test_a_schema_is_compared_with_those_before(url: str) -> None:
-    """With one that has stored nothing only as to what both have, and if there are items; without, it is deleted."""
-
-    def refusing(fingerprint: str, *common: bool) -> Collection:
-        """A collection that refuses the first schema."""
-        schema = SCHEMA._replace(fingerprint=fingerprint)
-        return replace(
-            THINGS, schema=schema, conflict=lambda stored, both: "no" * (stored == SCHEMA and both in common)
-        )
-
-    (store,) = open_all(url, [replace(THINGS, schema=SCHEMA)])
-    open_all(url, [refusing("other", False)])
-    assert [each.fingerprint for each in schemas_of(store, "things")] == ["other"]
-    open_all(url, [replace(THINGS, schema=SCHEMA)])
-    insert(store, record("a")._replace(fingerprint="other"))
-    open_all(url, [refusing("third", False)])
-    with pytest.raises(StoreUnavailable, match="no"):
-        open_all(url, [refusing("fourth", False, True)])
-    insert(store, record("b")._replace(fingerprint="third+"))
-    with pytest.raises(StoreUnavailable, match="no"):
-        open_all(url, [refusing("fourth", False)])
-
-
 def test_long_names_have_indexes_of_their_own(url: str) -> None:
     """PostgreSQL cuts a name after 63 bytes; digests distinguish those that begin in the same way.
 

@@ -22,7 +22,8 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import StoredResponse
 from restkeeper.web.application import Application
-from tests.postgresql.helpers import Parallel
+from tests.postgresql.helpers import BLOCKED, Parallel
+from tests.postgresql.test_locks import count_of
 from tests.shop import create_app
 from tests.things import THINGS, insert, open_store, record
 from tests.waiting import SECONDS, until
@@ -93,9 +94,7 @@ class Instances:
         assert made.result().status_code == 200
 
     def wait_until_blocked(self) -> None:
-        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        with psycopg.connect(self._url, autocommit=True) as session:
-            until(lambda: session.execute(count).fetchone() == (1,))
+        until(lambda: count_of(self._url, BLOCKED) == 1)
 
     def events(self, after: str = "") -> list[tuple[str, int]]:
         """The names and versions in the feed, as the second instance returns it."""

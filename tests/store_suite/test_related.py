@@ -34,3 +34,16 @@ def test_records_are_found_by_values(store: Store) -> None:
     assert found(store, several, several) == [
         (number, *each) for number in (0, 1) for each in (("lampshade", "b"), ("Lamp", "n8"), ("Lamp", "n7"))
     ]
+
+
+def test_records_are_limited_in_bytes(store: Store) -> None:
+    insert(store, *(record(str(n), name="x" * 1000) for n in range(9)))
+    size = len(record("0", name="x" * 1000).body)
+    wanted = Related("things", "id", [str(n) for n in range(9)], 1)
+    assert [len(found(store, wanted, max_bytes=most)) for most in (0, size - 1, size, 3 * size, 8 * size)] == [
+        1,
+        1,
+        2,
+        4,
+        9,
+    ]

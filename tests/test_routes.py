@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 from flask import Blueprint, abort, request, session
 from flask.testing import FlaskClient
-from marshmallow import Schema, fields, validate
+from marshmallow import Schema, fields
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import (
@@ -26,7 +26,6 @@ from restkeeper import (
     takes,
 )
 from restkeeper.errors import InvalidQuery
-from restkeeper.web.operations import read_query
 from tests import shop
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
@@ -59,15 +58,6 @@ def test_a_query_is_validated_and_given(client: FlaskClient) -> None:
     for least, detail in (("1001", "must be from 0 to 1000"), ("x", "must be a whole number from 0 to 1000")):
         response = client.get(f"/reports/stock?least={least}")
         assert response.json["errors"] == [{"parameter": "least", "detail": detail}]
-
-
-def test_a_query_without_both_bounds_has_those_of_64_bits() -> None:
-    app = create_app(Config())
-    for check in (None, validate.Range(1), validate.Range(0, 9, min_inclusive=False)):
-        schema = Schema.from_dict({"year": fields.Integer(validate=check)})()
-        with app.test_request_context("/?year=x"), pytest.raises(InvalidQuery) as caught:
-            read_query(schema)
-        assert caught.value.members["errors"][0]["detail"] == f"must be a whole number from {-(2**63)} to {2**63 - 1}"
 
 
 def test_a_body_is_validated_and_given(client: FlaskClient) -> None:
@@ -164,11 +154,6 @@ def test_a_view_can_have_the_sessions_of_flask() -> None:
     client = app.test_client()
     assert [client.get("/routes").text for _ in range(2)] == ["1", "2"]
     assert app.test_client().get("/routes").text == "1"
-
-
-@pytest.mark.needs("pages")
-def test_the_index_bears_the_name_of_the_service(client: FlaskClient) -> None:
-    assert "<h1>Lamps &amp; more</h1>" in client.get("/", headers={"Accept": "text/html"}).text
 
 
 def test_a_view_returns_what_flask_takes(client: FlaskClient) -> None:

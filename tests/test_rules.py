@@ -34,7 +34,7 @@ from restkeeper import (
 from restkeeper.resources import functions
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import RecordChanged, RecordNotFound, StoreContended
+from restkeeper.storage.errors import RecordNotFound, StoreContended
 from restkeeper.web import errors
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
@@ -56,10 +56,6 @@ class ThingSchema(ItemSchema):
     weight = fields.Decimal(load_default=None, allow_none=True)
     is_new = fields.Boolean(load_default=False)
     of = Reference("things", load_default=None, allow_none=True)
-
-
-class NumberedSchema(ItemSchema):
-    """What has a number alone."""
 
 
 @pytest.fixture
@@ -159,17 +155,7 @@ def unnamed(item: Item, before: Any, store: Any) -> None:
     item["mode"] = str(store.count("things"))
 
 
-def other(item: Item, before: Any, more: Any = 3) -> None:
-    item["mode"] = str(more)
-
-
-def keywords(item: Item, before: Any, **more: Any) -> None:
-    item["mode"] = str(more)
-
-
-@pytest.mark.parametrize(
-    ("function", "mode"), [(two, "2"), (named, "0"), (unnamed, "0"), (other, "3"), (keywords, "{}")]
-)
+@pytest.mark.parametrize(("function", "mode"), [(two, "2"), (named, "0"), (unnamed, "0")])
 def test_which_functions_before_a_write_get_items(things: Resource, function: Callable[..., None], mode: str) -> None:
     things.before("create")(function)
     assert make(serve(things), "/things")["mode"] == mode
@@ -284,29 +270,6 @@ def test_what_the_store_refuses_undoes_all_also_if_it_is_caught(things: Resource
     assert refused.status_code in (409, 422) and "nothing" in refused.json["detail"]
 
 
-def test_an_item_whose_id_others_take_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the function catches that: the transaction is done again."""
-    parts = Resource("parts", "part", NumberedSchema, ids="integer")
-    taken, use_ids = [1], StoredRepresentation.use_ids
-
-    def use(*arguments: Any, **options: Any) -> Any:
-        if taken:
-            taken.clear()
-            raise RecordChanged("others have this id")
-        return use_ids(*arguments, **options)
-
-    @parts.action("do", of="collection")
-    def do(items: Items) -> Any:
-        with suppress(Exception):
-            items.create("parts", {})
-        return {}
-
-    client = serve(parts)
-    monkeypatch.setattr(StoredRepresentation, "use_ids", use)
-    assert client.post("/parts/do").status_code == 200
-    assert [each["id"] for each in client.get("/parts").json] == [1] and not taken
-
-
 REFUSAL = ValidationFailed("wrong", errors=[{"pointer": "#/mode", "detail": "is wrong"}])
 
 
@@ -324,16 +287,6 @@ def test_a_problem_that_a_function_raises_each_time_stays_as_it_is(things: Resou
         assert [pointers(each) for each in shown] == [["#/0/mode"], ["#/operations/0/body/mode"]]
         alone = client.post("/things", json={})
         assert pointers(alone) == ["#/mode"] and "operation" not in alone.json
-
-
-def test_a_function_that_ends_the_process_ends_its_request(things: Resource, caplog: pytest.LogCaptureFixture) -> None:
-    @things.before("create")
-    def leave(thing: Item, before: None, items: Items) -> None:
-        raise SystemExit(3)
-
-    assert serve(things).post("/things", json={}).status_code == 500
-    assert "leave: raised SystemExit(3)" in caplog.text
-    caplog.clear()  # or it keeps the transaction
 
 
 @pytest.mark.sqlite
@@ -361,31 +314,6 @@ def test_a_time_out_of_a_function_ends_its_request_alone(
     assert app.test_client().get("/things").json == [responses[0].json]
     assert "wait: raised <Timeout" in caplog.text
     caplog.clear()  # or it keeps the transaction
-
-
-def test_a_number_of_items_has_no_order(things: Resource) -> None:
-    """It needs no index for the order of the list."""
-    ordered = Resource("ordered", "one", ThingSchema, sort="-weight")
-
-    @ordered.before("create")
-    def number(one: Item, before: None, items: Items) -> None:
-        one["rank"] = items.count("ordered")
-
-    client = serve(things, ordered)
-    assert [make(client, "/ordered")["rank"] for _ in range(3)] == [0, 1, 2]
-
-
-def test_a_deletion_that_a_function_refuses_is_a_conflict(things: Resource) -> None:
-    """There is no body that could be wrong."""
-
-    @things.before("delete")
-    def refuse(thing: None, before: Item, items: Items) -> None:
-        raise ValidationFailed("it is in use", errors=[{"pointer": "#/mode", "detail": "is in use"}])
-
-    client = serve(things)
-    refused = client.delete(f"/things/{make(client, '/things')['id']}")
-    assert (refused.status_code, refused.json["detail"]) == (409, "things: it is in use")
-    assert len(client.get("/things").json) == 1
 
 
 FAULTS: list[tuple[Callable[[Items], Any], str]] = [
@@ -509,23 +437,6 @@ def test_searches_of_one_transaction_share_what_they_take_too_long(
     assert limits == pytest.approx([0.5, 0.3, 0.1, 0.1])
 
 
-def test_a_function_is_called_again_when_the_store_asks_for_it(things: Resource) -> None:
-    """Nothing of the attempt before is left."""
-    calls = []
-
-    @things.before("create")
-    def look(thing: Item, before: Item | None, items: Items) -> None:
-        calls.append(items.count("things"))
-        items.create("others", {})
-        if len(calls) == 1:
-            raise StoreContended("others have locked it")
-
-    client = serve(things, Resource("others", "other", ThingSchema))
-    make(client, "/things")
-    assert calls == [0, 0]
-    assert len(client.get("/others").json) == 1
-
-
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_function_that_catches_everything_is_called_again(
     things: Resource, monkeypatch: pytest.MonkeyPatch, raises: bool
@@ -624,20 +535,6 @@ def test_a_value_that_another_item_has(
     assert refused.json["detail"] == detail
     assert (sorted(pointers(refused)) if "errors" in refused.json else None) == places
     assert len(client.get("/things").json) == 2
-
-
-def test_a_value_that_another_item_has_before_a_singleton_is_stored(things: Resource) -> None:
-    """It is none of the singleton, which others may store at the same time."""
-    settings = Resource("settings", "setting", ThingSchema, singleton=True)
-
-    @settings.before("update")
-    def create(setting: Item, before: Item, items: Items) -> None:
-        items.create("things", {"sku": "taken"})
-
-    client = serve(things, settings)
-    make(client, "/things", sku="taken")
-    refused = client.put("/settings", json={"rank": 1})
-    assert (refused.status_code, refused.json["detail"]) == (409, f"things: {TAKEN}")
 
 
 def test_nothing_is_kept_of_a_change_that_failed(things: Resource) -> None:
@@ -786,25 +683,6 @@ def test_what_a_refused_write_has_changed_is_undone_also_if_that_is_caught(thing
     client = serve(things)
     assert client.post("/things/do").status_code == 409
     assert client.get("/things").json == []
-
-
-def test_a_change_that_is_refused_in_its_middle_is_undone_also_if_that_is_caught(things: Resource) -> None:
-    """What its function has changed besides does not stay alone."""
-
-    def change(items: Items, thing: Item) -> Item:
-        items.create("things", {"mode": "beside"})
-        return {**thing, "rank": 2000}
-
-    @things.action("do")
-    def do(thing: Item, items: Items) -> None:
-        (other,) = items.find("things", {"mode": "other"})
-        with suppress(ValueError):
-            items.change("things", other["id"], lambda other: change(items, other))
-
-    client = serve(things)
-    make(client, "/things", mode="other")
-    assert client.post(f"/things/{make(client, '/things')['id']}/do").status_code == 500
-    assert sorted(each["mode"] for each in client.get("/things").json) == ["", "other"]
 
 
 def test_a_function_that_sends_a_request_that_writes(things: Resource, tmp_path: Path) -> None:

@@ -201,22 +201,6 @@ def test_each_endpoint_has_its_own_connection(sender: Sender) -> None:
         assert [request.rpartition(b"\n")[2] for request in endpoint.requests] == [str(endpoint.port).encode()] * 2
 
 
-def test_an_idle_connection_that_was_closed_is_replaced(sender: Sender) -> None:
-    closed = threading.Event()
-
-    def script(connection: EndpointConnection) -> None:
-        connection.request()
-        connection.send(HEAD % 0)
-        connection.close()
-        closed.set()
-
-    with serving(script) as endpoint:
-        for number in (1, 2):
-            closed.clear()
-            assert sender(endpoint.url, {}, b"{}").status == 200
-            assert closed.wait(SECONDS) and endpoint.connected == number
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_request_is_resent_if_a_reused_connection_breaks(sender: Sender, reset: bool) -> None:
     """If the endpoint closes the connection on the next request, that is sent once more on a new one."""

@@ -9,7 +9,6 @@ from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 
 from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text, Version, Versions
-from restkeeper.resources.representation import StoredRepresentation
 from tests.callers import ADMIN_KEY, events, key
 from tests.live import Gunicorn, send
 from tests.shop import create_app as create_shop
@@ -149,26 +148,6 @@ def test_what_is_excluded_is_no_field(client: FlaskClient) -> None:
         for query in (f"{name}=1", f"sort={name}", f"fields={name}"):
             assert client.get(f"/tags?{query}").status_code == 400
         assert client.get(path).json["name"] == name
-
-
-def test_excluded_times_are_stored() -> None:
-    """So that a schema can exclude them, and not any more; also version alone."""
-
-    class ShownSchema(TagSchema):
-        class Meta:
-            exclude = ("version",)
-
-    hidden, shown = (StoredRepresentation(Resource("tags", "tag", schema)) for schema in (TagSchema, ShownSchema))
-    red = hidden.create({"name": "red"}, id="a", now="2026-01-01T00:00:00.000000Z")
-    blue = hidden.replace(red, {"name": "blue"}, now="2026-01-02T00:00:00.000000Z")
-    times = b'"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-02T00:00:00.000000Z"'
-    assert hidden.body(blue) == b'{"id":"a","name":"blue","note":""}'
-    assert shown.body(blue) == b'{"id":"a","name":"blue","note":"",' + times + b"}"
-    green = shown.replace(blue, {"name": ',"version":1}'}, now="2026-01-03T00:00:00.000000Z")
-    assert hidden.body(green) == rb'{"id":"a","name":",\"version\":1}","note":""}' and green.version == 3
-    exported = {"id": "a", "name": "red", "created_at": "2020-01-01T00:00:00Z", "version": 7}
-    restored = hidden.restore(exported, id="b", now="2026-01-01T00:00:00.000000Z")
-    assert (restored.id, restored.version) == ("a", 7) and b"2020-01-01" in shown.body(restored)
 
 
 @pytest.mark.needs("versions")

@@ -15,7 +15,7 @@ from restkeeper.errors import ValidationFailed
 from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.storage.interface import Filter, Op, Query, Record, Sort
+from restkeeper.storage.interface import Record
 from restkeeper.web import exactjson
 from tests.waiting import ANY_TIME
 
@@ -200,43 +200,6 @@ def relatives(names: set[str], steps: Sequence[Step]) -> set[str]:
     return names
 
 
-def test_queries_can_use_the_fields_with_the_same_values() -> None:
-    """Those with another name are translated, the others refused with the reason."""
-    names = ("one becomes two", "rename", "another type", "remove", "two move into an object")
-    older = books([[STEPS[name] for name in names]]).older
-    assert older.queryable.refused == {
-        "author": "cannot be used in queries: newer versions have first and last instead",
-        "colour": "cannot be used in queries: newer versions have nothing instead",
-        "copies": "cannot be used in queries: newer versions have copies instead",
-        "street": "cannot be used in queries: newer versions have place instead",
-        "town": "cannot be used in queries: newer versions have place instead",
-    }
-    assert set(older.queryable.fields) & {"name", "copies", "title", "first", "size"} == {"name", "size"}
-    assert older.queryable.fields["name"].sortable
-    query = Query(filters=(Filter("name", Op.LIKE, "x"),), sort=(Sort("name", True), Sort("size")))
-    translated = Query(filters=(Filter("title", Op.LIKE, "x"),), sort=(Sort("title", True), Sort("size")))
-    assert older.query(query) == translated
-
-
-def test_faults_name_the_fields_of_the_caller() -> None:
-    """Also those that only the newest revision finds, and values that would be read back as others."""
-    older = books(
-        [[STEPS["rename"]], [STEPS["one becomes two"], STEPS["two become one"]], [STEPS["another type"]]]
-    ).older
-    for name, value, detail in (
-        ("author", "Homer", "must have two words"),
-        ("copies", "007", 'would be stored as "7": send that'),
-        ("copies", "x", "has no equivalent in newer versions"),
-        ("copies", "9999", "must be from 0 to 1000"),
-        ("name", "x" * 51, "must have 1 to 50 characters"),
-        ("title", "x", "is not a field of this collection"),
-        ("width", 100, "must be from 0 to 99"),
-    ):
-        with pytest.raises(ValidationFailed) as caught:
-            older.create({"name": "n", "author": "a b", "copies": "1", name: value}, id="a", now=NOW)
-        assert caught.value.members["errors"] == [{"pointer": f"#/{name}", "detail": detail}]
-
-
 NEEDS_DEFAULT = "Remove('colour'): newer items do not have the field, so it needs a default"
 IN_ORDER = "books: upgrades are of the revisions 2, 3 …, each once and in this order"
 NO_STEPS: list[tuple[Callable[[], object], str]] = [
@@ -297,29 +260,6 @@ def test_what_cannot_be_is_refused() -> None:
     for upgrades, message in NO_UPGRADES:
         found = message_of(lambda steps=upgrades: Resource("books", "book", BookSchema, unique, upgrades=steps))
         assert found[: len(message)] == message
-
-
-def test_the_fingerprint_changes_with_the_steps() -> None:
-    """With a default, with the version of a conversion."""
-    steps = (
-        Remove("colour", Text(load_default="red")),
-        Remove("colour", Text(load_default="blue")),
-        split(),
-        Convert({"author": Text(1, 50, required=True)}, ["first", "last"], halves, "{} {}".format, version=2),
-    )
-    assert len({books([[step]]).older.fingerprint for step in steps}) == len(steps)
-    assert books([[split()]]).older.fingerprint == books([[STEPS["one becomes two"]]]).older.fingerprint
-
-
-def test_a_change_that_only_older_versions_see_is_a_change() -> None:
-    newest, older, _ = books([[STEPS["remove"]]])
-    made = older.create({"title": "x", "colour": "blue"}, id="a", now=NOW)
-    changed = older.merge(made, {"colour": "green"}, now=LATER)
-    assert (changed.version, changed.updated_at) == (2, LATER)
-    assert (shown(older, changed)["colour"], shown(newest, changed)) == ("green", shown(newest, made))
-    assert older.merge(changed, {"colour": "green"}, now=LATER) is changed
-    kept = newest.merge(changed, {"title": "y"}, now=LATER)
-    assert shown(older, kept)["colour"] == "green"
 
 
 def cannot(*values: Any) -> Any:

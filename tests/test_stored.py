@@ -13,7 +13,7 @@ from marshmallow import Schema, fields, validate
 from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Convert, Remove, Rename
 from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import JsonObject, Lifecycle, ListOf, Money, Status, Text, Time, Whole
+from restkeeper.schemas.fields import Lifecycle, ListOf, Money, Status, Text, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Index
@@ -113,8 +113,6 @@ def test_a_start_names_what_stored_items_do_not_fit(
         assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1 and steps in result.stderr
     assert client.get(where).json["title"] == "x"
 
-
-LIFECYCLE = Lifecycle(initial="new", moves={"new": ("old",), "old": ()})
 
 COMPATIBLE = {
     "the same": BEFORE,
@@ -231,25 +229,6 @@ def test_a_default_that_a_function_makes_is_the_same_in_each_process() -> None:
     one, two = (fingerprint(lambda: next(numbers)) for _ in range(2))
     assert one == two
     assert len({one, fingerprint(0), fingerprint(1)}) == 3
-
-
-def test_the_type_of_a_field_is_that_of_its_json() -> None:
-    """A subclass of a field, or one with a lifecycle, has the type of its values."""
-    definitions = {
-        "a": Status(LIFECYCLE),
-        "b": Time(load_default=None, allow_none=True),
-        "c": JsonObject(load_default=dict),
-        "d": fields.Nested({}, many=True, required=True),
-        "e": fields.Boolean(load_default=False),
-        "f": fields.UUID(required=True),
-        "g": fields.Date(required=True),
-    }
-    schema = resource(definitions).collection.schema
-    assert schema and schema.fields == (
-        '{"a":["string",false,false],"b":["time",false,true],"c":["object",false,false],'
-        '"d":["array of object",true,false,{}],"e":["boolean",false,false],"f":["UUID",true,false],'
-        '"g":["Date",true,false]}'
-    )
 
 
 class Point(Schema):

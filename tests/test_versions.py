@@ -354,14 +354,6 @@ class TestAddresses:
         assert (gone.status_code, gone.headers["Access-Control-Allow-Origin"]) == (410, "https://app.example")
         assert client.options("/api/v9/products/x", headers=asked).status_code == 404
 
-    def test_all_versions_can_be_retired(self) -> None:
-        ended = Deprecation(version="v1", since=SUNSET, sunset=SUNSET)
-        versions = Versions(Version("v1"), unversioned="v1", deprecations=[ended])
-        client = make(versions=versions, clock=SetClock(RETIRED_AT)).test_client()
-        assert client.get("/api/v1/products").json["detail"] == "version v1 was retired on 2027-06-01"
-        assert client.get("/api/v2/products").json["detail"] == "there is no version 'v2'; there are: none"
-        assert client.get("/nothing").status_code == 404
-
     def test_a_wrong_registry_is_refused(self) -> None:
         v1, v2 = Version("v1"), Version("v2")
         to_v1, to_v2 = replace(v2, successor="v1"), replace(v1, successor="v2")
@@ -432,19 +424,6 @@ class TestEvents:
         for version, seen in SEEN.items():
             assert [own(event["data"]) for event in feeds[version]] == [seen, seen]
         assert len({tuple(event["id"] for event in feed) for feed in feeds.values()}) == 1
-
-    def test_events_from_before_an_upgrade_have_the_form_of_the_path(self, tmp_path: Path) -> None:
-        """They are stored in the form of their time."""
-        config = Config(database_url=f"sqlite:///{tmp_path}/store.db")
-        first = Resource("products", "product", PRODUCTS.revisions[1].schema)
-        old = create_app(config, (first,)).test_client()
-        made = old.post("/products", json=LAMP).json
-        assert make(config, serves=False).test_cli_runner().invoke(args=["migrate"]).exit_code == 0
-        new = make(config).test_client()
-        for version, seen in SEEN.items():
-            (event,) = new.get(f"/api/{version}/events").json
-            assert own(event["data"]) == seen
-            assert own(new.get(f"/api/{version}/products/{made['id']}").json) == seen
 
     @pytest.mark.needs("webhooks")
     def test_a_webhook_has_the_version_of_its_making(self, tmp_path: Path) -> None:

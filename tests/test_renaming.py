@@ -371,11 +371,6 @@ class TestUnserved:
         old.delete("/notes/2")
         assert "unserved" not in new.get("/readyz").json
 
-    def test_not_what_is_served_or_in_memory(self, old: FlaskClient, capfd: pytest.CaptureFixture[str]) -> None:
-        assert "unserved" not in old.get("/readyz").json
-        memory = create_app(Config(), [NOTES]).test_client()
-        assert "unserved" not in memory.get("/readyz").json and capfd.readouterr().err == ""
-
     @pytest.mark.parametrize(
         ("resources", "name", "reason"),
         [

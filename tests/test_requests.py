@@ -18,18 +18,12 @@ NEXT = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 HOST = b"Host: a\r\n"
 
 ACCEPTED = {  # the bytes, the method, the target and the content
-    "get": (get(), "GET", "/", b""),
-    "empty line before": (b"\r\n" + get(), "GET", "/", b""),
     "get with content": (get(HOST + b"Content-Length: 2\r\n") + b"ab", "GET", "/", b"ab"),
     "content that looks like a request": (post(b"Content-Length: 35", SMUGGLED), "POST", "/", SMUGGLED),
     "content of line ends": (post(b"Content-Length: 4", b"\r\n\r\n"), "POST", "/", b"\r\n\r\n"),
-    "length 0": (post(b"Content-Length: 0"), "POST", "/", b""),
     "length with zeros": (post(b"Content-Length: 0002", b"ab"), "POST", "/", b"ab"),
-    "length and spaces": (post(b"Content-Length: \t2 \t", b"ab"), "POST", "/", b"ab"),
     "no such length": (post(b"Content_Length: 5\r\nContent-Length: 2", b"ab"), "POST", "/", b"ab"),
     "no such coding": (post(b"Transfer_Encoding: chunked\r\nContent-Length: 2", b"ab"), "POST", "/", b"ab"),
-    "chunks": (chunked(b"2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"), "POST", "/", b"abc"),
-    "no chunks": (chunked(b"0\r\n\r\n"), "POST", "/", b""),
     "sizes of chunks": (
         chunked(b"0000000000000002\r\nab\r\nA\r\n0123456789\r\n000\r\n\r\n"),
         "POST",
@@ -42,8 +36,6 @@ ACCEPTED = {  # the bytes, the method, the target and the content
     "trailers": (chunked(b"0\r\nX: a\r\nHosts: b\r\nX:\r\n\r\n"), "POST", "/", b""),
     "coding in capitals": (post(b"TRANSFER-ENCODING: Chunked", b"0\r\n\r\n"), "POST", "/", b""),
     "http 1.0": (get(b"", b"GET / HTTP/1.0"), "GET", "/", b""),
-    "absolute": (get(line=b"GET http://b/c?d HTTP/1.1"), "GET", "http://b/c?d", b""),
-    "asterisk": (get(line=b"OPTIONS * HTTP/1.1"), "OPTIONS", "*", b""),
     "upgrade": (get(HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\n"), "GET", "/", b""),
     "upgrade to HTTP/2": (get(HOST + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"), "GET", "/", b""),
     "any text": (get(HOST + b'X: \t!"#~\x80\xff \t\r\nY:\r\n'), "GET", "/", b""),

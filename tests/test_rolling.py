@@ -1,11 +1,9 @@
 """Two programs of one revision on one store, of which one has additional fields: neither loses those of the other."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
@@ -16,11 +14,9 @@ from restkeeper.resources.representation import ItemLimits
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.service import service_of
-from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import EventFilter, Index, Record
 from tests.shop import create_app
 from tests.test_stored import resource
-from tests.things import schemas_of
 
 TITLE = Text(1, 50, required=True)
 TAGS = ListOf(Text(), load_default=list)
@@ -110,50 +106,6 @@ def test_events_lose_nothing(old: FlaskClient, new: FlaskClient) -> None:
         assert [(each["title"], each.get("weight")) for each in data] == list(zip("abb", weights, strict=True))
     events = service_of(old.application).store.events("", EventFilter(("notes",)), 10).events
     assert all(b'"weight":3' in each.data for each in events)
-
-
-def test_hidden_fields_stay_hidden(serve: Callable[[Resource], FlaskClient]) -> None:
-    """Of an item with fields that a program does not know: those of the server come last."""
-
-    def hiding(declared: Resource) -> Resource:
-        schema = declared.schema
-        meta = type("Meta", (schema.Meta,), {"exclude": ("created_at", "updated_at", "version")})
-        return replace(declared, schema=type("Hiding", (schema,), {"Meta": meta}))
-
-    old, new = serve(hiding(OLD)), serve(hiding(NEW))
-    where = new.post("/notes", json={"title": "a", "weight": 3}).headers["Location"]
-    assert old.patch(where, json={"title": "b"}).json.keys() == {"id", "title", "tags", "length"}
-    assert old.get("/notes").json[0].keys() == {"id", "title", "tags", "length"}
-    assert new.get(where).json.keys() == {"id", "title", "tags", "length", *ADDED}
-    assert orjson.loads(stored(old, where).body).keys() == {
-        *("id", "title", "tags", "length", *ADDED, "created_at", "updated_at", "version")
-    }
-
-
-def test_an_old_program_can_start_again(
-    old: FlaskClient, new: FlaskClient, serve: Callable[[Resource], FlaskClient]
-) -> None:
-    """After a return to the version before, items of the new one keep their fields; the new one can follow again."""
-    where = new.post("/notes", json={"title": "a", "weight": 3}).headers["Location"]
-    assert serve(OLD).patch(where, json={"title": "b"}).status_code == 200
-    assert serve(NEW).get(where).json["weight"] == 3
-    schemas = schemas_of(service_of(old.application).store, "notes")
-    assert [each.fingerprint for each in schemas] == [OLD.fingerprint, NEW.fingerprint]
-
-
-def test_two_types_of_one_new_field(serve: Callable[[Resource], FlaskClient]) -> None:
-    """Both programs start while there is no item; then each shows the values of the other, and a change leaves none."""
-    declared = [resource({"title": TITLE, "size": size}) for size in (Text(load_default=""), Whole(load_default=0))]
-    clients = [serve(each) for each in declared]
-    sent = [{"title": "a", "size": "big"}, {"title": "b", "size": 3}]
-    paths = [client.post("/notes", json=each).headers["Location"] for client, each in zip(clients, sent, strict=True)]
-    for client, path, item in zip(clients, reversed(paths), reversed(sent), strict=True):
-        assert client.get(path).json.items() >= item.items()
-        refused = client.patch(path, json={"title": "c"})
-        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/size")
-    serve(declared[1])
-    with pytest.raises(StoreUnavailable, match='"size" is of type string'):
-        serve(declared[0])
 
 
 def test_what_a_program_does_not_know_counts(old: FlaskClient, new: FlaskClient) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -192,15 +191,6 @@ def test_a_response_before_the_end_of_the_request_is_used(sender: Sender) -> Non
 # Connections
 
 
-def test_each_endpoint_has_its_own_connection(sender: Sender) -> None:
-    with serving(OK) as one, serving(OK) as other:
-        for endpoint in (one, other, one, other):
-            assert sender(endpoint.url, {}, str(endpoint.port).encode()).status == 200
-    for endpoint in (one, other):
-        assert endpoint.connected == 1
-        assert [request.rpartition(b"\n")[2] for request in endpoint.requests] == [str(endpoint.port).encode()] * 2
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_request_is_resent_if_a_reused_connection_breaks(sender: Sender, reset: bool) -> None:
     """If the endpoint closes the connection on the next request, that is sent once more on a new one."""
@@ -285,18 +275,6 @@ def test_a_reused_connection_that_breaks_in_the_response_is_a_failure(
     with serving(script) as endpoint:
         assert [sender(endpoint.url, {}, b"{}").status for _ in range(2)] == [200, None]
         assert endpoint.connected == 1
-
-
-def test_many_threads_share_a_sender(sender: Sender) -> None:
-    def script(connection: EndpointConnection) -> None:
-        while request := connection.request():
-            body = request.partition(b"\r\n\r\n")[2]
-            connection.send(HEAD % len(body) + body)
-
-    with serving(script) as endpoint, ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(lambda number: sender(endpoint.url, {}, b"%d" % number), range(400)))
-        assert [response.excerpt for response in responses] == [str(number) for number in range(400)]
-        assert endpoint.connected <= 8
 
 
 # Limits

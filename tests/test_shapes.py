@@ -150,26 +150,6 @@ def test_what_is_excluded_is_no_field(client: FlaskClient) -> None:
         assert client.get(path).json["name"] == name
 
 
-@pytest.mark.needs("versions")
-def test_older_versions_are_without_times_too() -> None:
-    """An item that one version creates, the other changes."""
-    tags = replace(TAGS, upgrades={2: [Rename("title", "name")]})
-    versions = Versions(Version("v1", revisions={"tags": 1}), Version("v2"), unversioned="v2")
-    client = create_shop(Config(), [tags], versions=versions).test_client()
-    path = client.post("/api/v1/tags", json={"title": "red"}).headers["Location"].removeprefix("/api/v1")
-    first = client.get(f"/api/v1{path}")
-    assert first.json == {"id": first.json["id"], "title": "red", "note": ""}
-    for version, name, sent in (("v2", "name", "green"), ("v1", "title", "blue"), ("v1", "title", "red")):
-        shown = client.get(f"/api/{version}{path}")
-        matched = {"If-Match": shown.headers["ETag"]}
-        changed = client.put(f"/api/{version}{path}", json={**shown.json, name: sent}, headers=matched)
-        assert changed.json == {**shown.json, name: sent} == client.get(f"/api/{version}/tags").json[0]
-        refused = client.patch(f"/api/{version}{path}", json={"version": 1})
-        assert refused.json["errors"][0]["detail"] == "is not a field of this collection"
-    assert client.patch(f"/api/v1{path}", json={"note": "x"}).json["note"] == "x"
-    assert client.get("/api/v1/events").json[-1]["data"].keys() == {"id", "title", "note"}
-
-
 def test_an_export_is_without_times(tmp_path: Path) -> None:
     """And can be imported; the id stays."""
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/shapes.db"))

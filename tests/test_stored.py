@@ -1,6 +1,7 @@
 """Stored items after a change of their schema: what they do not fit is named at the start, with the steps to write."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,6 @@ INCOMPATIBLE = {
         '"weight" is required, and stored items do not have it',
         'NOTES = {2: [Add("weight", …)]}',
     ),
-    "a removed field": (
-        without("count"),
-        'stored items have "count" (integer), and the schema does not',
-        'NOTES = {2: [Remove("count", …)]}',
-    ),
     "a removed field, and a new one of the same type": (
         without("title", name=TITLE),
         'stored items have "title" (string), and the schema does not; "name" is required',
@@ -67,19 +63,9 @@ INCOMPATIBLE = {
         'stored items have "title"',
         'NOTES = {2: [Rename("title", "name")]} or NOTES = {2: [Remove("title", …)]}',
     ),
-    "a removed field, and a new one of another type": (
-        without("title", name=Whole(load_default=1)),
-        'stored items have "title"',
-        'what became of it: NOTES = {2: [Remove("title", …)]}',
-    ),
     "another type": (
         without(count=Text(load_default="0")),
         '"count" is of type string, and in stored items of type integer',
-        'NOTES = {2: [Convert({"count": …}, ["count"], up=…, down=…)]}',
-    ),
-    "an array of it": (
-        without(count=ListOf(Whole(), load_default=list)),
-        '"count" is of type array of integer, and in stored items of type integer',
         'NOTES = {2: [Convert({"count": …}, ["count"], up=…, down=…)]}',
     ),
     "no longer nullable": (
@@ -150,12 +136,13 @@ def test_each_schema_with_items_is_compared(tmp_path: Path) -> None:
     assert [each["colour"] for each in items] == ["red", "red"]
 
 
-def test_a_collection_without_items_and_events_can_change_freely(tmp_path: Path) -> None:
-    """For prototypes. ListOf of other collections do not matter."""
-    client = start(tmp_path, BEFORE, events=False)
-    where = client.post("/notes", json={"title": "x"}).headers["Location"]
-    client.delete(where)
-    start(tmp_path, without("title", weight=Whole(required=True)))
+@pytest.mark.parametrize("events", [False, pytest.param(True, marks=pytest.mark.needs("events"))])
+def test_a_collection_without_items_and_events_can_change_freely(tmp_path: Path, events: bool) -> None:
+    """For prototypes. An event of a deleted item is not of the next schema either."""
+    client = start(tmp_path, BEFORE, events=events)
+    client.delete(client.post("/notes", json={"title": "x"}).headers["Location"])
+    with pytest.raises(StoreUnavailable, match='stored items have "title"') if events else nullcontext():
+        start(tmp_path, without("title", weight=Whole(required=True)))
 
 
 def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
@@ -239,14 +226,9 @@ class Point(Schema):
 
 INSIDE: dict[str, tuple[Callable[[type[Schema]], fields.Field[Any]], Any]] = {
     "an object": (lambda schema: fields.Nested(schema, required=True), {"x": 1}),
-    "objects": (lambda schema: fields.Nested(schema, many=True, required=True), [{"x": 1}]),
     "an array": (lambda schema: ListOf(fields.Nested(schema), required=True), [{"x": 1}]),
     "arrays of arrays": (lambda schema: ListOf(ListOf(fields.Nested(schema)), required=True), [[{"x": 1}]]),
     "a dictionary": (lambda schema: fields.Dict(values=fields.Nested(schema), required=True), {"a": {"x": 1}}),
-    "an object in an object": (
-        lambda schema: fields.Nested({"in": fields.Nested(schema, required=True)}, required=True),
-        {"in": {"x": 1}},
-    ),
 }
 
 

@@ -403,16 +403,6 @@ class TestDocuments:
             assert document["info"]["x-version"]["name"] == version
         assert client.get("/openapi.json").json == client.get("/api/v2/openapi.json").json
 
-    def test_what_clients_depend_on_has_the_names_of_the_version(self, client: FlaskClient) -> None:
-        """Unique fields, the moves of a lifecycle, and what is searched."""
-        for version, unique, status in ("v1", "name", "status"), ("v3", "title", "state"):
-            parts = client.get(f"/api/{version}/openapi.json").json["components"]
-            own = parts["schemas"]["ProductInput"]["properties"]
-            assert [name for name, part in own.items() if part.get("x-unique")] == [unique]
-            moves = {name: part["x-transitions"] for name, part in own.items() if "x-transitions" in part}
-            assert moves == {status: {"active": ["archived"], "archived": []}}
-            assert parts["parameters"]["ProductSearch"]["schema"]["x-search"] == [unique]
-
 
 @pytest.mark.needs("events")
 class TestEvents:
@@ -584,21 +574,3 @@ def test_a_state_that_a_step_makes_is_one_that_is_sent(added: tuple[Step, ...]) 
     made = client.post("/jobs", json={}).json
     assert client.post(f"/jobs/{made['id']}/finish").status_code == 200
     assert client.patch(f"/api/v1/jobs/{made['id']}", json={"title": "x"}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "step", [Rename("old", "new"), Convert({"old": Text(load_default="x")}, ["new"], up=str.upper, down=str.lower)]
-)
-def test_a_field_that_is_added_without_a_default_and_then_moved(step: Step) -> None:
-    """It has that of the schema at the time, as any that is added so."""
-    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
-    schema: Any = ItemSchema.from_dict({"new": Text(load_default="X"), "title": Text(load_default="")})
-    jobs = Resource("jobs", "job", schema, upgrades={2: [Add("old"), step]})
-    client = create_app(Config(), [jobs], versions=versions).test_client()
-    made = client.post("/api/v1/jobs", json={"title": "a"})
-    assert made.status_code == 200, made.text
-    path = f"/jobs/{made.json['id']}"
-    assert client.get(path).json["new"] == "X"
-    client.patch(path, json={"new": "Y"})
-    assert client.patch(f"/api/v1{path}", json={"title": "b"}).json["title"] == "b"
-    assert client.get(path).json["new"] == "Y"

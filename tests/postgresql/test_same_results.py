@@ -191,17 +191,6 @@ def test_an_index_of_several_values_serves_filters(url: str) -> None:
             assert f"items.things.{field}." in str(explained), (field, value)
 
 
-def test_a_search_for_owners_folds_them_also_in_older_items(url: str) -> None:
-    """Which were stored without the field."""
-    by = Field("by", Kind.TEXT, nullable=True, is_owner=True)
-    declared = Collection("things", {"id": FIELDS["id"], "by": by}, search=("by",))
-    for each in (url, "memory://"):
-        store = open_store(each, [declared])
-        insert(store, record("a")._replace(owner="Ädä"), record("b"))
-        assert [store.count("things", Query(search=text)) for text in ("ädä", "ÄD", "ö")] == [1, 1, 0], each
-        store.close()
-
-
 def test_an_index_of_owners_serves_pages(url: str) -> None:
     """Also those of several owners."""
     declared = Collection("things", {"id": FIELDS["id"]}, has_owner_index=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import DuplicateValue
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import (
     Collection,
     Field,
@@ -17,6 +17,7 @@ from restkeeper.storage.interface import (
     Index,
     Kind,
     Op,
+    StoredSchema,
 )
 from restkeeper.storage.sql import literal
 from restkeeper.storage.sqlite.queries import SqliteColumn
@@ -77,6 +78,26 @@ def test_indexes_of_owners_and_of_similar_names_stay(tmp_path: Path) -> None:
     store = opened(tmp_path, one, two)
     before = indexes(tmp_path)
     assert store.tidy() == [] and indexes(tmp_path) == before and len(before) == 2
+
+
+def of_schema(fingerprint: str, revision: int = 1, *, refuses: str = "") -> Collection:
+    """A collection that refuses what is only of the schema with another fingerprint."""
+
+    def conflict(schema: StoredSchema, common: bool) -> str:
+        return f"does not fit {refuses}" if schema.fingerprint == refuses and not common else ""
+
+    return Collection("things", FIELDS, schema=StoredSchema(fingerprint, revision, "{}"), conflict=conflict)
+
+
+def test_a_member_that_its_writer_does_not_know_can_be_of_each_schema(tmp_path: Path) -> None:
+    store = opened(tmp_path, of_schema("a"))
+    opened(tmp_path, of_schema("b")).close()
+    insert(store, record("1")._replace(fingerprint="a+"))
+    for refused in "ab":
+        with pytest.raises(StoreUnavailable, match=f"does not fit {refused}"):
+            opened(tmp_path, of_schema("c", refuses=refused))
+    opened(tmp_path, of_schema("2-d", 2)).close()
+    opened(tmp_path, of_schema("c", refuses="2-d")).close()  # the items are not of that revision
 
 
 @pytest.mark.parametrize("kind", [Kind.INTEGER, Kind.NUMBER, Kind.BOOLEAN, Kind.TEXT])

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from contextvars import ContextVar
 from functools import partial
 
 import pytest
@@ -13,7 +12,6 @@ from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
-    ResponseStored,
     SearchTooLong,
     StoreContended,
 )
@@ -39,21 +37,6 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
         store.write(work)
     assert (ids(store), store.count("things"), store.look_up([b"r"])) == ([], 0, [(1.0, b"old")])
     assert (store.change_token("things"), store.last_event()) == before
-
-
-def test_a_transaction_has_many_changes(store: Store) -> None:
-    names = [f"n{number:03}" for number in range(600)]
-
-    def work(transaction: Transaction, *also: str) -> None:
-        for name in [*names, *also]:
-            transaction.insert("things", record(name))
-
-    for failing in names[0], names[400]:
-        with pytest.raises(DuplicateValue):
-            store.write(lambda transaction, failing=failing: work(transaction, failing, "last"))
-        assert ids(store) == []
-    store.write(work)
-    assert store.count("things") == 600
 
 
 def test_a_transaction_finds_what_it_has_changed(store: Store) -> None:
@@ -220,32 +203,6 @@ def test_an_error_outside_of_a_savepoint_ends_the_transaction(store: Store) -> N
     insert(store, record("d"))  # and the next transaction is not concerned
 
 
-def test_an_error_ends_the_transaction_though_it_was_caught(store: Store) -> None:
-    """Also if a read that comes later has raised it, whose caller goes on."""
-    insert(store, record("a"))
-    store.write(lambda transaction: transaction.store_response(b"id", StoredResponse(0.5, b"y"), expired_before=0.0))
-    failing: dict[type[Exception], Callable[[Transaction], None]] = {
-        ResponseStored: lambda transaction: transaction.store_response(
-            b"id", StoredResponse(1.0, b"x"), expired_before=0.0
-        ),
-        DuplicateValue: lambda transaction: transaction.insert("things", record("a")),
-    }
-
-    def work(transaction: Transaction, fail: Callable[[Transaction], None], ends_in_savepoint: bool) -> None:
-        with suppress(Exception):
-            fail(transaction)
-            transaction.insert("things", record("b"))
-            transaction.change_token("things")
-        with suppress(Exception), transaction.savepoint() if ends_in_savepoint else nullcontext():
-            transaction.insert("things", record("c"))
-
-    for error, fail in failing.items():
-        for ends_in_savepoint in (False, True):
-            with pytest.raises(error):
-                store.write(partial(work, fail=fail, ends_in_savepoint=ends_in_savepoint))
-    assert (ids(store), store.look_up([b"id"])) == (["a"], [StoredResponse(0.5, b"y")])
-
-
 def test_an_unknown_item_ends_no_transaction(store: Store) -> None:
     """RecordNotFound of a read needs no savepoint, with a lock or without."""
 
@@ -299,21 +256,6 @@ def test_an_outer_savepoint_undoes_what_an_inner_one_has_made(store: Store) -> N
     assert ids(store) == ["c"]
 
 
-def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
-    def work(transaction: Transaction) -> None:
-        transaction.insert("things", record("a"))
-        with pytest.raises(DuplicateValue), transaction.savepoint():
-            transaction.insert("things", record("b"))
-            with suppress(DuplicateValue):
-                transaction.insert("things", record("a"))
-        with pytest.raises(DuplicateValue), transaction.savepoint(), suppress(Exception):
-            transaction.insert("things", record("a"))
-            transaction.read("things", "a")  # makes the change
-
-    store.write(work)
-    assert ids(store) == ["a"]
-
-
 def test_a_work_runs_once(store: Store) -> None:
     """A work runs exactly once, whether it succeeds or fails, because it can have other effects."""
     runs: list[str] = []
@@ -321,22 +263,6 @@ def test_a_work_runs_once(store: Store) -> None:
     with pytest.raises(LookupError):
         store.write(lambda _: [runs.append("failed"), {}["x"]])
     assert runs == ["done", "failed"]
-
-
-def test_a_work_runs_in_its_callers_context(store: Store) -> None:
-    """Context variables have the caller's values inside a work, on any thread."""
-    who: ContextVar[int] = ContextVar("who")
-    seen: dict[int, int] = {}
-
-    def write(number: int) -> None:
-        who.set(number)
-        store.write(lambda _: seen.setdefault(number, who.get()))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    join(*threads)
-    assert seen == {number: number for number in range(16)}
 
 
 def test_many_records_are_read_together(store: Store) -> None:

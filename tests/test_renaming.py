@@ -48,6 +48,7 @@ def declared(name: str = "notes", singular: str = "note", fields: dict[str, Any]
 
 NOTES = declared()
 MEMOS = declared("memos", "memo")
+TASKS = declared("tasks", "task")
 
 
 def tasks(to: str) -> Resource:
@@ -299,11 +300,7 @@ def test_the_service_must_be_stopped(programs: Programs) -> None:
             ("notes", "memos"),
             "'notes' is served, or the store has nothing of it; it has something of t",
         ),
-        (
-            (MEMOS,),
-            ("notes", "my memos"),
-            "no resource serves 'my memos': let one do so, and none 'notes', before this",
-        ),
+        ((MEMOS,), ("notes", "my memos"), "no resource serves 'my memos': let one do so, and none 'notes', before "),
         ((MEMOS,), ("other", "memos"), "'other' is served, or the store has nothing of it; it has something of notes"),
         ((MEMOS,), ("keys", "memos"), "'keys' is served, or the store has nothing of it; it has something of notes"),
         ((MEMOS,), ("tasks", "memos"), "tasks has no items, or is being deleted"),
@@ -347,7 +344,7 @@ class TestUnserved:
     @pytest.fixture
     def old(self, programs: Programs) -> FlaskClient:
         """A service with two notes, a key and a webhook."""
-        old = programs.serve(declared(ids="integer"), declared("tasks", "task"))
+        old = programs.serve(declared(ids="integer"), TASKS)
         for name in "ab":
             post(old, "/notes", {"name": name})
         return old
@@ -358,13 +355,13 @@ class TestUnserved:
         post(old, "/api/v1/keys", {"name": "x", "scopes": ["notes:read"]})
         post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
         capfd.readouterr()
-        new = programs.serve(declared("memos", "memo"), without={"keys", "webhooks"})
+        new = programs.serve(MEMOS, without={"keys", "webhooks"})
         line = f"the store has 2 items {NO_RESOURCE}"
         assert capfd.readouterr().err == f"restkeeper: {line}\n"
         ready = new.get("/readyz")
         assert (ready.status_code, ready.json) == (200, {"status": "ok", "store": "ok", "unserved": [line]})
-        assert programs.run((declared("memos", "memo"),), "migrate").stderr == f"{line}\n"
-        refused = programs.run((declared("memos", "memo"),), "export", "notes")
+        assert programs.run((MEMOS,), "migrate").stderr == f"{line}\n"
+        refused = programs.run((MEMOS,), "export", "notes")
         assert refused.stderr == f"Error: there is no collection 'notes'; {line}\n"
         old.delete("/notes/1")
         assert f"1 item {NO_RESOURCE}" in new.get("/readyz").json["unserved"][0]
@@ -374,31 +371,11 @@ class TestUnserved:
     @pytest.mark.parametrize(
         ("resources", "name", "reason"),
         [
-            (
-                (declared(ids="integer"), declared("tasks", "task")),
-                "notes",
-                "'notes' is served, or the store has nothing of it; it has nothing of others",
-            ),
-            (
-                (declared("tasks", "task"),),
-                "keys",
-                "'keys' is served, or the store has nothing of it; it has something of notes",
-            ),
-            (
-                (declared("tasks", "task"),),
-                "_ids",
-                "'_ids' is served, or the store has nothing of it; it has something of notes",
-            ),
-            (
-                (declared("tasks", "task"),),
-                "other",
-                "'other' is served, or the store has nothing of it; it has something of notes",
-            ),
-            (
-                (declared("tasks", "task"),),
-                "notes",
-                "2 items of notes would be deleted, and nobody can be asked: add --yes",
-            ),
+            ((declared(ids="integer"), TASKS), "notes", "'notes' is served, or the store has nothing of it; "),
+            ((TASKS,), "keys", "'keys' is served, or the store has nothing of it; it has something of notes"),
+            ((TASKS,), "_ids", "'_ids' is served, or the store has nothing of it; it has something of notes"),
+            ((TASKS,), "other", "'other' is served, or the store has nothing of it; it has something of notes"),
+            ((TASKS,), "notes", "2 items of notes would be deleted, and nobody can be asked: add --yes"),
         ],
     )
     def test_forget_refuses(
@@ -413,7 +390,7 @@ class TestUnserved:
         self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch, answer: str
     ) -> None:
         monkeypatch.setattr("restkeeper.cli.renaming._is_terminal", lambda: True)
-        done = programs.run((declared("tasks", "task"),), "forget", "notes", input=answer)
+        done = programs.run((TASKS,), "forget", "notes", input=answer)
         assert "Delete 2 items of notes, for ever? [y/N]" in done.stderr
         assert done.exit_code == (0 if answer == "y" else 1)
         assert len(old.get("/notes").json) == (0 if answer == "y" else 2)
@@ -429,7 +406,7 @@ class TestUnserved:
         deliverer = deliverer_of(service_of(old.application), lambda *sent: DeliveryResult(500, "", None))
         assert deliverer.deliver_once() == 1
         deliverer.close()
-        done = programs.run((declared("tasks", "task"),), "forget", "notes", "--yes")
+        done = programs.run((TASKS,), "forget", "notes", "--yes")
         assert (done.exit_code, done.stdout) == (0, "3 items of notes are deleted\n"), (done.stderr, done.exception)
         assert b"secret" not in orjson.dumps(
             [
@@ -438,11 +415,11 @@ class TestUnserved:
             ],
             default=str,
         )
-        new = programs.serve(declared("tasks", "task"))
+        new = programs.serve(TASKS)
         post(new, "/tasks", {"name": "x"})
         (event,) = new.get(f"/api/v1/events?after={cursor}").json
         assert event["type"] == "task.created"
-        again = programs.serve(declared(ids="integer"), declared("tasks", "task"))
+        again = programs.serve(declared(ids="integer"), TASKS)
         assert again.get("/notes").json == [] and post(again, "/notes", {"name": "a"})["id"] == 1
 
     def test_forget_goes_on_after_an_interruption(
@@ -450,13 +427,13 @@ class TestUnserved:
     ) -> None:
         monkeypatch.setattr("restkeeper.cli.renaming.FORGOTTEN", 1)
         monkeypatch.setattr("restkeeper.cli.renaming.PAUSE_SECONDS", None)  # which no sleep can have
-        assert programs.run((declared("tasks", "task"),), "forget", "notes", "--yes").exit_code == 1
+        assert programs.run((TASKS,), "forget", "notes", "--yes").exit_code == 1
         assert store_of(old).stored()["notes"][:2] == (GONE, 1)
-        ready = programs.serve(declared("tasks", "task")).get("/readyz")
+        ready = programs.serve(TASKS).get("/readyz")
         assert ready.json["unserved"][0].endswith(
             "has 1 item of notes, which no resource serves: if no newer program does, run `restkeeper forget notes`"
         )
         monkeypatch.undo()
-        done = programs.run((declared("tasks", "task"),), "forget", "notes", "--yes")
+        done = programs.run((TASKS,), "forget", "notes", "--yes")
         assert (done.exit_code, done.stdout) == (0, "1 items of notes are deleted\n")
         assert "notes" not in store_of(old).stored()

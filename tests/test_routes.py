@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from flask import Blueprint, abort, request, session
+from flask import Blueprint, abort, request
 from flask.testing import FlaskClient
 from marshmallow import Schema, fields
 from openapi_spec_validator import OpenAPIV31SpecValidator
@@ -136,24 +136,6 @@ def test_a_view_can_have_a_parameter_that_is_called_owner() -> None:
     client = shop.create_app(Config(), blueprints=[routes]).test_client()
     assert client.post("/routes?owner=ada").text == "ada"
     assert client.post("/products?owner=ada", json={"name": "Lamp"}).status_code == 422
-
-
-def test_a_view_can_have_the_sessions_of_flask() -> None:
-    """If the service has a SECRET_KEY."""
-    routes = Blueprint("routes", __name__, url_prefix="/routes")
-
-    @routes.get("")
-    @needs("public")
-    def count() -> str:
-        session["count"] = session.get("count", 0) + 1
-        return str(session["count"])
-
-    app = shop.create_app(Config(), [], blueprints=[routes])
-    assert app.test_client().get("/routes").status_code == 500
-    app.secret_key = "a secret"  # noqa: S105
-    client = app.test_client()
-    assert [client.get("/routes").text for _ in range(2)] == ["1", "2"]
-    assert app.test_client().get("/routes").text == "1"
 
 
 def test_a_view_returns_what_flask_takes(client: FlaskClient) -> None:

@@ -110,17 +110,6 @@ def test_rules_of_functions() -> None:
     assert [each["body"].get("price") for each in batch.json["results"]] == [9] * 4
 
 
-def test_rules_of_accounts() -> None:
-    client = rules.create_app(Config()).test_client()
-    one, other = (make(client, "/accounts", bank="b", balance=5)["id"] for _ in range(2))
-    sent = [(other, 3), (other, 3), (one, 1), ("none", 1)]
-    done = [client.post(f"/accounts/{one}/transfer", json={"to": to, "amount": amount}) for to, amount in sent]
-    assert [each.status_code for each in done] == [200, 409, 409, 409]
-    taken = [client.post(f"/accounts/{one}/withdraw", json={"amount": amount}).status_code for amount in (7, 4, 3)]
-    assert taken == [200, 409, 200]
-    assert sorted(each["balance"] for each in client.get("/accounts").json) == [-8, 8]
-
-
 def test_what_a_function_does_with_items(things: Resource) -> None:
     """Each method sees what those before it did."""
     others = Resource("others", "other", ThingSchema, ownership=Ownership.ALL)

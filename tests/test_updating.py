@@ -185,22 +185,6 @@ def test_a_dry_run_counts_what_would_change(app: Application, run: Run, tmp_path
     assert (items(app), events(app)) == (before, count)
 
 
-def test_a_dry_run_of_an_import(app: Application, tmp_path: Path) -> None:
-    """It finds the items that are there already."""
-    file = lines(tmp_path / "a.ndjson", {"name": "a"}, {"name": "b", "id": "b"}, {"name": "c", "id": "c"})
-    create(app, {"name": "x"})
-
-    def run(*options: str) -> Result:
-        return app.test_cli_runner().invoke(args=["import", *options, "products", str(file)])
-
-    assert run("--dry-run").stdout == "would import 3 products\n" and {*items(app)} == {"x"}
-    run()
-    app.test_client().patch("/products/b", json={"stock": 1})
-    result = run("--dry-run", "--skip-bad")
-    assert result.stdout == "would import 0 products, 2 already there, skipped 1\n"
-    assert result.stderr == "line 2: #/id: the item b is there already, with other content: --update changes it\n"
-
-
 @pytest.mark.needs("versions")
 def test_an_export_of_an_older_version(tmp_path: Path) -> None:
     """It changes the items in that form; what it does not show stays."""

@@ -176,21 +176,6 @@ class TestConverted:
         assert new.post("/api/v2/notes", json={"title": "a"}).status_code == 409
         assert new.get("/api/v1/notes", headers={"If-None-Match": before.headers["ETag"]}).status_code == 200
 
-    def test_a_walk_of_an_older_version_goes_on(self, deployment: Deployment, old: FlaskClient) -> None:
-        """Its cursor has the names of its callers."""
-        first = old.get("/notes?sort=name&limit=1")
-        new = deployment.upgrade(NEW)
-        second = new.get(next_of(first))
-        assert [each["name"] for each in (*first.json, *second.json)] == ["a", "b"]
-
-    @pytest.mark.parametrize("up", [{"a": "b", "b": "c", "c": "a"}.get, lambda name: chr(ord(name) + 1)])
-    def test_unique_values_move(self, deployment: Deployment, old: FlaskClient, up: Any) -> None:
-        """In a circle, or each to the one that another item had."""
-        convert = Convert({"name": NAME}, ["name"], up=up, down=lambda name: name)
-        fields = {"name": NAME, "count": COUNT, "note": NOTE, "box": BOX}
-        new = deployment.upgrade(resource(fields, indexes=OLD.indexes, upgrades={2: [convert]}), versions=NEWEST)
-        assert [each["name"] for each in new.get("/notes").json] == [up(name) for name in "cab"]
-
     @pytest.mark.sqlite
     def test_a_start_converts(
         self, deployment: Deployment, old: FlaskClient, capfd: pytest.CaptureFixture[str]
@@ -203,24 +188,6 @@ class TestConverted:
         new = deployment.serve(NEW)
         assert capfd.readouterr().err == "restkeeper: the items of notes have revision 3 now\n"
         assert [each["title"] for each in new.get("/api/v2/notes").json] == ["c", "a", "b"]
-
-    @pytest.mark.sqlite
-    def test_what_can_lose_values_makes_a_backup(self, deployment: Deployment, tmp_path: Path) -> None:
-        """Beside the store, and complete; a `Rename` and an `Add` lose none."""
-        fields = {"name": NAME, "count": COUNT}
-        deployment.serve(resource(fields)).post("/notes", json={"name": "a", "count": "7"})
-        renamed = {"title": NAME, "count": COUNT}
-        upgrades: dict[int, list[Any]] = {2: [Rename("name", "title")]}
-        deployment.upgrade(resource(renamed, upgrades=upgrades), versions=NEWEST)
-        assert not list(tmp_path.glob("store.db.notes-*"))
-        whole = resource({"title": NAME, "count": Whole(load_default=0)}, upgrades=upgrades | {3: [CONVERT]})
-        deployment.upgrade(whole, versions=NEWEST)
-        (tmp_path / "backup").mkdir()
-        (tmp_path / "store.db.notes-2").rename(tmp_path / "backup" / "store.db")
-        former = Deployment(tmp_path / "backup").serve(resource(renamed, upgrades=upgrades), NEWEST)
-        assert former.get("/notes").json[0]["count"] == "7"
-        again = Deployment(tmp_path / "backup").serve(whole, NEWEST)  # a start converts what is of a former revision
-        assert again.get("/notes").json[0]["count"] == 7
 
     @pytest.mark.parametrize("by", ["a start", "migrate"])
     def test_an_empty_collection(self, deployment: Deployment, tmp_path: Path, by: str) -> None:
@@ -393,18 +360,6 @@ class TestRefused:
     def test_a_step_makes_what_cannot_be_stored(self, deployment: Deployment, old: FlaskClient) -> None:
         id = old.post("/notes", json={"name": "x", "count": "9" * 20}).json["id"]
         assert refusal(deployment, NEW) == [f'the item {id}: count "{"9" * 20}": must be an integer of 64 bits']
-
-    def test_two_unique_values_become_one(self, deployment: Deployment, old: FlaskClient) -> None:
-        """Also without regard to case. The item that comes second is listed, with its value, and each of several."""
-        ids = [old.post("/notes", json={"name": name}).json["id"] for name in ("A", "B", "x")]
-        folded = resource(
-            {"title": NAME, "count": COUNT, "note": NOTE, "box": BOX},
-            indexes=(Index("title", unique=True, fold=True),),
-            upgrades={2: [Rename("name", "title")]},
-        )
-        assert refusal(deployment, folded) == [
-            f'the item {id}: title "{name}": another item has it, too' for id, name in zip(ids, "AB", strict=False)
-        ]
 
     def test_an_older_version_would_show_another_value(self, deployment: Deployment, old: FlaskClient) -> None:
         """Of one that is served: `--accept` takes it."""

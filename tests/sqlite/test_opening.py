@@ -21,9 +21,6 @@ from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
 from tests.sqlite.helpers import Clock, opened
 from tests.things import (
-    DUPLICATES,
-    DUPLICATES_REFUSED,
-    FIELDS,
     OTHERS,
     SAMPLE,
     THINGS,
@@ -127,20 +124,6 @@ def test_an_empty_database_becomes_a_store(tmp_path: Path) -> None:
     insert(opened(tmp_path), record("a"))
 
 
-def test_duplicate_values_stop_the_start(tmp_path: Path) -> None:
-    """If stored items break a unique index, the start fails and names them; the file is as it was."""
-    url, loose = f"sqlite:///{tmp_path}/store.db", Collection("things", FIELDS)
-    store = open_store(url, [loose])
-    insert(store, *DUPLICATES)
-    store.close()
-    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-        before = connection.execute("SELECT name FROM sqlite_master").fetchall()
-        with pytest.raises(StoreUnavailable) as caught:
-            open_store(url, [THINGS])
-        assert str(caught.value) == DUPLICATES_REFUSED
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == before
-
-
 def test_a_symbolic_link_opens_the_same_store(tmp_path: Path) -> None:
     """Changes through one name are visible through the other."""
     first = open_store(f"sqlite:///{tmp_path}/a.db", [THINGS])
@@ -206,22 +189,6 @@ def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
     insert(store, record("c"))
     assert [each.id for each in store.scan("things")] == ["a", "c"]
     assert [each.id for each in unopened.scan("things")] == ["b"]
-
-
-def test_memory_is_copied_by_a_fork() -> None:
-    """A forked process has the items of a store in memory, and changes its own copy."""
-    store = open_store("memory://", [THINGS])
-    insert(store, record("a"))
-    if (child := os.fork()) == 0:
-        status = 1
-        try:
-            insert(store, record("b"))
-            assert store.count("things") == 2
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert store.count("things") == 1
 
 
 def test_the_last_one_that_closes_leaves_one_file(tmp_path: Path) -> None:

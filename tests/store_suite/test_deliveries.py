@@ -123,25 +123,6 @@ def test_unknown_ids_raise_not_found(outbox: Store) -> None:
         outbox.write(lambda transaction: transaction.secrets("v"))
 
 
-def test_the_log_has_the_newest_first(outbox: Store) -> None:
-    """It has the results of the last attempts, and can be read in pages and by state."""
-    ids = record(outbox, event("a"), event("a"), event("b"))
-    queue(outbox)
-    first, third = lease(outbox)
-    settle(outbox, first, ok=True)
-    settle(outbox, third, next=77.0)
-    log = outbox.deliveries("w", None, 10)
-    assert [(each.event, each.state, each.due) for each in log] == [
-        (ids[2], "pending", 77.0),
-        (ids[1], "pending", 11.0),
-        (ids[0], "delivered", None),
-    ]
-    assert log[2][4:] == (1, None, 11.0, 200, 0.25, "said") and log[1].attempts == 0
-    assert outbox.deliveries("w", log[0].id, 1) == log[1:2]
-    assert outbox.deliveries("w", None, 10, "delivered") == log[2:]
-    assert outbox.deliveries("v", None, 10) == []
-
-
 def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:
     """Nothing more is delivered, and its log is deleted with the events; leased deliveries can be settled."""
     record(outbox, event("a"), event("b"))

@@ -12,10 +12,11 @@ from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
+    ResponseStored,
     SearchTooLong,
     StoreContended,
 )
-from restkeeper.storage.interface import ALL, Filter, Key, Op, Page, Query, Record, Sort, StoredResponse
+from restkeeper.storage.interface import Filter, Key, Op, Query, Record, StoredResponse
 from tests.outbox import event
 from tests.things import fill, ids, insert, record
 from tests.waiting import SECONDS, join
@@ -37,30 +38,6 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
         store.write(work)
     assert (ids(store), store.count("things"), store.look_up([b"r"])) == ([], 0, [(1.0, b"old")])
     assert (store.change_token("things"), store.last_event()) == before
-
-
-def test_a_transaction_finds_what_it_has_changed(store: Store) -> None:
-    """A page and a count see the changes of their transaction, and all that is committed; others do not."""
-    insert(store, record("a", name="x"), record("b", name="y"), record("c", name="x"))
-    wanted = Query((Filter("name", Op.EQ, "x"),), sort=(Sort("id", True),), limit=2)
-
-    def work(transaction: Transaction) -> tuple[Page, list[int]]:
-        transaction.update("things", record("b", 2, name="x"))
-        transaction.insert("things", record("d", name="x"))
-        transaction.delete("things", "c")
-        counts = [transaction.count("things", each, most=most) for each, most in ((wanted, 9), (wanted, 2), (ALL, 9))]
-        transaction.insert("others", record("o"))
-        return transaction.page("things", wanted, seconds=5.0), [*counts, transaction.count("others", most=9)]
-
-    page, counts = store.write(work)
-    assert counts == [3, 2, 3, 1]
-    assert (page.bodies, page.more, page.last) == (
-        [record("d", name="x").body, record("b", 2, name="x").body],
-        True,
-        ("b",),
-    )
-    assert (page.change_token, page.total) == ("", None), "they are not known before the end"
-    assert len(store.write(lambda transaction: transaction.page("things", ALL, max_bytes=1)).bodies) == 1
 
 
 ROUNDS = 10
@@ -201,6 +178,32 @@ def test_an_error_outside_of_a_savepoint_ends_the_transaction(store: Store) -> N
             store.write(partial(work, change=change))
     assert ids(store) == ["a", "b"]
     insert(store, record("d"))  # and the next transaction is not concerned
+
+
+def test_an_error_ends_the_transaction_though_it_was_caught(store: Store) -> None:
+    """Also if a read that comes later has raised it, whose caller goes on."""
+    insert(store, record("a"))
+    store.write(lambda transaction: transaction.store_response(b"id", StoredResponse(0.5, b"y"), expired_before=0.0))
+    failing: dict[type[Exception], Callable[[Transaction], None]] = {
+        ResponseStored: lambda transaction: transaction.store_response(
+            b"id", StoredResponse(1.0, b"x"), expired_before=0.0
+        ),
+        DuplicateValue: lambda transaction: transaction.insert("things", record("a")),
+    }
+
+    def work(transaction: Transaction, fail: Callable[[Transaction], None], ends_in_savepoint: bool) -> None:
+        with suppress(Exception):
+            fail(transaction)
+            transaction.insert("things", record("b"))
+            transaction.change_token("things")
+        with suppress(Exception), transaction.savepoint() if ends_in_savepoint else nullcontext():
+            transaction.insert("things", record("c"))
+
+    for error, fail in failing.items():
+        for ends_in_savepoint in (False, True):
+            with pytest.raises(error):
+                store.write(partial(work, fail=fail, ends_in_savepoint=ends_in_savepoint))
+    assert (ids(store), store.look_up([b"id"])) == (["a"], [StoredResponse(0.5, b"y")])
 
 
 def test_an_unknown_item_ends_no_transaction(store: Store) -> None:

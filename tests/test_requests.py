@@ -115,22 +115,6 @@ def test_refused_at_once(worker: Any) -> None:
         assert read(worker, data)[-1] == 400, name
 
 
-def test_what_follows_a_refused_chunk_is_not_read(worker: Any) -> None:
-    """Also if the application reads on: here the end of a chunk is missing, and another chunk follows."""
-    ours, theirs = gevent.socket.socketpair()
-    client = Client(worker, ours)
-    theirs.sendall(chunked(b"1\r\na5\r\nhello\r\n0\r\n\r\n"))
-    read_request = request.read_request(client, {})
-    assert read_request
-    with pytest.raises(Refused):
-        read_request.environ["wsgi.input"].read()
-    with pytest.raises(ValueError, match="closed"):
-        read_request.environ["wsgi.input"].read()
-    assert read_request.content.left
-    client.close()
-    theirs.close()
-
-
 # The grammar of RFC 9110 and 9112 for whole requests, with no more than what the mutations can make of them.
 TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 TEXT = rb"[\t -~\x80-\xff]*"

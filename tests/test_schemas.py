@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from decimal import Decimal
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +120,6 @@ def test_an_array_has_a_limited_length() -> None:
     assert ListOf(inner).deserialize([]) == [] and validated == []
     with pytest.raises(ValidationError, match="must be an array"):
         items.deserialize("ab")
-
-
-def test_a_state_can_stay_or_change_as_declared() -> None:
-    lifecycle = Lifecycle("a", {"a": ("b",), "b": ()})
-    assert [pair for pair in product("abz", repeat=2) if lifecycle.allows(*pair)] == [
-        ("a", "a"),
-        ("a", "b"),
-        ("b", "b"),
-        ("z", "z"),
-    ]
 
 
 def test_a_declaration_is_found_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 
 from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text, Version, Versions
-from tests.callers import ADMIN_KEY, events, key
+from tests.callers import events
 from tests.live import Gunicorn, send
 from tests.shop import create_app as create_shop
 from tests.shop.shapes import SETTINGS, TAGS, RateSchema, TagSchema, create_app
@@ -226,15 +226,6 @@ def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
     schema = type("LinkSchema", (ItemSchema,), {"to": Reference("settings", required=True)})
     with pytest.raises(ValueError, match=r"links.to: Reference\('settings'\): must be one of tags, links"):
         create_shop(Config(), [TAGS, SETTINGS, Resource("links", "link", schema)])
-
-
-def test_a_singleton_needs_its_scopes() -> None:
-    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
-    reader, writer = (key(client, f"settings:{may}") for may in ("read", "write"))
-    assert [client.get("/settings", headers=each).status_code for each in (reader, writer, {})] == [200, 403, 401]
-    for path, method in (("/settings", "PATCH"), ("/settings/visit", "POST")):
-        codes = [client.open(path, method=method, json={}, headers=each).status_code for each in (reader, writer)]
-        assert codes == [403, 200]
 
 
 def test_the_first_changes_of_a_singleton_at_once(tmp_path: Path) -> None:

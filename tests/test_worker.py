@@ -3,8 +3,6 @@
 import select
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from email.utils import parsedate_to_datetime
@@ -19,7 +17,7 @@ import pytest
 from gevent.pool import Pool
 
 from restkeeper.server.worker import Worker
-from tests.live import ROOT, Gunicorn, HttpResponse
+from tests.live import Gunicorn, HttpResponse
 from tests.waiting import SECONDS, until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -604,23 +602,3 @@ def test_at_the_limit(port: int) -> None:
         with closing(Client(port)) as client:
             assert client.send(request(most)).status == 200
             assert client.send(request(most + 1)).status == status
-
-
-PATCH = """
-import threading
-from importlib import metadata
-from restkeeper.server.worker import Worker
-
-looks, find, look, former = [], metadata.entry_points, metadata.distributions, threading.get_ident
-metadata.distributions = lambda **chosen: looks.append(chosen) or look(**chosen)
-worker = Worker.__new__(Worker)
-worker.sockets = []
-worker.patch()
-print(len(looks), metadata.entry_points is find, threading.get_ident is former)
-"""
-
-
-def test_a_worker_starts_with_one_look_at_the_installed_packages() -> None:
-    """gevent looks for its plugins at each module that it patches: some 200 ms where many packages are installed."""
-    done = subprocess.run([sys.executable, "-c", PATCH], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "1 True False\n"

@@ -136,19 +136,6 @@ def test_a_repetition_at_another_instance_waits_for_the_first_response(instances
     assert [each["id"] for each in instances.client(0).get("/products?name=mine").json] == [response.json["id"]]
 
 
-def test_a_repetition_is_executed_if_the_first_request_fails(instances: Instances) -> None:
-    def fail() -> Any:
-        instances.post(0, "mine")
-        return instances.post(0, "mine")
-
-    def roll_back(transaction: Transaction) -> None:
-        raise StoreUnavailable("it fails")
-
-    service_of(instances.apps[0]).hooks.on_change.append(lambda transaction, change: roll_back(transaction) or 0)  # type: ignore[func-returns-value]
-    assert fail().status_code == 503
-    assert "Idempotent-Replayed" not in instances.post(1, "mine").headers
-
-
 def test_the_events_of_an_item_have_the_order_of_its_versions(instances: Instances) -> None:
     """Who changes an item that an open transaction changes waits, and its event comes after."""
     path = instances.paths[0]

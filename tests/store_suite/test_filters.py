@@ -203,7 +203,7 @@ EQUALITY = [Op.EQ, Op.NE, Op.IN]
 ORDERED = [*EQUALITY, Op.GT, Op.GTE, Op.LT, Op.LTE]
 OF_JSON = [*ORDERED, Op.STARTS, Op.ENDS]
 OPERATORS_OF = {
-    "note": [*ORDERED, Op.STARTS, Op.ENDS],
+    "note": [*ORDERED, Op.STARTS, Op.ENDS, Op.LIKE],
     "total": ORDERED,
     "paid_at": ORDERED,
     "tags": [Op.EQ, Op.IN],

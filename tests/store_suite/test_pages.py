@@ -5,14 +5,14 @@ import random
 import threading
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from itertools import chain, pairwise, product
+from itertools import chain, pairwise
 
 import pytest
 
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import POSITION, Page, Query, Sort
 from restkeeper.web import exactjson
-from tests.things import SAMPLE, SORTS, fill, ids, insert, record
+from tests.things import SAMPLE, ids, insert, record
 from tests.waiting import join
 
 
@@ -153,15 +153,3 @@ def test_paging_returns_every_remaining_item_once(store: Store) -> None:
     join(*writers)
     assert all(one < other for one, other in pairwise(seen))
     assert [id for id in seen if "-" not in id] == staying
-
-
-def test_a_page_ends_by_its_bytes(store: Store) -> None:
-    """It has as many items as fit, starting with the one nearest to the position; the next page continues there."""
-    size = fill(store, 10, 9000)[0]
-    for sort, backward, search in product(SORTS, (False, True), ("", "X")):
-        query = Query(sort=sort, limit=8, backward=backward, search=search)
-        pages = list(walk(store, query, 3 * size))
-        assert [(len(page.bodies), page.more, page.cut) for page in pages] == [(3, True, True)] * 3 + [
-            (1, False, False)
-        ]
-        assert ids_of(pages, query) == ids(store, sort=sort), query

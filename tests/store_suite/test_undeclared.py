@@ -76,14 +76,6 @@ def test_values_sort_by_kind(store: Store, name: str) -> None:
     assert sorted(ids_of(walk(store, both), both)) == sorted(items)
 
 
-def test_a_made_up_position_gives_some_page(store: Store) -> None:
-    """Whatever a client sends, also the position of another kind of store."""
-    put(store, a={"value": 1}, b={"value": "x"}, c={})
-    for position in product((None, 5, -1.5, "x", "", "n00", "é" * 600), ("a", "")):
-        for backward in (False, True):
-            store.page("things", Query(sort=(Sort("value"),), after=position, backward=backward))
-
-
 def test_values_are_counted(store: Store) -> None:
     """The most frequent first, then in their order; a number is no boolean, and no text."""
     values = [1, Decimal("1.0"), 1, True, True, "1", "a", "a", 'q"é', None, [1], {"a": 1}, Decimal("2.50")]

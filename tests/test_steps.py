@@ -282,12 +282,3 @@ def test_what_an_older_version_cannot_have_is_the_default(
     if value is not None:
         changed = older.merge(made, {"weight": 9}, now=LATER)
         assert shown(newest, changed) == shown(newest, made) | {"weight": 9}
-
-
-def test_steps_can_be_cut() -> None:
-    """A revision whose earlier steps are gone has its number, and its own fingerprint."""
-    resource = Resource("books", "book", BookSchema, upgrades={5: [STEPS["rename"]], 6: [STEPS["remove"]]})
-    assert [StoredRepresentation(resource, n).revision.number for n in (4, 5)] == [4, 5]
-    assert resource.revisions[4].fingerprint.startswith("4-")
-    with pytest.raises(ValueError, match="^books: upgrades has no steps from revision 3$"):
-        StoredRepresentation(resource, 3)

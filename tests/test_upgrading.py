@@ -227,11 +227,7 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
     "delete": ("DELETE", "/notes/{id}", None),
     "an action": ("POST", "/notes/{id}/again", {}),
     "what it refers to": ("DELETE", "/boxes/{box}", None),
-    "a batch": (
-        "POST",
-        "/api/v1/batch",
-        {"operations": [{"method": "POST", "path": "/notes", "body": {"name": "x"}}]},
-    ),
+    "a batch": ("POST", "/api/v1/batch", {"operations": [{"method": "POST", "path": "/notes", "body": {"name": "x"}}]}),
 }
 
 

@@ -326,10 +326,7 @@ def test_content_cut_short(client: Client) -> None:
 
 
 def test_application_catches_the_failure(hasty_port: int) -> None:
-    for framing, failure in (
-        (b"Content-Length: 9", b"Incomplete"),
-        (b"Transfer-Encoding: chunked", b"Refused"),
-    ):
+    for framing, failure in ((b"Content-Length: 9", b"Incomplete"), (b"Transfer-Encoding: chunked", b"Refused")):
         with closing(Client(hasty_port)) as hasty:
             response = hasty.send(post(framing, b"1\r\nabc", b"/catch"))
             assert (response.status, response.body, response.headers["connection"]) == (422, failure, "close")

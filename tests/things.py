@@ -6,7 +6,7 @@ from typing import Any
 
 from restkeeper import storage
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import POSITION, Collection, Field, Index, Kind, Query, Record, Sort, StoredSchema
+from restkeeper.storage.interface import POSITION, Collection, Field, Index, Kind, Query, Record, StoredSchema
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import read_schemas
 from restkeeper.web import exactjson
@@ -91,8 +91,6 @@ SAMPLE = [
     record("c", name="Éclair", price=None, stock=9, tags=[]),
     record("d", name="100% \\_wool", price=Decimal("0.1"), stock=-2, tags=["a,b"], mail="b@x.org"),
 ]
-
-SORTS: list[tuple[Sort, ...]] = [(), (Sort("id", True),), (Sort("price"),), (Sort("stock", True),), (Sort("name"),)]
 
 
 def fill(store: Store, count: int, size: int) -> list[int]:

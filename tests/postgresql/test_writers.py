@@ -13,13 +13,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage.base import Locked, Store, Transaction
-from restkeeper.storage.errors import (
-    RecordNotFound,
-    ResponseStored,
-    RevisionDiffers,
-    StoreContended,
-    StoreUnavailable,
-)
+from restkeeper.storage.errors import RecordNotFound, ResponseStored, RevisionDiffers, StoreContended, StoreUnavailable
 from restkeeper.storage.interface import StoredResponse
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import BLOCKED, Parallel

@@ -10,15 +10,7 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.interface import (
-    Collection,
-    Field,
-    Filter,
-    Index,
-    Kind,
-    Op,
-    StoredSchema,
-)
+from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, StoredSchema
 from restkeeper.storage.sql import literal
 from restkeeper.storage.sqlite.queries import SqliteColumn
 from tests.things import FIELDS, ids, insert, open_store, record

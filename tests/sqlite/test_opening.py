@@ -20,15 +20,7 @@ from restkeeper.storage.sql import LAYOUT
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
 from tests import outbox
 from tests.sqlite.helpers import Clock, opened
-from tests.things import (
-    OTHERS,
-    SAMPLE,
-    THINGS,
-    insert,
-    kept,
-    open_store,
-    record,
-)
+from tests.things import OTHERS, SAMPLE, THINGS, insert, kept, open_store, record
 from tests.waiting import SECONDS, join
 
 

@@ -96,12 +96,7 @@ def test_swept_events_are_not_examined(outbox: Store) -> None:
 def test_a_swept_event_blocks_no_delivery(outbox: Store) -> None:
     """A delivery behind a swept event is due; one behind a stored event still waits."""
     record(
-        outbox,
-        event("a"),
-        event("b", at="2027"),
-        event("a", at="2027"),
-        event("a", at="2027"),
-        event("b", at="2028"),
+        outbox, event("a"), event("b", at="2027"), event("a", at="2027"), event("a", at="2027"), event("b", at="2028")
     )
     queue(outbox)
     (first, _) = lease(outbox)

@@ -166,7 +166,12 @@ SHOP_FIELDS = {
 PATHS = ("tags", "lines.sku", "lines.price", "lines.count", "lines.gift", "lines.parts.sku", "attributes.colour")
 PLAIN = Collection("plain", SHOP_FIELDS)
 INDEXED = Collection(
-    "indexed", SHOP_FIELDS, tuple(map(Index, (*PATHS, "note", "total", "paid_at", "attributes.a.b", "first-name")))
+    "indexed",
+    SHOP_FIELDS,
+    (
+        *map(Index, (*PATHS, "note", "total", "paid_at", "attributes.a.b", "first-name")),
+        *(Index("note", "total"), Index("total", "paid_at"), Index("paid_at", "note")),
+    ),
 )
 
 TEXTS = st.text("aAz\uffff\U0001f600'\"%_\\,.é", max_size=3) | st.sampled_from(["null", "true", "5", "1e3", ""])

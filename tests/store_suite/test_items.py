@@ -7,12 +7,7 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import DuplicateValue
-from restkeeper.storage.interface import (
-    Collection,
-    Field,
-    Index,
-    Kind,
-)
+from restkeeper.storage.interface import Collection, Field, Index, Kind
 from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
 

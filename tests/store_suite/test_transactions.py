@@ -9,13 +9,7 @@ from functools import partial
 import pytest
 
 from restkeeper.storage.base import Locked, Store, Transaction
-from restkeeper.storage.errors import (
-    DuplicateValue,
-    RecordNotFound,
-    ResponseStored,
-    SearchTooLong,
-    StoreContended,
-)
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, SearchTooLong, StoreContended
 from restkeeper.storage.interface import Filter, Key, Op, Query, Record, StoredResponse
 from tests.outbox import event
 from tests.things import fill, ids, insert, record

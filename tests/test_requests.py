@@ -12,7 +12,7 @@ import pytest
 from restkeeper.server import request
 from restkeeper.server.connection import Client, ClientConnections, Refused
 from restkeeper.server.worker import Worker
-from tests.test_worker import SMUGGLED, chunked, get, post
+from tests.test_worker import REFUSED, SMUGGLED, chunked, get, post
 
 NEXT = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 HOST = b"Host: a\r\n"
@@ -83,6 +83,14 @@ def test_accepted(worker: Any) -> None:
     for name, (data, *expected) in ACCEPTED.items():
         assert read(worker, data + NEXT) == [tuple(expected), ("GET", "/next", b"")], name
         assert read(worker, data[:-1]) == [408], name
+
+
+@pytest.mark.usefixtures("received")
+def test_refused(worker: Any) -> None:
+    """None is read, nor what follows it."""
+    for name, (status, data) in REFUSED.items():
+        if request.RECEIVED > 1 or len(data) < 2000:
+            assert read(worker, data + SMUGGLED) == [status], name
 
 
 AT_ONCE = {  # the beginning of a request that is refused although more could follow

@@ -101,6 +101,13 @@ def test_a_backup_replaces_the_store(tmp_path: Path, backup: Path) -> None:
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("backup.db", "store.db-lock")} == {0o600}
 
 
+def test_a_restore_needs_a_backup(tmp_path: Path) -> None:
+    """Only a database server has a tool of its own that restores the store."""
+    opened(tmp_path).close()
+    result = restore(tmp_path)
+    assert (result.exit_code, result.stderr) == (1, "Error: name the backup: restkeeper restore FILE\n")
+
+
 def test_only_the_owner_can_read_a_restored_store(tmp_path: Path, backup: Path) -> None:
     """This does not depend on the mode of the backup; no other file remains."""
     backup.chmod(0o644)

@@ -136,6 +136,18 @@ def test_a_too_large_stored_item_can_be_made_smaller(parsed: list[int]) -> None:
     assert max(parsed) < 1000
 
 
+def test_pointers_are_limited(client: FlaskClient) -> None:
+    """In each of their names, and as a whole, however deep a fault is and however long the names above it are."""
+    value: Any = ["NUL"] * 200
+    for name in ("a" * 50_000, *["💡" * 1000] * 20):
+        value = {name: value}
+    body = exactjson.dumps({"name": "x", "attributes": value}).replace(b"NUL", b"\\u0000")
+    errors = send(client, "POST", body).json["errors"]
+    assert len(errors) == MOST_FAULTS and all(len(each["pointer"]) < 2500 for each in errors)
+    shallow = exactjson.dumps({"name": "x", "attributes": {"a" * 50_000: ["NUL"]}}).replace(b"NUL", b"\\u0000")
+    assert send(client, "POST", shallow).json["errors"][0]["pointer"] == f"#/attributes/{'a' * 100}%E2%80%A6/0"
+
+
 def test_faults_of_the_schema_are_limited() -> None:
     """Unknown names are listed likewise, and the response has the size of some hundred of them."""
     client = create_app(Config(max_item=2**22, max_body=2**22)).test_client()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
@@ -178,6 +178,18 @@ def test_a_commit_waits_for_one_long_work_at_most(tmp_path: Path) -> None:
     quick, long = partial(work, 0.001), partial(work, 1.1 * WORK_SECONDS)
     together([partial(store.write, each) for each in [quick, long, quick] * 4])
     assert max(works.values()) == 1 and works.total() == 4
+
+
+def test_many_records_are_one_statement(store: SqliteStore) -> None:
+    """Each statement opens all indexes of the table: a thousand of them would be a thousand times as slow."""
+    statements, many = list[str](), [record(f"{number:04}", name=f"n{number}") for number in range(1000)]
+    store._writer.connection.set_trace_callback(statements.append)
+    store.write(lambda transaction: transaction.insert_all("things", many))
+    assert sum(each.startswith("INSERT INTO items") for each in statements) == 1
+    assert store.read("things", "0999") == many[-1]
+    with pytest.raises(DuplicateValue):
+        store.write(lambda transaction: transaction.insert_all("things", [record("new"), many[0]]))
+    assert store.count("things") == 1000
 
 
 def test_an_interrupted_commit_fails_all_its_works(each_store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,21 @@ def test_an_outer_savepoint_undoes_what_an_inner_one_has_made(store: Store) -> N
     assert ids(store) == ["c"]
 
 
+def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.insert("things", record("a"))
+        with pytest.raises(DuplicateValue), transaction.savepoint():
+            transaction.insert("things", record("b"))
+            with suppress(DuplicateValue):
+                transaction.insert("things", record("a"))
+        with pytest.raises(DuplicateValue), transaction.savepoint(), suppress(Exception):
+            transaction.insert("things", record("a"))
+            transaction.read("things", "a")  # makes the change
+
+    store.write(work)
+    assert ids(store) == ["a"]
+
+
 def test_a_work_runs_once(store: Store) -> None:
     """A work runs exactly once, whether it succeeds or fails, because it can have other effects."""
     runs: list[str] = []

@@ -18,7 +18,6 @@ from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needs
 from tests.callers import ADMIN, ADMIN_KEY, key
-from tests.recorder import next_of
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema
@@ -180,75 +179,6 @@ def mine(client: FlaskClient) -> dict[str, str]:
     return key(client, *OWNERS)
 
 
-@pytest.fixture
-def others(client: FlaskClient) -> dict[str, str]:
-    return key(client, *OWNERS)
-
-
-def test_the_item_of_another_owner_is_protected(client: FlaskClient, mine: Item, others: Item) -> None:
-    """An unreadable one is a 404, also with a condition; a readable one a 403. Its owner and admins succeed."""
-    for rule, method, permission in routes(client.application):  # type: ignore[arg-type]
-        name = collection_of(rule)
-        if "<id>" not in rule or name not in ("notes", "posts") or method == "OPTIONS":
-            continue
-        status = 404 if name == "notes" else 200 if permission.endswith(":read") else 403
-        for rightful in (mine, ADMIN):
-            made = client.post(f"/{name}", json={"name": "x"}, headers=mine)
-            path, tag = rule.replace("<id>", made.json["id"]), made.headers["ETag"]
-            assert status_of(client, method, path, others) == status, (method, rule)
-            for condition in ({"If-Match": tag}, {"If-None-Match": tag}) if status == 404 else ():
-                body = body_of(name) if method in ("PUT", "PATCH") else None
-                response = client.open(path, method=method, json=body, headers=others | condition)
-                assert response.status_code == 404 and "ETag" not in response.headers
-            assert client.get(path, headers=mine).json == made.json
-            assert status_of(client, method, path, rightful) == 200, (method, rule)
-    path = client.post("/notes", json={"name": "x"}, headers=mine).headers["Location"]
-    assert client.put(path, json={"name": "y"}, headers=ADMIN).status_code == 200
-    assert client.patch(path, json={"name": "z"}, headers=mine).json["name"] == "z"
-    assert client.get(path, headers=others).status_code == 404
-
-
-def test_a_private_list_has_only_own_items(client: FlaskClient, mine: dict[str, str], others: dict[str, str]) -> None:
-    """In lists, counts, pages and searches, also cached ones; those of an admin have all."""
-    for number in range(5):
-        client.post("/notes", json={"name": f"mine {number}"}, headers=mine)
-        client.post("/notes", json={"name": f"other {number}"}, headers=others)
-    for caller, word, count in ((mine, "mine", 5), (others, "other", 5), (ADMIN, "", 10)):
-        path, seen = "/notes?limit=2&sort=-name", []
-        while path:
-            page = client.get(path, headers=caller)
-            seen += [item["name"] for item in page.json]
-            path = next_of(page)
-        assert len(seen) == len(set(seen)) == count
-        assert all(name.startswith(word) for name in seen)
-        assert client.get("/notes", headers=caller).headers["X-Total-Count"] == str(count)
-        assert len(client.get("/notes?q=other", headers=caller).json) == (0 if caller is mine else 5)
-    for query in ("q=mine", "name=mine 1", f"id={client.get('/notes', headers=mine).json[0]['id']}", "name[like]=mine"):
-        page = client.get(f"/notes?{query}", headers=others)
-        assert (page.json, page.headers["X-Total-Count"]) == ([], "0"), query
-    tag = {"If-None-Match": client.get("/notes", headers=mine).headers["ETag"]}
-    assert [client.get("/notes", headers=who | tag).status_code for who in (mine, others, ADMIN)] == [304, 200, 200]
-
-
-@pytest.mark.needs("events")
-def test_keys_can_have_one_owner(client: FlaskClient) -> None:
-    """They share items and events; a rotated one stays the owner's. Nobody else creates items for an owner."""
-    sent = {"name": "x", "scopes": ["notes:read", "notes:write"], "owners": ["alice"]}
-    one, two = (client.post("/api/v1/keys", json=sent, headers=ADMIN).json for _ in range(2))
-    headers = [{"X-API-Key": each["secret"]} for each in (one, two)]
-    other = key(client, "notes:read", "notes:write")
-    path = client.post("/notes", json={"name": "x"}, headers=headers[0]).headers["Location"]
-    assert client.patch(path, json={"name": "y"}, headers=headers[1]).status_code == 200
-    assert client.post("/notes?owner=alice", json={"name": "z"}, headers=headers[1]).status_code == 200
-    rotated = client.post(f"/api/v1/keys/{two['id']}/rotate", headers=ADMIN).json["secret"]
-    for each in (headers[0], {"X-API-Key": rotated}):
-        assert {note["name"] for note in client.get("/notes", headers=each).json} == {"y", "z"}
-        assert len(client.get("/api/v1/events", headers=each).json) == 3
-    assert client.get("/notes", headers=other).json == []
-    for owner in ("alice", "", "x" * 260, "%00"):
-        assert client.post(f"/notes?owner={owner}", json={"name": "x"}, headers=other).status_code == 403
-
-
 @pytest.mark.needs("batch")
 def test_an_owner_that_nothing_obeys_is_refused() -> None:
     """By every write but those that create items with an owner; who may not write at all is refused before."""
@@ -265,13 +195,7 @@ def test_an_owner_that_nothing_obeys_is_refused() -> None:
         for owner in ("ada", ""):
             refused = client.open(f"{path}?owner={owner}", method=method, json={"name": "x"}, headers=ADMIN)
             assert (refused.status_code, refused.json["errors"][0]["parameter"]) == (422, "owner"), (method, rule)
-    for who in (key(client, "posts:write", owners=["ada"]), ADMIN):
-        assert client.put("/marks/x?owner=ada", json={"name": "x"}, headers=who).status_code == 403
     assert client.get("/marks", headers=ADMIN).json == []
-    both = key(client, "marks:write", owners=["bob", "ada"])
-    made = client.post("/marks?owner=ada", json={"name": "x", "id": "x"}, headers=both)
-    seen = [client.get("/marks", headers=key(client, "marks:read", owners=[who])).json for who in ("ada", "bob")]
-    assert seen == [[made.json], []]
 
 
 def test_the_owner_in_a_query_is_of_the_created_item() -> None:

@@ -14,7 +14,6 @@ from restkeeper import (
     Lifecycle,
     ListOf,
     Money,
-    Ownership,
     Rename,
     Resource,
     Status,
@@ -26,7 +25,6 @@ from restkeeper import (
 )
 from restkeeper.config import Config
 from restkeeper.web import queries
-from tests.callers import ADMIN_KEY, key
 from tests.shop import RESOURCES, create_app
 from tests.test_pages import links_of
 
@@ -268,11 +266,7 @@ def test_counts_have_a_bound(bills: FlaskClient, monkeypatch: pytest.MonkeyPatch
     assert bills.get("/bills?count=name").status_code == 400
     assert len(bills.get("/bills?count=name&status=new").json) == 4
     monkeypatch.setattr("restkeeper.resources.items.MOST_COUNTED", 3)
-    response = bills.get("/bills?count=status")
-    assert (response.status_code, response.json["errors"][0]["parameter"]) == (
-        200,
-        "count",
-    ) or response.status_code == 400
+    assert bills.get("/bills?count=status").status_code == 400
 
 
 def test_a_list_has_its_own_order_and_page(bills: FlaskClient) -> None:
@@ -344,21 +338,3 @@ def test_an_older_version_has_its_own_names() -> None:
     assert client.get(f"{old}?count=sum").json == client.get(f"{new}?count=total").json
     names = [[each["name"] for each in client.get(path).json] for path in (old, new)]
     assert names[0] == names[1] == ["ab", 'q"', "a"]
-
-
-@pytest.mark.needs("ownership", "keys")
-def test_counts_are_of_the_items_that_a_caller_sees() -> None:
-    """Where only their owner sees items, a caller counts its own, and has its own ETag."""
-    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
-    client = create_app(config, [replace(BILLS, ownership=Ownership.ALL)]).test_client()
-    keys = [key(client, "bills:read", "bills:write") for _ in range(2)]
-    for n in (0, 0, 1):
-        assert client.post("/bills", json={"name": f"{n}"}, headers=keys[n]).status_code == 200
-    responses = [client.get("/bills?count=name", headers=each) for each in keys]
-    assert [each.json for each in responses] == [[{"value": "0", "count": 2}], [{"value": "1", "count": 1}]]
-    client.post("/bills", json={"name": "1"}, headers=keys[1])
-    again = [
-        client.get("/bills?count=name", headers={**each, "If-None-Match": responses[0].headers["ETag"]})
-        for each in keys
-    ]
-    assert [each.status_code for each in again] == [304, 200]

@@ -171,8 +171,12 @@ def test_one_item(service: Service, case: tuple[str, str]) -> None:
     known, send = CALLERS[caller], partial(service.send, caller)
     for owner in OWNERS:
         path = f"/{name}/{id_of(owner)}"
+        status = known.read(name, owner)
         for method in ("GET", "HEAD"):
-            assert send(method, path).status_code == known.read(name, owner), (method, owner)
+            assert send(method, path).status_code == status, (method, owner)
+            found = send(method, path, headers={"If-None-Match": "*"})
+            assert found.status_code == (304 if status == 200 else status), (method, owner)
+            assert ("ETag" in found.headers) == (status == 200), (method, owner)
         for method, more in (("PUT", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/touch")):
             sent = {"name": "changed"} if method in ("PUT", "PATCH") else None
             wanted = known.change(name, owner)
@@ -211,6 +215,14 @@ def test_lists(service: Service, case: tuple[str, str]) -> None:
     assert walked == seen[::-1]
     for id in map(id_of, OWNERS):
         assert [each["id"] for each in send("GET", f"/{name}?id={id}").json] == [id] * (id in seen)
+
+
+def test_etags_of_lists(service: Service) -> None:
+    """They are of what a caller reaches: that of one caller is none for who reaches other items, nor of counts."""
+    for path in ("/notes", "/notes?count=name", "/notes?q=of"):
+        tag = {"If-None-Match": service.send("ada", "GET", path).headers["ETag"]}
+        for caller, status in (("ada", 304), ("stranger", 200), ("staff", 200), ("admin", 200)):
+            assert service.send(caller, "GET", path, headers=tag).status_code == status, (caller, path)
 
 
 def test_events(service: Service, case: tuple[str, str]) -> None:

@@ -278,13 +278,8 @@ class TestControl:
     def test_a_server_of_spaces_alone(self) -> None:
         """Its own address is no service, whatever is asked: a client that leaves its space sees that."""
         client = create_app(Config(harness="spaces"), RESOURCES).test_client()
-        for method, path in [
-            ("GET", "/users"),
-            ("POST", "/users"),
-            ("GET", "/"),
-            ("PUT", "/__harness__x"),
-            ("GET", "/a"),
-        ]:
+        for call in ("GET /users", "POST /users", "GET /", "PUT /__harness__x", "GET /a"):
+            method, path = call.split()
             answer = client.open(path, method=method)
             assert (answer.status_code, answer.json["code"]) == (421, "misdirected-request")
             assert "POST /__harness__/spaces makes one" in answer.json["detail"]
@@ -467,18 +462,15 @@ class TestClock:
         begun = space.clock.run()
         until(lambda: space.clock.now > begun)
         assert space.clock.freeze().year == 1970
+        wrong_form = "^#/now: must be a time with an offset, such as 2026-01-31T12:00:00Z$"
         for change in (space.clock.set, space.clock.freeze):
-            with pytest.raises(
-                ValueError, match="^#/now: must be a time with an offset, such as 2026-01-31T12:00:00Z$"
-            ):
+            with pytest.raises(ValueError, match=wrong_form):
                 change(5)  # type: ignore[arg-type]
         for wrong in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00"):
             with pytest.raises(ValueError, match="1970 to 9999"):
                 space.clock.set(wrong)
         for wrong in ("2026-01-01T00:00:00", "2026-01-01", "tomorrow"):
-            with pytest.raises(
-                ValueError, match="^#/now: must be a time with an offset, such as 2026-01-31T12:00:00Z$"
-            ):
+            with pytest.raises(ValueError, match=wrong_form):
                 space.clock.set(wrong)
         assert (other.clock.now - before).total_seconds() < 60
 
@@ -761,10 +753,8 @@ class TestStubs:
             closed.stub("GET", "/rates", json={"EUR": Decimal("1.10")})
             assert closed.client.get("/rates").text == '{"EUR":1.10}' and closed.client.get("/users").status_code == 401
         assert space.client.get("/rates").status_code == 404
-        (
-            space.stub("GET", "/rates*", json=[], headers={"ETag": '"1"', "X-Request-Id": "own"}),
-            space.stub("POST", "/rates", status=204),
-        )
+        space.stub("GET", "/rates*", json=[], headers={"ETag": '"1"', "X-Request-Id": "own"})
+        space.stub("POST", "/rates", status=204)
         space.stub("GET", "/rates", text="a,b", content_type="text/csv", request_headers={"Accept": "text/csv"})
         for path, accept, text in [
             ("/rates/1", "*/*", "[]"),
@@ -811,10 +801,8 @@ class TestStubs:
 
     def test_by_query_and_content(self, space: Space) -> None:
         """Parameters are values, in any order and coding; of a content in part, objects may have more."""
-        (
-            space.stub("GET", "/rates", json="all"),
-            space.stub("GET", "/rates", json=1, request_query={"to": "a b", "n": 1}),
-        )
+        space.stub("GET", "/rates", json="all")
+        space.stub("GET", "/rates", json=1, request_query={"to": "a b", "n": 1})
         space.stub("GET", "/rates", json="two", request_query={"to": ["x", "y"], "at": None})
         space.stub("POST", "/rates", json="part", request_json={"a": [{"b": 1}]}, partial=True)
         space.stub("POST", "/rates", json="whole", request_json={"a": [{"b": 1}]})
@@ -926,11 +914,8 @@ class TestJournal:
         """At least, at most, or both; without a number one, and with at most alone also none."""
         names(space), names(space)
         check = space.assert_requested
-        (
-            check("GET", "/users", at_least=2),
-            check("GET", "/users", at_most=2),
-            check("GET", "/users", at_least=1, at_most=3),
-        )
+        for numbers in ({"at_least": 2}, {"at_most": 2}, {"at_least": 1, "at_most": 3}):
+            check("GET", "/users", **numbers)
         check("PUT", "/users", at_most=1)
         for numbers, amount in [
             ({"at_least": 3}, "at least 3"), ({"at_most": 1}, "at most 1"), ({"at_least": 3, "at_most": 4}, "3 to 4"),
@@ -966,10 +951,8 @@ class TestJournal:
             space.client.get(path)
         check = space.assert_order
         check(("GET", "/users"), ("GET", "/users"))
-        (
-            check(("GET", "/orders"), {"method": "GET", "path": "/users", "query": {"a": "b"}}),
-            check({"path": "/users?a=*"}),
-        )
+        check(("GET", "/orders"), {"method": "GET", "path": "/users", "query": {"a": "b"}})
+        check({"path": "/users?a=*"})
         with pytest.raises(AssertionError, match="^a GET /orders expected after number 2, .*; number 2 came before$"):
             check(("GET", "/users"), ("GET", "/orders"), ("GET", "/orders"))
         with pytest.raises(
@@ -1040,11 +1023,8 @@ class TestJournal:
         with pytest.raises(AssertionError, match="PATCH /users/1 expected, .*: its method is PUT, not PATCH$"):
             check("PATCH", "/users/1")
         space.client.get("/users?age[gte]=3&name=a?"), space.client.get("/users/[a]")
-        (
-            check("GET", "/users?age[gte]=*", times=1),
-            check("GET", "/users?age[gte]=3&name=a?"),
-            check("GET", "/users/[a]"),
-        )
+        for path in ("/users?age[gte]=*", "/users?age[gte]=3&name=a?", "/users/[a]"):
+            check("GET", path, times=1)
         check("GET", "/users?age[get]=3&name=ab", times=0), check("GET", "/users/a", times=0)
         with pytest.raises(AssertionError, match="POST /users 409: its query is 'a=b&a=c', not 'a=d'$"):
             check("POST", "/users?a=d")
@@ -1128,12 +1108,8 @@ class TestWebhooks:
     def test_a_paused_webhook_does_not_hold_the_clock(self, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its delivery stays due, and those of others are sent at their times."""
         monkeypatch.setattr(harness_webhooks, "LONGEST_SECONDS", 1e9)  # what waits for it would not end
-        (
-            subscribe(space, "user.created"),
-            space.webhooks.respond(500),
-            create(space, "Anna"),
-            space.webhooks.deliveries(),
-        )
+        subscribe(space, "user.created"), space.webhooks.respond(500)
+        create(space, "Anna"), space.webhooks.deliveries()
         (hook,) = space.client.get("/api/v1/webhooks").json
         address = f"/api/v1/webhooks/{hook['id']}"
         assert space.client.patch(address, json={"status": "paused"}).status_code == 200

@@ -159,17 +159,13 @@ def test_fields_accept_what_the_schema_says(part: Any, good: list[str], bad: lis
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        ({"type": "number", "minimum": 1}, "0", "must be at least 1"),
         ({"type": "string", "minLength": 1}, '""', "must have at least 1 characters"),
         ({"type": "array", "minItems": 2}, "[1]", "must have at least 2 items"),
         ({"type": "integer", "maximum": 5}, "6", "must be at most 5"),
         ({"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 3}, "3", "must be more than 1 and less than 3"),
         ({"enum": [1, 2]}, "3", "must be one of: 1, 2"),
         ({"type": "string", "pattern": "^a"}, '"b"', "must match ^a"),
-        *(
-            ({"type": kind}, "null", "must not be null")
-            for kind in ("string", "integer", "number", "boolean", "array", "object", ["string", "integer"])
-        ),
+        ({"type": ["string", "integer"]}, "null", "must not be null"),
         ({"type": "object", "properties": {"b": {}}}, "null", "must not be null"),
         ({"type": "object", "properties": {"b": {}}}, "5", "must be an object"),
         ({"type": "boolean"}, "1", "must be true or false"),

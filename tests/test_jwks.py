@@ -2,7 +2,9 @@
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +333,18 @@ class Gate(Issuer):
         assert self.open.wait(SECONDS)
         return body
 
+    @contextmanager
+    def fetching(self, tokens: Tokens, text: str) -> Iterator[Future[bool]]:
+        """While a token is verified that causes a fetch; the issuer responds when the test opens it."""
+        self.open.clear()
+        self.reached.clear()
+        with ThreadPoolExecutor(1) as pool:
+            verified = pool.submit(is_valid, tokens, text)
+            assert self.reached.wait(SECONDS)
+            yield verified
+            self.open.set()
+            assert verified.result(SECONDS)
+
 
 def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None:
     """Those that arrive during the fetch wait for it, and then are valid."""
@@ -338,12 +352,9 @@ def test_concurrent_tokens_of_a_new_key_cause_one_fetch(clock: SetClock) -> None
     tokens = from_url(issuer, clock)
     clock.now += 10
     issuer.body = BOTH
-    issuer.open.clear()
-    issuer.reached.clear()
     with ThreadPoolExecutor(8) as pool:
-        verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
-        assert issuer.reached.wait(SECONDS)
-        issuer.open.set()
+        with issuer.fetching(tokens, NEW):
+            verified = [pool.submit(is_valid, tokens, NEW) for _ in range(8)]
         assert all(each.result(SECONDS) for each in verified)
     assert issuer.requests == 2
 
@@ -352,17 +363,11 @@ def test_tokens_of_known_keys_do_not_wait_for_a_fetch(clock: SetClock, monkeypat
     monkeypatch.setattr("restkeeper.features.jwt.jwks.CACHED_SECONDS", 100)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
-    issuer.open.clear()
-    issuer.reached.clear()
     clock.now += 100
-    with ThreadPoolExecutor(1) as pool:
-        fetching = pool.submit(is_valid, tokens, OLD)
-        assert issuer.reached.wait(SECONDS)
+    with issuer.fetching(tokens, OLD):
         assert is_valid(tokens, OLD)
         clock.now += 100  # it takes so long that the next fetch is due
         assert is_valid(tokens, OLD)
-        issuer.open.set()
-        assert fetching.result(SECONDS)
     assert issuer.requests == 2
 
 
@@ -371,16 +376,10 @@ def test_the_wait_for_a_fetch_is_limited(clock: SetClock, monkeypatch: pytest.Mo
     monkeypatch.setattr("restkeeper.features.jwt.jwks.FETCH_SECONDS", 0.05)
     issuer = Gate(FIRST)
     tokens = from_url(issuer, clock)
-    issuer.open.clear()
-    issuer.reached.clear()
     clock.now += 300
-    with ThreadPoolExecutor(1) as pool:
-        fetching = pool.submit(is_valid, tokens, OLD)
-        assert issuer.reached.wait(SECONDS)
+    with issuer.fetching(tokens, OLD) as verified:
         assert wait_for(tokens, NEW)
-        assert not fetching.done()
-        issuer.open.set()
-        assert fetching.result(SECONDS)
+        assert not verified.done()
 
 
 # A server

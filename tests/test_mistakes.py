@@ -46,7 +46,6 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
         f"{PRODUCTS}:7: products: upgrades: 2 has a Rename: must be ",
     ),
     ("storage/__init__.py", "STORES =", "SORTS =", "app.py:8: ImportError: cannot import name 'STORES' from "),
-    (UPGRADES, "import Step", "import Stepp as Step", f"{UPGRADES}:11: ImportError: cannot import name 'Stepp' from "),
     (UPGRADES, "]] = {}", "]] = {2: [Stop()]}", f"{UPGRADES}:13: NameError: name 'Stop' is not defined"),
     (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:7: TypeError: Resource.__init__() got an unexpected keyword "),
     (PRODUCTS, 'Index("name")', '"name"', f"{PRODUCTS}:7: products: indexes has 'name': write Index('name')"),
@@ -57,21 +56,18 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
     (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
     (SCHEMA, "Whole(0, ", "Whole(0, requird=True, high=", f"{SCHEMA}:30: {KEYWORD} 'requird'"),
-    (SCHEMA, "Whole(0, ", "Whole(0, low=1, high=", f"{SCHEMA}:30: TypeError: "),
     (
         SCHEMA,
         "Whole(0, ",
         "Whole('0', ",
         f"{SCHEMA}:30: Whole('0', 9007199254740991): each bound must be a whole number",
     ),
-    (SCHEMA, "Text(1, 200, ", "Text('1', 200, ", f"{SCHEMA}:11: Text('1', 200): each bound must be a whole number"),
     (
         SCHEMA,
         '("active",)',
         '("active")',
         f"{SCHEMA}:37: Lifecycle: 'draft': 'active' is a text, and no tuple: write (",
     ),
-    (SCHEMA, "JsonObject(", "JsonObject(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (SCHEMA, "JsonObject(", "fields.Dict(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (
         SCHEMA,
@@ -115,7 +111,7 @@ def test_a_mistake_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_to_start_prints_the_line(tmp_path: Path, way: str) -> None:
     """Of a module that app.py imports, or of one that its create_app finds."""
-    *change, message = MISTAKES[0 if way in ("gunicorn", "flask") else 11]
+    *change, message = MISTAKES[0 if way in ("gunicorn", "flask") else 10]
     write(tmp_path, *change)
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PORT": "0", "AUTH": "open"}
     command = [sys.executable, "-P", *WAYS[way]]

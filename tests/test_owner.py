@@ -4,6 +4,7 @@ Also on PostgreSQL: `pytest tests/test_owner.py --store=postgresql`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -76,8 +77,14 @@ POSTS = Resource(
 )
 
 
+def jobs_of(schema: Any, **options: Any) -> Resource:
+    """Jobs of a schema, or with these fields, which their owners alone see."""
+    made = ItemSchema.from_dict(schema) if isinstance(schema, dict) else schema
+    return Resource("jobs", "job", made, ownership=Ownership.ALL, ids="client", **options)
+
+
 def jobs() -> Resource:
-    resource = Resource("jobs", "job", JobSchema, ownership=Ownership.ALL, ids="client")
+    resource = jobs_of(JobSchema)
 
     @resource.action("hand-over")
     def hand_over(job: Item, items: Items) -> None:
@@ -216,8 +223,7 @@ def test_changing(shop: Shop) -> None:
 def test_another_owner_is_refused_before_the_item_is_looked_at() -> None:
     """As other members that a caller may not send: after its reach and its condition, before faults and states."""
     status = Status(Lifecycle("open", {"open": (), "done": ()}))
-    schema = ItemSchema.from_dict({"title": Text(1, 9, required=True), "customer": Owner(), "status": status})
-    shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
+    shop = Shop(jobs_of({"title": Text(1, 9, required=True), "customer": Owner(), "status": status}))
     shop.make("j")
     shop.make("k", "bob")
     for sent, wrong in (({"title": ""}, 422), ({"more": 1}, 422), ({"status": "done"}, 409), ({"version": 0}, 409)):
@@ -273,7 +279,7 @@ def test_functions_before() -> None:
 @pytest.mark.parametrize("indexes", [(), (Index("customer"),)], ids=["", "with an index"])
 def test_queries(indexes: tuple[Index, ...]) -> None:
     """Filters, order, counts and totals by the owner, of what the caller reaches."""
-    shop = Shop(Resource("jobs", "job", JobSchema, indexes, ("customer",), ownership=Ownership.ALL, ids="client"))
+    shop = Shop(jobs_of(JobSchema, indexes=indexes, search=("customer",)))
     for id, owner in (("a", "ada"), ("b", "bob"), ("c", None), ("d", "Ädä"), ("e", "ada")):
         shop.make(id, "staff", customer=owner)
     found = partial(shop.ids, "staff")
@@ -418,20 +424,8 @@ def test_a_query_in_a_batch_is_read_as_alone(shop: Shop) -> None:
     assert pointers(shop.send("staff", "POST", "/api/v1/batch", {"operations": [unknown]})) == ["#/operations/0/path"]
 
 
-OLD = Resource(
-    "jobs",
-    "job",
-    cast(type[ItemSchema], ItemSchema.from_dict({"title": Text(required=True)})),
-    ownership=Ownership.ALL,
-    ids="client",
-)
-NAMED = Resource(
-    "jobs",
-    "job",
-    cast(type[ItemSchema], ItemSchema.from_dict({"title": Text(required=True), "customer": Owner(to="customers")})),
-    ownership=Ownership.ALL,
-    ids="client",
-)
+OLD = jobs_of({"title": Text(required=True)})
+NAMED = jobs_of({"title": Text(required=True), "customer": Owner(to="customers")})
 
 
 class OnOneStore:
@@ -477,8 +471,7 @@ def test_a_field_that_is_added_shows_the_owners_of_older_items(programs: OnOneSt
 def test_an_older_version_of_the_field(programs: OnOneStore) -> None:
     """It has another name there, or is not there: then the owner is named beside the item."""
     steps: dict[int, list[Step]] = {2: [Add("client", None)], 3: [Rename("client", "customer")]}
-    schema: Any = ItemSchema.from_dict({"title": Text(required=True), "customer": Owner(to="customers")})
-    resource = Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    resource = replace(NAMED, upgrades=steps)
     versions = [Version(f"v{n}", revisions={"jobs": n}) for n in (1, 2, 3)]
     programs.start(OLD).make("j")
     shop = programs.start(resource, *versions)
@@ -523,10 +516,9 @@ def test_an_older_version_of_the_field(programs: OnOneStore) -> None:
 
 def test_a_field_that_is_gone(programs: OnOneStore) -> None:
     """Stored items are without it; no version has it, which would show another owner than the item has."""
-    schema: Any = ItemSchema.from_dict({"title": Text(required=True), "customer": Owner()})
-    programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client")).make("j")
+    programs.start(jobs_of({"title": Text(required=True), "customer": Owner()})).make("j")
     steps: dict[int, list[Step]] = {2: [Remove("customer", Owner(), default=None)]}
-    resource = Resource("jobs", "job", OLD.schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    resource = replace(OLD, upgrades=steps)
     with pytest.raises(Exception, match="v1: jobs: customer is an Owner there, which is gone: end this version first"):
         programs.start(resource, Version("v1", revisions={"jobs": 1}), Version("v2"))
     shop = programs.start(resource)
@@ -537,8 +529,7 @@ def test_a_field_that_is_gone(programs: OnOneStore) -> None:
 def labels(programs: OnOneStore, **options: Any) -> Shop:
     """A service whose older version is without the owner, and the computed field that has it."""
     steps: dict[int, list[Step]] = {2: [Add("customer", None)]}
-    schema: Any = type("Schema", (JobSchema,), {"customer": Owner(**options)})
-    resource = Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    resource = jobs_of(type("Schema", (JobSchema,), {"customer": Owner(**options)}), upgrades=steps)
     return programs.start(resource, Version("v1", revisions={"jobs": 1}), Version("v2"))
 
 
@@ -569,7 +560,7 @@ def test_a_rule_of_the_schema_gives_items_to_others() -> None:
             return item | ({"by": item["team"]} if item["team"] else {})
 
     for schema in (Ruled, type("Shown", (Ruled,), {"by": Owner()})):
-        shop = Shop(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client"))
+        shop = Shop(jobs_of(schema))
         assert shop.send("ada", "POST", "/jobs", {"id": "j", "team": "red"}).status_code == 200
         assert shop.send("ada", "POST", "/jobs", {"id": "k"}).status_code == 200
         assert [shop.column("jobs", id) for id in "jk"] == ["red", "ada"]
@@ -579,34 +570,24 @@ def test_a_rule_of_the_schema_gives_items_to_others() -> None:
         assert shop.send("ada", "GET", "/jobs/k").status_code == 404
 
 
+TO_OWNER = Convert({"customer": Text(0, 50, load_default="")}, ["customer"], lambda of: of or None, lambda of: of or "")
+
+
 def test_a_text_becomes_the_owner_by_a_step(programs: OnOneStore) -> None:
     """The owner that an item had is not shown as a text of the same name, nor the other way."""
-    resource = Resource(
-        "jobs",
-        "job",
-        cast(type[ItemSchema], ItemSchema.from_dict({"customer": Text(0, 50, load_default="")})),
-        ownership=Ownership.ALL,
-        ids="client",
-    )
-    old = programs.start(resource)
+    old = programs.start(jobs_of({"customer": Text(0, 50, load_default="")}))
     for id, who in (("j", "bob"), ("k", "")):
         assert old.send("ada", "POST", "/jobs", {"id": id, "customer": who}).status_code == 200
-    schema: Any = ItemSchema.from_dict({"customer": Owner()})
     with pytest.raises(Exception, match='"customer" is of type owner, and in stored items of type string'):
-        programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client"))
-    step = Convert({"customer": Text(0, 50, load_default="")}, ["customer"], lambda of: of or None, lambda of: of or "")
-    new = programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades={2: [step]}))
+        programs.start(jobs_of({"customer": Owner()}))
+    new = programs.start(jobs_of({"customer": Owner()}, upgrades={2: [TO_OWNER]}))
     assert [(new.send("staff", "GET", f"/jobs/{id}").json["customer"], new.column("jobs", id)) for id in "jk"] == [
         ("bob", "bob"),
         ("ada", "ada"),
     ]
     assert new.ids("bob", "/jobs") == ["j"]
-    older = [Version("v1", revisions={"jobs": 1}), Version("v2")]
-    schema = ItemSchema.from_dict({"title": Text(load_default=""), "customer": Owner()})
-    both = programs.start(
-        Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades={2: [step]}),
-        *older,
-    )
+    resource = jobs_of({"title": Text(load_default=""), "customer": Owner()}, upgrades={2: [TO_OWNER]})
+    both = programs.start(resource, Version("v1", revisions={"jobs": 1}), Version("v2"))
     for who, id, owner in (("bob", "j", "bob"), ("staff", "k", "ada")):  # a PUT without it keeps it
         changed = both.send(who, "PUT", f"/api/v1/jobs/{id}", {"title": "u"})
         assert (changed.status_code, changed.json["title"]) == (200, "u"), changed.text
@@ -761,9 +742,7 @@ def test_the_former_owner_gets_nothing_that_is_computed(programs: OnOneStore) ->
 
     stored = {"title": Text(required=True), "customer": Owner()}
     for more in ({}, {"label": fields.Function(label)}):
-        schema: Any = ItemSchema.from_dict({**stored, **more})
-        steps: Any = {2: [Add("label")]} if more else {}
-        shop = programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps))
+        shop = programs.start(jobs_of({**stored, **more}, upgrades={2: [Add("label")]} if more else {}))
         if not more:
             shop.make("j")
             shop.send("staff", "PATCH", "/jobs/j", {"customer": "bob"})
@@ -801,8 +780,7 @@ def test_a_request_that_waits_gets_it(shop: Shop) -> None:
 
 def test_a_private_owner() -> None:
     """Who may not read the field keeps it by a change, and does not name it beside the item: it could try who it is."""
-    schema = ItemSchema.from_dict({"title": Text(required=True), "customer": Owner(readable_by="jobs:manage")})
-    shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
+    shop = Shop(jobs_of({"title": Text(required=True), "customer": Owner(readable_by="jobs:manage")}))
     assert "customer" not in shop.make("j").json
     assert shop.send("ada", "PUT", "/jobs/j", {"title": "x"}).status_code == 200
     assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "ada"}).status_code == 403
@@ -826,8 +804,7 @@ def test_a_private_owner() -> None:
 
 
 def test_only_some_may_set_it() -> None:
-    schema = ItemSchema.from_dict({"title": Text(required=True), "by": Owner(writable_by="jobs:manage")})
-    shop = Shop(Resource("jobs", "job", cast(type[ItemSchema], schema), ownership=Ownership.ALL, ids="client"))
+    shop = Shop(jobs_of({"title": Text(required=True), "by": Owner(writable_by="jobs:manage")}))
     assert shop.make("j").json["by"] == "ada"
     assert shop.send("staff", "PATCH", "/jobs/j", {"by": "bob"}).status_code == 403
     assert shop.send("staff", "PUT", "/jobs/j", {"title": "x"}).json["by"] == "ada"
@@ -835,9 +812,8 @@ def test_only_some_may_set_it() -> None:
 
 def test_only_some_may_set_it_in_an_older_version(programs: OnOneStore) -> None:
     """In which the field is not there: it is not set beside the item either."""
-    schema: Any = ItemSchema.from_dict({"title": Text(required=True), "by": Owner(writable_by="jobs:manage")})
-    steps: dict[int, list[Step]] = {2: [Add("by", None)]}
-    resource = Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades=steps)
+    fields = {"title": Text(required=True), "by": Owner(writable_by="jobs:manage")}
+    resource = jobs_of(fields, upgrades={2: [Add("by", None)]})
     shop = programs.start(resource, Version("v1", revisions={"jobs": 1}), Version("v2"))
     put: Any = {"method": "PUT", "path": "/jobs/b?owner=team", "body": {"title": "x"}}
     for path, body in (("jobs?owner=team", {"title": "x"}), ("batch", {"operations": [put]})):
@@ -858,7 +834,7 @@ def test_an_open_item_keeps_it() -> None:
 
         by = Owner()
 
-    shop = Shop(Resource("jobs", "job", Open, ownership=Ownership.ALL, ids="client"))
+    shop = Shop(jobs_of(Open))
     shop.make("j", more=1)
     assert shop.send("staff", "PUT", "/jobs/j", {"other": 2}).json["by"] == "ada"
     assert shop.send("staff", "PATCH", "/jobs/j", {"by": None}).json["by"] is shop.column("jobs", "j") is None
@@ -921,9 +897,7 @@ def test_the_longest_owner_of_a_token(tmp_path: Path) -> None:
 
 def test_an_older_revision_is_imported(programs: OnOneStore, tmp_path: Path) -> None:
     """With the owner that a step makes of another field."""
-    step = Convert({"customer": Text(0, 50, load_default="")}, ["customer"], lambda of: of or None, lambda of: of or "")
-    schema = cast(type[ItemSchema], ItemSchema.from_dict({"customer": Owner()}))
-    shop = programs.start(Resource("jobs", "job", schema, ownership=Ownership.ALL, ids="client", upgrades={2: [step]}))
+    shop = programs.start(jobs_of({"customer": Owner()}, upgrades={2: [TO_OWNER]}))
     (tmp_path / "jobs.ndjson").write_text('{"id": "j", "customer": "bob"}\n')
     assert "imported 1" in command(shop, "import", "--revision", 1, "jobs", tmp_path / "jobs.ndjson")
     assert shop.send("bob", "GET", "/jobs/j").json["customer"] == shop.column("jobs", "j") == "bob"

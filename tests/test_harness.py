@@ -591,6 +591,7 @@ class TestFaults:
             ("respond", {"headers": {"X-A": "b\r\nX-C: d"}}, "Latin-1, without a line break"),
             ("respond", {"headers": {"X-A": "b" * 8191}}, "at most 8,190 characters"),
             ("respond", {"headers": {"X" * 101: "b"}}, "must be the name of a header field"),
+            ("close", {"request_headers": {"X-A": "b" * 8191}}, "at most 8,190 characters"),
             ("respond", {"headers": {f"X-{each}": "b" for each in range(101)}}, "at most 100 items"),
             ("close", {"request_headers": {f"X-{each}": "b" for each in range(101)}}, "at most 100 items"),
             ("respond", {"headers": {"Transfer-Encoding": "chunked"}}, "none of connection, content-length"),

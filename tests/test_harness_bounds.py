@@ -233,17 +233,6 @@ def test_snapshots_and_faults_are_limited(api: Space, control: Callable[..., Any
     assert api.client.get("/products").status_code == 200
 
 
-@pytest.mark.parametrize(
-    "given", [{"X-A": "b" * 8191}, {"b" * 8191: "a"}, {f"X-{number}": "b" for number in range(101)}]
-)
-def test_header_fields_are_limited(api: Space, control: Callable[..., Any], given: dict[str, str]) -> None:
-    """Those of a response that is declared, and those that a request needs; and what deliveries get."""
-    for path, name in (("/faults", "headers"), ("/faults", "request_headers"), ("/stubs", "headers")):
-        refused = control("POST", path, json={"kind": "respond", name: given} if path == "/faults" else {name: given})
-        assert refused.status_code == 422 and refused.json["errors"][0]["pointer"].startswith(f"#/{name}")
-    assert control("PUT", "/responses", json={"statuses": [500] * 1001}).status_code == 422
-
-
 @pytest.mark.no_cover
 def test_a_seed_is_limited(api: Space, control: Callable[..., Any]) -> None:
     """In bytes and values; both may be more than a service accepts."""
@@ -327,13 +316,14 @@ def test_deliveries_go_on_when_the_store_was_away(server: LiveServer, monkeypatc
 
 
 def test_deliveries_are_limited(api: Space, control: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In number; and the time to wait for one."""
+    """In number; and the time to wait for one, and the responses that are declared for them."""
     monkeypatch.setattr("restkeeper.features.harness.webhooks.MOST_CAUGHT", 3)
     api.reset()  # it has another catcher
     for number in range(4):
         api.client.post("/products", json={"name": str(number)})
     assert len(api.webhooks.deliveries()) == 3
     assert control("GET", "/deliveries?within=31").status_code == 400
+    assert control("PUT", "/responses", json={"statuses": [500] * 1001}).status_code == 422
 
 
 def test_others_have_their_turns_during_a_seed(api: Space, monkeypatch: pytest.MonkeyPatch) -> None:

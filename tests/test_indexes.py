@@ -138,13 +138,3 @@ def test_what_no_index_can_have(index: Index, reason: str) -> None:
 def test_an_index_has_names_of_fields(wrong: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="must have names of fields"):
         Index(*wrong)
-
-
-def test_a_private_field_is_in_no_unique_index() -> None:
-    """A refused value would show it, also beside another field."""
-
-    class PrivateSchema(InvoiceSchema):
-        secret = Text(0, 10, load_default="", readable_by="invoices:manage")
-
-    with pytest.raises(ValueError, match="secret: readable_by: a unique Index would show its values"):
-        Resource("invoices", "invoice", PrivateSchema, (Index("book", "secret", unique=True),))

@@ -24,7 +24,7 @@ from restkeeper.contract.check import compare
 from restkeeper.errors import Problem
 from restkeeper.features.events.types import event_collections, known_types
 from restkeeper.features.openapi.document import document as document_of
-from restkeeper.features.openapi.spec import Spec, bounded
+from restkeeper.features.openapi.spec import bounded
 from restkeeper.features.webhooks.deliverer import LARGEST, Deliverer
 from restkeeper.features.webhooks.handlers import PING
 from restkeeper.features.webhooks.sender import DeliveryResult
@@ -106,12 +106,16 @@ def test_a_patch_names_and_removes_members_of_what_is_inside() -> None:
     path = client.post("/wholes", json={"main": part, "part": part, "texts": texts}).headers["Location"]
     for patch, ok in (
         ({"main": {"size": 1}}, True),
-        ({"main": {"size": None, "parts": {"c": None, "d": {"size": None}}}, "texts": {"a": None}}, True),
+        (
+            {"main": {"size": None, "color": None, "parts": {"c": None, "d": {"size": None}}}, "texts": {"a": None}},
+            True,
+        ),
         ({"part": {"parts": None}, "texts": None, "lines": None}, True),
         ({"part": None}, True),
         ({"main": {"name": None}}, False),
         ({"main": None}, False),
         ({"main": {"size": 3}}, False),
+        ({"main": {"color": "green"}}, False),
         ({"lines": [{"size": 1}]}, False),
         ({"texts": {"a": 1}}, False),
     ):
@@ -492,26 +496,6 @@ def test_a_setting_changes_the_document() -> None:
         of_items = [each for path, _, each in operations(document) if re.match(r"/(products|users|api/v1/\w+)", path)]
         open_to_all = [each["operationId"] for each in of_items if {} in each.get("security", document["security"])]
         assert open_to_all == ["read_openapi"] if auth == "required" else len(open_to_all) == len(of_items)
-
-
-def test_a_nullable_field_has_null_once() -> None:
-    """In a patch, null resets an optional field to its default, whatever its other types."""
-
-    class Fields(Schema):
-        required = fields.String(required=True)
-        text = fields.String()
-        several = fields.Raw(metadata={"type": ["string", "integer"]})
-        nullable = fields.String(allow_none=True)
-        choice = fields.String(validate=validate.OneOf(["a"]))
-
-    found = Spec(Config(), [], "v1", "Fields", []).marshmallow("Fields", Fields, nullable=True)["properties"]
-    assert found == {
-        "required": {"type": "string"},
-        "text": {"type": ["string", "null"]},
-        "several": {"type": ["string", "integer", "null"]},
-        "nullable": {"type": ["string", "null"]},
-        "choice": {"type": ["string", "null"], "enum": ["a", None]},
-    }
 
 
 def test_fixed_values_have_nothing_beside_them() -> None:

@@ -130,20 +130,10 @@ def test_scopes_of_any_names(tmp_path: Path) -> None:
     scopes = ["blog-posts:read", "my%20posts:write", "keys:read", "keys:write", "webhooks:read", "webhooks:write"]
     made = client.post("/_/keys", json={"name": "k", "scopes": [*scopes, "events:read"]}, headers=ADMIN).json
     known = {"Authorization": f"Bearer {made['secret']}"}
-    statuses = {
-        path: client.get(path, headers=known).status_code
-        for path in (
-            "/blog-posts",
-            "/my%20posts",
-            "/keys",
-            "/api/v1/keys",
-            "/webhooks",
-            "/events",
-            "/_/keys",
-            "/_/webhooks",
-        )
-    }
-    assert [*statuses.values()] == [200, 403, 200, 200, 200, 200, 403, 403]
+    for path in ("/blog-posts", "/keys", "/api/v1/keys", "/webhooks", "/events"):
+        assert client.get(path, headers=known).status_code == 200, path
+    for path in ("/my%20posts", "/_/keys", "/_/webhooks"):
+        assert client.get(path, headers=known).status_code == 403, path
     assert client.get("/my%20posts", headers=known).headers["WWW-Authenticate"].endswith('scope="my%20posts:read"')
     assert client.post("/keys", json={"n": 1}, headers=known).json == {"id": 2, "n": 1}
     assert client.delete(f"/keys/{made['id']}", headers=known).status_code == 404

@@ -155,10 +155,6 @@ def public(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in PRIVATE}
 
 
-def without_times(item: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in item.items() if name not in ("updated_at", "version")}
-
-
 def same_but_for(name: str, response: TestResponse, other: TestResponse) -> bool:
     """Whether a response is that to a name that nothing has, in which this one is nowhere."""
     texts = [

@@ -290,6 +290,12 @@ def events_of(stretch: Stretch, after: str) -> Events:
     return Events([stored_event(*row) for row in rows], id_of(end, end_origin or epoch), end < newest)
 
 
+def parameters_of(database: Database, filter: EventFilter) -> dict[str, Any]:
+    """The parameters of the part `wanted` of a dialect."""
+    lists = {"collections": [*filter.collections], "own": [*filter.own], "owners": [*filter.owners]}
+    return {**lists, "types": [database.pattern(each) for each in filter.types], "item": filter.item}
+
+
 def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
     """The event of a row: its position, its origin, and the rest of a StoredEvent."""
     return StoredEvent(id_of(position, origin), *rest)
@@ -363,7 +369,7 @@ class Deliveries(ABC):
         start = max(position, oldest - 1)  # skips the events that were swept meanwhile
         end = min(start + limit, newest)
         stretch = {"webhook": webhook, "after": start, "until": end}
-        self._database.change(_QUEUE, {**stretch, "now": now, **self._database.parameters_of(filter)})
+        self._database.change(_QUEUE, {**stretch, "now": now, **parameters_of(self._database, filter)})
         self._database.change(_ADVANCE, {"webhook": webhook, "until": end})
         return int(end - start)
 

@@ -26,7 +26,6 @@ from restkeeper.storage.interface import (
     POSITION,
     UPDATED,
     Collection,
-    EventFilter,
     Field,
     Filter,
     Kind,
@@ -64,10 +63,8 @@ def event_columns(as_bytes: str, type: str = "events.type") -> str:
     return f"position, origin, {type}, at, {data}, collection, fingerprint, {removed}, owner, former"
 
 
-def event_type(is_in: str) -> str:
-    """The type of an event for the readers of an `EventFilter`. `is_in` is how a database compares with a list."""
-    in_all, has, had = (f"{each} {is_in}" for each in ("collection", "owner", "former"))
-    in_all, has, had = in_all.format("collections"), has.format("owners"), had.format("owners")
+def event_type(in_all: str, has: str, had: str) -> str:
+    """The type of an event for the readers of an `EventFilter`, by conditions of these."""
     return f"""\
 CASE
     WHEN former IS NULL OR {in_all} OR ({has} AND {had}) THEN events.type
@@ -80,16 +77,27 @@ class Dialect(dict[str, str]):
     """Statements as a database understands them, by their general form; `name` is the name of the database.
 
     `parameter` is how it writes a parameter, where they have `:name`. `parts` are what stands for the names in braces.
+    `as_bytes`, `is_in` and `is_like` are how it returns a text as bytes, and compares with texts, and with patterns.
     """
 
-    def __init__(self, name: str, parameter: str, **parts: str) -> None:
+    def __init__(self, name: str, parameter: str, *, as_bytes: str, is_in: str, is_like: str, **parts: str) -> None:
         super().__init__()
         self._name = name
         self._parameter = parameter.format(r"\1")
-        self._parts = parts | {"layout": LAYOUT}
+        in_all, in_own = (f"collection {is_in.format(each)}" for each in ("collections", "own"))
+        has, had = (f"{each} {is_in.format('owners')}" for each in ("owner", "former"))
+        type = event_type(in_all, has, had)
+        self._parts = parts | {
+            "layout": LAYOUT,
+            "item": record_columns(as_bytes),
+            "event": event_columns(as_bytes),
+            "event_for_readers": event_columns(as_bytes, type),
+            "wanted": f"({in_all} OR (({has} OR {had}) AND {in_own}))"
+            f" AND {is_like.format(type)} AND (item = :item OR CAST(:item AS text) IS NULL)",
+        }
 
     def __missing__(self, statement: str) -> str:
-        self[statement] = re.sub(r":(\w+)", self._parameter, statement).format_map(self._parts)
+        self[statement] = re.sub(r"(?<!:):(\w+)", self._parameter, statement.format_map(self._parts))
         return self[statement]
 
     def script(self, migration: Path) -> str:
@@ -127,8 +135,8 @@ class Database(Protocol):
     def commit(self) -> None:
         """End the transaction; all its changes are stored."""
 
-    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        """The parameters of the part `wanted`."""
+    def pattern(self, type: str) -> str:
+        """A type of events, in which `*` stands for any text, as the database compares it."""
 
 
 def literal(name: str) -> str:

@@ -8,9 +8,8 @@ committed before, numbers the events without a position in the order of `seq`. R
 gap, and nothing is inserted before what they have read. A transaction that stays open delays its own events only.
 """
 
-from restkeeper.storage.deliveries import Stretch, events_of
+from restkeeper.storage.deliveries import Stretch, events_of, parameters_of
 from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
-from restkeeper.storage.postgresql.dialect import EVENT, IS_UNNUMBERED, WANTED
 from restkeeper.storage.postgresql.session import Session
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
@@ -43,7 +42,7 @@ NUMBER_ITEM = _NUMBER.format("AND collection = %(collection)s AND item = %(item)
 
 # The bounds of the feed and of the search, in each row, and the matching events, or nulls. A join with `search`
 # would not use the index for both positions.
-_SELECT = f"""\
+_SELECT = """\
 WITH
 bounds AS (
     SELECT
@@ -57,8 +56,8 @@ search AS (
         oldest,
         newest,
         epoch,
-        coalesce(%(after)s::bigint, oldest - 1) AS start,
-        least(coalesce(%(after)s::bigint, oldest - 1) + %(most)s, newest) AS until
+        coalesce(:after::bigint, oldest - 1) AS start,
+        least(coalesce(:after::bigint, oldest - 1) + :most, newest) AS until
     FROM bounds
 ),
 matching AS (
@@ -67,20 +66,20 @@ matching AS (
         sum(octet_length(data) + coalesce(octet_length(removed), 0)) OVER (ORDER BY position) AS bytes
     FROM (
         SELECT * FROM events
-        WHERE position > (SELECT start FROM search) AND position <= (SELECT until FROM search) AND {WANTED}
+        WHERE position > (SELECT start FROM search) AND position <= (SELECT until FROM search) AND {wanted}
         ORDER BY position
-        LIMIT %(limit)s
+        LIMIT :limit
     ) AS first
 ),
 page AS (
     SELECT
-        {EVENT},
+        {event_for_readers},
         bytes
     FROM matching AS events
-    WHERE bytes - octet_length(data) - coalesce(octet_length(removed), 0) <= %(bytes)s
+    WHERE bytes - octet_length(data) - coalesce(octet_length(removed), 0) <= :bytes
 )
 SELECT
-    {IS_UNNUMBERED},
+    {is_unnumbered},
     oldest,
     newest,
     epoch,
@@ -89,7 +88,7 @@ SELECT
     (SELECT origin FROM events WHERE position = until),
     page.*
 FROM search LEFT JOIN page ON true
-ORDER BY position"""  # noqa: S608 - constant expressions
+ORDER BY position"""
 
 
 def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> int:
@@ -127,11 +126,11 @@ def find_events(session: Session, after: str, filter: EventFilter, limit: int) -
     """See `deliveries.events_of`."""
     position, _ = parse_id(after)
     wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
-    wanted |= session.parameters_of(filter)
-    rows = session.fetch(_SELECT, wanted)
+    wanted |= parameters_of(session, filter)
+    rows = session.rows(_SELECT, wanted)
     if rows[0][0]:
         sequence_all(session)
-        rows = session.fetch(_SELECT, wanted)
+        rows = session.rows(_SELECT, wanted)
     stretch = Stretch._make((*rows[0][1:7], [row[7:-1] for row in rows if row[7] is not None]))
     if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
         end, end_origin, *_ = stretch.rows[-1]

@@ -15,11 +15,11 @@ from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
 from restkeeper.storage.errors import SearchTooLong, StoreError
-from restkeeper.storage.interface import Collection, EventFilter, Page, Query
+from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.planning import plan_of
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, like
+from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned
 from restkeeper.storage.postgresql.queries import PostgresColumn, find_page, select_page
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Row
@@ -175,10 +175,10 @@ class Session(psycopg.Connection[Row]):
     def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> list[Row]:
         return self.fetch(_RECORDS.format(statement), cleaned({**parameters, "max_bytes": max_bytes}))
 
-    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        types, collections, own = list(map(like, filter.types)), list(filter.collections), list(filter.own)
-        lists = {"types": types, "collections": collections, "own": own, "owners": list(filter.owners)}
-        return cleaned({**lists, "item": filter.item})
+    def pattern(self, type: str) -> str:
+        for special in "\\%_":
+            type = type.replace(special, f"\\{special}")
+        return type.replace("*", "%")
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         return find_page(self, collection, query, max_bytes, self._plan(collection, query) if bounded else ANY_PLAN)

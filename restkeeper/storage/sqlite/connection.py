@@ -25,14 +25,13 @@ from urllib.parse import quote
 import orjson
 
 from restkeeper.clock import Clock
-from restkeeper.storage.interface import Collection, EventFilter, Page, Query
+from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.planning import plan_of
 from restkeeper.storage.plans import Plan
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Dialect, Row, event_columns, event_type
+from restkeeper.storage.sql import Dialect, Row
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
-    COLUMNS,
     SqliteColumn,
     find_page,
     fold,
@@ -50,24 +49,14 @@ STATEMENTS = 32  # prepared statements that each connection caches
 
 EPOCH = "CASE schema_cookie WHEN schema_version THEN epoch ELSE '' END"
 
-_IS_IN = "IN (SELECT value FROM json_each(:{}))"
-_TYPE = event_type(_IS_IN)
-EVENT = event_columns(AS_BYTES, _TYPE)  # for a filter
-
-# The events that match a filter.
-WANTED = f"""\
-(
-        collection {_IS_IN.format("collections")}
-        OR ((owner {_IS_IN.format("owners")} OR former {_IS_IN.format("owners")}) AND collection {_IS_IN.format("own")})
-    )
-    AND EXISTS (SELECT 1 FROM json_each(:types) WHERE {_TYPE} GLOB value)
-    AND (item = :item OR :item IS NULL)"""  # noqa: S608 - constant conditions
-
 NEW_EPOCH = "lower(hex(randomblob(4)))"
 
 DIALECT = Dialect(
     "SQLite",
     ":{}",
+    as_bytes=AS_BYTES,
+    is_in="IN (SELECT value FROM json_each(:{}))",
+    is_like="EXISTS (SELECT 1 FROM json_each(:types) WHERE {} GLOB value)",
     text="TEXT",
     integer="INTEGER",
     real="REAL",
@@ -90,12 +79,9 @@ DIALECT = Dialect(
     is_leased="leased = 1",  # as in the condition of its index
     is_chosen="deliveries.id IN (SELECT value FROM json_each(:ids))",
     is_active="webhook IN (SELECT value FROM json_each(:active))",
-    item=COLUMNS,
     own_columns="",
     own_values="",
     own_changes="",
-    event=event_columns(AS_BYTES),
-    wanted=WANTED,
 )
 
 
@@ -111,7 +97,11 @@ class SqliteConnection(sqlite3.Connection):
         return self.execute(statement, _with_lists(parameters))
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self.execute(DIALECT[statement], _with_lists(parameters)).fetchall()
+        return self.select(statement, parameters).fetchall()
+
+    def select(self, statement: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+        """As `rows`, which are read one by one."""
+        return self.execute(DIALECT[statement], _with_lists(parameters))
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         """See `sql.Database`: the page and its change token at one moment."""
@@ -133,14 +123,8 @@ class SqliteConnection(sqlite3.Connection):
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)
 
-    def parameters_of(self, filter: EventFilter) -> dict[str, Any]:
-        lists = {
-            "types": filter.types,
-            "collections": filter.collections,
-            "own": filter.own,
-            "owners": filter.owners,
-        }
-        return {name: orjson.dumps(value).decode() for name, value in lists.items()} | {"item": filter.item}
+    def pattern(self, type: str) -> str:
+        return type
 
 
 def _with_lists(parameters: Mapping[str, Any]) -> Mapping[str, Any]:

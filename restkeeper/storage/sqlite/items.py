@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_of
-from restkeeper.storage.deliveries import Stretch, events_of
+from restkeeper.storage.deliveries import Stretch, events_of, parameters_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
@@ -38,8 +38,6 @@ from restkeeper.storage.records import NOT_FOUND
 from restkeeper.storage.sqlite.connection import (
     DIALECT,
     EPOCH,
-    EVENT,
-    WANTED,
     SqliteConnection,
     interrupt_after,
     snapshot,
@@ -82,13 +80,13 @@ SELECT
     (SELECT origin FROM events WHERE position = ?)
 FROM store, pragma_schema_version"""  # noqa: S608 - a constant expression
 
-_SELECT_EVENTS = f"""\
+_SELECT_EVENTS = """\
 SELECT
-    {EVENT}
+    {event_for_readers}
 FROM events
-WHERE position > :after AND position <= :until AND {WANTED}
+WHERE position > :after AND position <= :until AND {wanted}
 ORDER BY position
-LIMIT :limit"""  # noqa: S608 - constant conditions
+LIMIT :limit"""
 
 
 class SqliteTransaction(Transaction):
@@ -218,8 +216,8 @@ def find_events(connection: SqliteConnection, after: str, filter: EventFilter, l
         start = position if after else oldest - 1
         end = min(start + MOST_EXAMINED, newest)
         rows, size = [], 0
-        wanted = {**connection.parameters_of(filter), "after": start, "until": end, "limit": limit}
-        for row in connection.execute(_SELECT_EVENTS, wanted):
+        wanted = {**parameters_of(connection, filter), "after": start, "until": end, "limit": limit}
+        for row in connection.select(_SELECT_EVENTS, wanted):
             rows.append(row)
             size += len(row[4]) + len(row[7] or b"")
             if len(rows) == limit or size > PAGE_BYTES:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
+from math import inf
 from typing import NamedTuple
 
 import psycopg
@@ -99,19 +100,24 @@ class _Wait:
 
 
 @contextmanager
-def holding(session: Session, lock: Lock, clock: Clock) -> Iterator[None]:
-    """Meanwhile no other program has the lock.
+def holding(
+    session: Session, lock: Lock, clock: Clock, seconds: float = inf, refusal: StoreUnavailable | None = None
+) -> Iterator[None]:
+    """Meanwhile no other program has the lock. If one has it for so many seconds more, the `refusal` is raised.
 
     It asks for it again and again: whoever builds an index would wait for the end of a statement that waits.
     """
     wait = _Wait(clock)
     while session.fetch("SELECT pg_try_advisory_lock(%s)", (lock.key,)) != [(True,)]:
+        if refusal and wait.seconds >= seconds:
+            raise refusal
         wait.note(f"another program, which {lock.task}")
         clock.sleep(limits.OTHERS_SECONDS)
     try:
         yield
     finally:
         if not session.closed:  # or the server has released it
+            session.undo()  # or it could not release the lock, which the next start would still find
             session.fetch("SELECT pg_advisory_unlock(%s)", (lock.key,))
 
 
@@ -130,41 +136,6 @@ def _unshared(session: Session) -> Iterator[None]:
     finally:
         if not session.closed:
             share(session)
-
-
-@contextmanager
-def _alone(session: Session, clock: Clock) -> Iterator[None]:
-    """Use the store alone. Raises StoreBusy."""
-    wait = _Wait(clock)
-    while session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
-        if wait.seconds >= limits.MIGRATION_SECONDS:
-            raise StoreBusy("the store must be migrated: stop all that uses it with a former program")
-        wait.note("a former program, which uses this store")
-        clock.sleep(limits.OTHERS_SECONDS)
-    try:
-        yield
-    finally:
-        if not session.closed:
-            session.fetch("SELECT pg_advisory_unlock(%s)", (USES.key,))
-
-
-@contextmanager
-def use_alone(session: Session, clock: Clock) -> Iterator[None]:
-    """Use the store with this connection alone meanwhile. Raises StoreUnavailable if another one uses it.
-
-    One that has just been closed may use it for a moment, so it is asked again for a second.
-    """
-    end = clock.monotonic() + limits.CLOSED_SECONDS
-    while session.fetch("SELECT pg_try_advisory_lock(%s)", (USES.key,)) != [(True,)]:
-        if clock.monotonic() >= end:
-            raise StoreUnavailable("the store is in use: stop the service, its delivery workers and all commands first")
-        clock.sleep(limits.OTHERS_SECONDS)
-    try:
-        yield
-    finally:
-        if not session.closed:
-            session.undo()  # or it could not release the lock, which the next start would still find
-            session.fetch("SELECT pg_advisory_unlock(%s)", (USES.key,))
 
 
 def migrate_alone(session: Session, collections: Sequence[Collection], clock: Clock) -> None:
@@ -218,7 +189,8 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
                 stack.enter_context(_unshared(session))
             stack.enter_context(holding(session, BUILDS, clock))  # no migration locks a table whose index is built
             if is_breaking(_migration_of(session)):
-                stack.enter_context(_alone(session, clock))
+                busy = StoreBusy("the store must be migrated: stop all that uses it with a former program")
+                stack.enter_context(holding(session, USES, clock, limits.MIGRATION_SECONDS, busy))
             migrate_alone(session, collections, clock)
     elif not all(
         session.fetch(_COUNTERS, (each.name,)) == [(SHARDS,)] and is_registered(session, each) for each in collections

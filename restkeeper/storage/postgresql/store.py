@@ -31,6 +31,7 @@ from restkeeper.storage.postgresql.migrations import (
     CONVERTS,
     MIGRATES,
     TABLES,
+    USES,
     drop_undeclared,
     holding,
     is_empty,
@@ -40,7 +41,6 @@ from restkeeper.storage.postgresql.migrations import (
     run_missing,
     share,
     unique_fields,
-    use_alone,
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
@@ -308,7 +308,9 @@ def alone(url: str, clock: Clock) -> Iterator[PostgresCopy]:
     with _waiting(url) as session:
         if is_empty(session):
             raise StoreUnavailable("there is no store in the database")
-        with use_alone(session, clock):
+        # A connection that has just been closed may use it for a moment.
+        used = StoreUnavailable("the store is in use: stop the service, its delivery workers and all commands first")
+        with holding(session, USES, clock, limits.CLOSED_SECONDS, used):
             require_layout_of(session)
             ((moved_to,),) = session.fetch("SELECT moved_to FROM store")
             if not moved_to:
@@ -326,14 +328,11 @@ def as_target(url: str, clock: Clock) -> Iterator[PostgresCopy]:
             raise StoreUnavailable("the database has a store already: name an empty one")
         with holding(session, MIGRATES, clock):
             session.begin()
-            try:
-                if not is_empty(session):  # another program was first
-                    raise StoreUnavailable("the database has a store already: name an empty one")
-                run_missing(session)
-                yield PostgresCopy(session)
-                session.commit()
-            finally:
-                session.undo()  # before the lock is released, which an aborted transaction could not do
+            if not is_empty(session):  # another program was first
+                raise StoreUnavailable("the database has a store already: name an empty one")
+            run_missing(session)
+            yield PostgresCopy(session)
+            session.commit()
 
 
 @contextmanager

@@ -53,6 +53,7 @@ from restkeeper.storage.interface import (
     StoredState,
     Subscription,
 )
+from restkeeper.storage.planning import count_items, rows_about
 from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import (
     look_up,
@@ -64,11 +65,9 @@ from restkeeper.storage.records import (
 from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import (
     Database,
-    count_items,
     is_search,
     literal,
     require_revision,
-    rows_about,
 )
 
 T = TypeVar("T")

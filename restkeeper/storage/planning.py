@@ -1,10 +1,11 @@
-"""Which index answers a query.
+"""Which index answers a query, and what is asked about all items of one.
 
 The database cannot know: SQLite has no statistics, and PostgreSQL uses none of partial indexes. It would take the index
 of a range before that of an equality, and that of the order before both. So a query is written in a way that leaves it
 one: the others do not fit conditions that are `unindexed`. Which one has the fewest items is counted, up to a bound.
 """
 
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from math import isqrt
@@ -12,7 +13,7 @@ from typing import Any
 
 from restkeeper.storage.interface import Collection, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans, order_plan
-from restkeeper.storage.sql import Database, conditions, outline, parameters
+from restkeeper.storage.sql import Database, Row, conditions, literal, outline, parameters, require_revision
 
 MOST_COUNTED = 50_000  # items of an equality, in some milliseconds; to read them takes some hundreds
 
@@ -60,3 +61,30 @@ def _count(database: Database, collection: Collection, query: Query, plan: Plan,
 def _count_statement(collection: Collection, query: Query, kind: Any) -> str:
     items = f"SELECT 1 FROM items WHERE {conditions(collection, query, kind)} LIMIT {kind.parameter.format('most')}"  # noqa: S608 - declared names only
     return f"SELECT count(*) FROM ({items}) AS counted"  # noqa: S608 - likewise
+
+
+_OF_REVISION = """\
+SELECT revision, found.*
+FROM (SELECT max(revision) AS revision FROM counters WHERE collection = {collection}) AS state
+LEFT JOIN ({found}) AS found ON true"""
+
+
+def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
+    """The rows of a statement about the items of a query, of which the last column is not null."""
+    kind = database.columns
+    query = kind.exact(collection, query)
+    items = f"FROM items WHERE {conditions(collection, query, kind, plan_of(database, collection, query))}"
+    values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
+    name = literal(collection.name)
+    found = statement.format(items=items, most=kind.parameter.format("most"), name=name)
+    rows = database.fetch(_OF_REVISION.format(collection=name, found=found), values)
+    require_revision(collection, rows[0][0])
+    return [row[1:] for row in rows if row[-1] is not None]
+
+
+def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
+    """The number of the items of a query, at most so many; that of all is stored."""
+    of_some = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
+    of_all = "SELECT coalesce(sum(items), 0) FROM counters WHERE collection = {name}"
+    count = int(rows_about(database, of_some if query.narrows else of_all, collection, query, most)[0][0])
+    return count if most is None else min(count, most)

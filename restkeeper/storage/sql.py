@@ -123,9 +123,6 @@ class Database(Protocol):
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         """See `base.Store.page`. If it is `bounded`, it reads what an equality has, not an order in search of it."""
 
-    def plan_of_all(self, collection: Collection, query: Query) -> Plan:
-        """How all items of a query are found, see `conditions`."""
-
     def explain(self, collection: Collection, query: Query) -> list[str]:
         """How the items of a query are found in a transaction, in the database's own words."""
 
@@ -474,33 +471,6 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
     if query.search:
         values["search"] = kind.text(query.search.casefold())
     return values
-
-
-def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
-    """The rows of a statement about the items of a query, of which the last column is not null."""
-    kind = database.columns
-    query = kind.exact(collection, query)
-    items = f"FROM items WHERE {conditions(collection, query, kind, database.plan_of_all(collection, query))}"
-    values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
-    name = literal(collection.name)
-    found = statement.format(items=items, most=kind.parameter.format("most"), name=name)
-    rows = database.fetch(_OF_REVISION.format(collection=name, found=found), values)
-    require_revision(collection, rows[0][0])
-    return [row[1:] for row in rows if row[-1] is not None]
-
-
-def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
-    """The number of the items of a query, at most so many; that of all is stored."""
-    of_some = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"
-    of_all = "SELECT coalesce(sum(items), 0) FROM counters WHERE collection = {name}"
-    count = int(rows_about(database, of_some if query.narrows else of_all, collection, query, most)[0][0])
-    return count if most is None else min(count, most)
-
-
-_OF_REVISION = """\
-SELECT revision, found.*
-FROM (SELECT max(revision) AS revision FROM counters WHERE collection = {collection}) AS state
-LEFT JOIN ({found}) AS found ON true"""
 
 
 def require_revision(collection: Collection, revision: int | None) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Sort
-from restkeeper.storage.planning import plan_of
-from restkeeper.storage.sql import count_items
+from restkeeper.storage.planning import count_items, plan_of
 from restkeeper.storage.sqlite.connection import SqliteConnection
 from restkeeper.storage.sqlite.queries import page_statements
 from tests.things import insert, open_store, record

@@ -193,9 +193,6 @@ class Session(psycopg.Connection[Row]):
         steps = (str(step).strip(" ->") for (step,) in rows)  # others have values, which are not for the log
         return [step for step in steps if " on items" in step or 'on "items.' in step]
 
-    def plan_of_all(self, collection: Collection, query: Query) -> Plan:
-        return plan_of(self, collection, query)
-
     @contextmanager
     def limit(self, seconds: float, most: float) -> Iterator[None]:
         """Let each statement, which only reads, take `most` seconds. Raises SearchTooLong, with the `seconds` of work.

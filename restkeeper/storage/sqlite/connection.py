@@ -27,7 +27,6 @@ import orjson
 from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.planning import plan_of
-from restkeeper.storage.plans import Plan
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row
 from restkeeper.storage.sqlite.queries import (
@@ -110,9 +109,6 @@ class SqliteConnection(sqlite3.Connection):
             plan = plan_of(self, collection, query, lambda: items, bounded=bounded)
             page = find_page(self, collection, query, max_bytes, plan)
             return page._replace(change_token=change_token, total=None if query.narrows else items)
-
-    def plan_of_all(self, collection: Collection, query: Query) -> Plan:
-        return plan_of(self, collection, query)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
         plan = plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)

@@ -66,6 +66,7 @@ from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import (
     Database,
     is_search,
+    is_sorted,
     literal,
     require_revision,
 )
@@ -434,8 +435,8 @@ class Store(ABC):
         """The result of `read` with a database that no other caller uses meanwhile."""
 
     @abstractmethod
-    def _search(self, find: Callable[[Any], T], collection: Collection, query: Query) -> T:
-        """As `_read`, for what can read many items of a query."""
+    def _search(self, find: Callable[[Any], T], collection: Collection, query: Query, *, reads_all: bool = True) -> T:
+        """As `_read`, for what can read many items of a query, or unless it `reads_all` of them one page."""
 
     @abstractmethod
     def _spooled(self, collection: str) -> IO[bytes]:
@@ -544,13 +545,18 @@ class Store(ABC):
         """Return the log of a webhook, the newest first, from before the delivery with that id."""
         return self._read(read_log, webhook, before, limit, state)
 
-    @abstractmethod
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """Return the page of a query.
 
         Its bodies and what is stored as `removed` have at most `max_bytes` together, except that it has at least one
         item. A backward query has the items nearest to its start.
         """
+        declared = self._collections[collection]
+
+        def find(database: Database) -> Page:
+            return database.page(declared, query, max_bytes)
+
+        return self._search(find, declared, query, reads_all=is_sorted(declared, query))
 
     def last_event(self) -> str:
         """Return the id of the newest event; without events, the id before the first. It is cheap."""

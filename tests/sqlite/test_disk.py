@@ -303,7 +303,7 @@ def test_a_conversion_needs_free_space(tmp_path: Path, keeps: bool) -> None:
     store.write(lambda transaction: transaction.set_revision("things", 1, 0, ""))
     least = (2 + keeps) * (tmp_path / "store.db").stat().st_size
     store._free_space = lambda: least - 1
-    with pytest.raises(StoreFull, match=f"{least - 1} free bytes, and this needs {least}"):
+    with pytest.raises(StoreFull, match=f"{least - 1} free bytes, and {least} are needed"):
         store.convert(["things"], worked.append, "", keeps=keeps)
     assert not worked and not list(tmp_path.glob("store.db.things-*"))
     store._free_space = lambda: least

@@ -6,7 +6,6 @@ are literals, too: a statement is planned once, and the plan for a page is good 
 """
 
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -22,7 +21,6 @@ from restkeeper.storage.interface import (
     Filter,
     Kind,
     Op,
-    Page,
     Query,
     Scalar,
     Sort,
@@ -30,16 +28,12 @@ from restkeeper.storage.interface import (
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.sql import (
     Column,
-    Database,
-    change_token,
     conditions,
     literal,
     order_of,
     outline,
-    page_of,
     parameters,
     path_of,
-    require_revision,
 )
 
 BEGINNING = 500  # characters of a text in an index
@@ -105,7 +99,8 @@ class PostgresColumn(Column):
 
     @property
     def type(self) -> str:
-        return type_of(self.field.kind)
+        """The SQL type of the values."""
+        return "numeric" if self.field.kind in _NUMBERS else "text"
 
     @property
     def json(self) -> str:
@@ -292,7 +287,7 @@ def _json_path(filter: Filter) -> str:
 
 def comparable(kind: Kind, value: Scalar | float) -> str | Decimal:
     """A value as a parameter of a kind. A value of another kind, which a client made up, is below or above all."""
-    if type_of(kind) == "text":
+    if kind not in _NUMBERS:
         return clean(value) if isinstance(value, str) else "" if value is None else str(value)
     if isinstance(value, str):
         return _INFINITY
@@ -304,11 +299,6 @@ def comparable(kind: Kind, value: Scalar | float) -> str | Decimal:
     if number.adjusted() > HIGHEST:
         return _INFINITY.copy_sign(number)
     return number if number.adjusted() > -HIGHEST else Decimal((number.is_signed(), (1,), -HIGHEST))
-
-
-def type_of(kind: Kind) -> str:
-    """The SQL type of values of a kind."""
-    return "numeric" if kind in _NUMBERS else "text"
 
 
 def beginning(text: str) -> str:
@@ -334,19 +324,6 @@ def exceeds_index(filter: Filter) -> bool:
 
 
 _LONG = "x" * BEGINNING
-
-
-def find_page(
-    database: Database, collection: Collection, query: Query, max_bytes: int | None, plan: Plan = ANY_PLAN
-) -> Page:
-    """See `base.Store.page`: one statement, which reads at most one row more."""
-    statement, values = select_page(collection, query, plan)
-    found = database.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
-    epoch, changes, items, revision, *_ = found[0]
-    require_revision(collection, revision)
-    total = None if query.narrows else items or 0
-    page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
-    return page._replace(change_token=change_token(epoch, changes), total=total)
 
 
 def select_page(collection: Collection, query: Query, plan: Plan = ANY_PLAN) -> tuple[str, dict[str, Any]]:

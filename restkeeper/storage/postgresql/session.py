@@ -1,6 +1,7 @@
 """A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
 import re
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -20,9 +21,9 @@ from restkeeper.storage.planning import plan_of
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned
-from restkeeper.storage.postgresql.queries import PostgresColumn, find_page, select_page
+from restkeeper.storage.postgresql.queries import PostgresColumn, select_page
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Row
+from restkeeper.storage.sql import Row, change_token, page_of, require_revision
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.
@@ -181,7 +182,13 @@ class Session(psycopg.Connection[Row]):
         return type.replace("*", "%")
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
-        return find_page(self, collection, query, max_bytes, self._plan(collection, query) if bounded else ANY_PLAN)
+        statement, values = select_page(collection, query, self._plan(collection, query) if bounded else ANY_PLAN)
+        found = self.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
+        epoch, changes, items, revision, *_ = found[0]
+        require_revision(collection, revision)
+        total = None if query.narrows else items or 0
+        page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
+        return page._replace(change_token=change_token(epoch, changes), total=total)
 
     def _plan(self, collection: Collection, query: Query) -> Plan:
         """The plan of a page for which others wait: it may take two statements more, which that of a list does not."""

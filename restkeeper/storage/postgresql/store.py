@@ -20,7 +20,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
-from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Page, Query, Subscription
+from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
@@ -44,7 +44,7 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
-from restkeeper.storage.sql import MIGRATIONS, Row, is_search, is_sorted, require_usable
+from restkeeper.storage.sql import MIGRATIONS, Row, is_search, require_usable
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -118,13 +118,6 @@ class PostgresStore(Store):
         share(session)
         require_usable(session, len(MIGRATIONS))
 
-    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        declared = self._collections[collection]
-        searches = is_search(declared, query, reads_all=is_sorted(declared, query))
-        with self._parts.session(is_search=searches) as session:
-            page: Page = session.page(declared, query, max_bytes)
-            return page
-
     def last_event(self) -> str:
         return self._read(newest_id, sequence_all)
 
@@ -139,8 +132,10 @@ class PostgresStore(Store):
         with self._parts.session() as session:
             return read(session, *arguments, **options)
 
-    def _search(self, find: Callable[[Session], T], collection: Collection, query: Query) -> T:
-        with self._parts.session(is_search=is_search(collection, query, reads_all=True)) as session:
+    def _search(
+        self, find: Callable[[Session], T], collection: Collection, query: Query, *, reads_all: bool = True
+    ) -> T:
+        with self._parts.session(is_search=is_search(collection, query, reads_all=reads_all)) as session:
             return find(session)
 
     def write(

@@ -19,6 +19,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -28,11 +29,10 @@ from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.planning import plan_of
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Dialect, Row
+from restkeeper.storage.sql import Dialect, Row, page_of
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
     SqliteColumn,
-    find_page,
     fold,
     is_found,
     is_inside,
@@ -107,7 +107,9 @@ class SqliteConnection(sqlite3.Connection):
         with snapshot(self):
             change_token, items = state_of(self, collection)
             plan = plan_of(self, collection, query, lambda: items, bounded=bounded)
-            page = find_page(self, collection, query, max_bytes, plan)
+            statements, values = select_page(collection, query, plan)
+            rows = chain.from_iterable(self.execute(statement, values) for statement in statements)
+            page = page_of(rows, query, max_bytes, SqliteColumn)
             return page._replace(change_token=change_token, total=None if query.narrows else items)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:

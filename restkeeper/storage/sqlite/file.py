@@ -373,7 +373,8 @@ def log_size(path: str) -> int:
 def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], float] = time.monotonic) -> str | None:
     """As `damage_of`, for the file at `path`; None also if the time is not enough."""
     deadline = now() + seconds
-    with closing(_reader(path)) as connection:
+    name = f"file://{quote(os.path.realpath(path))}?mode=ro"  # its end moves no log into a file that was cut
+    with closing(sqlite3.connect(name, isolation_level=None, uri=True)) as connection:
         connection.set_progress_handler(lambda: now() > deadline, CHECK_STEPS)
         return damage_of(connection)
 
@@ -387,12 +388,6 @@ def damage_of(connection: sqlite3.Connection) -> str | None:
             return None
         found = error
     return "" if found == "ok" else " ".join(str(found).split())
-
-
-def _reader(path: str) -> sqlite3.Connection:
-    """A connection that changes nothing: when it is closed, it moves no log into a file that was cut."""
-    name = f"file://{quote(os.path.realpath(path))}?mode=ro"
-    return sqlite3.connect(name, isolation_level=None, uri=True)
 
 
 def create_private(path: str) -> None:

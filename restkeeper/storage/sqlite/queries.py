@@ -1,18 +1,16 @@
 """Queries in SQLite. A field's `key` is the expression by which it is compared and sorted, and what its index has."""
 
 import json
-import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
 from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Page, Query
+from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.sql import (
     Column,
@@ -20,7 +18,6 @@ from restkeeper.storage.sql import (
     literal,
     order_of,
     outline,
-    page_of,
     parameters,
     path_of,
     record_columns,
@@ -237,17 +234,8 @@ class SqliteColumn(Column):
         return f"CASE WHEN {is_list} THEN {self.value} END" if self.field.kind is Kind.LIST else self.value
 
 
-def find_page(
-    connection: sqlite3.Connection, collection: Collection, query: Query, max_bytes: int | None, plan: Plan = ANY_PLAN
-) -> Page:
-    """The page of a query, without its change token. It reads at most one row more."""
-    statements, values = select_page(collection, query, plan)
-    rows = chain.from_iterable(connection.execute(statement, values) for statement in statements)
-    return page_of(rows, query, max_bytes, SqliteColumn)
-
-
 def select_page(collection: Collection, query: Query, plan: Plan) -> tuple[list[str], dict[str, Any]]:
-    """The statements of a page, and their parameters."""
+    """The statements of a page, and their parameters. They return at most one row more."""
     query = SqliteColumn.exact(collection, query)
     values = parameters(collection, query, SqliteColumn)
     values |= {f"a{n}": -float("inf") if value is None else value for n, value in enumerate(query.after)}

@@ -20,7 +20,7 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
 from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, StoreFull, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Collection, EventFilter, Events, Page, Query, Subscription
+from restkeeper.storage.interface import Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_usable
@@ -173,11 +173,9 @@ class SqliteStore(Store):
         writer: Writer = self._parts.writer
         return writer
 
-    def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
-        declared = self._collections[collection]
-        return self._search(lambda connection: connection.page(declared, query, max_bytes), declared, query)
-
-    def _search(self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query) -> T:
+    def _search(
+        self, find: Callable[[SqliteConnection], T], collection: Collection, query: Query, *, reads_all: bool = True
+    ) -> T:
         indexed = not is_search(collection, query)
         if indexed and not (query.narrows or query.sort):  # one page in order of id
             return self._read(find)
@@ -233,8 +231,7 @@ class SqliteStore(Store):
         deadline: float | None = None,
     ) -> T:
         if not use_reserve and self._clock.monotonic() >= self._roomy_until:
-            if shortage := self._shortage():
-                raise StoreFull(shortage)
+            self._require_space()
             self._roomy_until = self._clock.monotonic() + SPACE_SECONDS
         try:
             result = self._writer.write(work, wait=wait, deadline=deadline)
@@ -272,25 +269,18 @@ class SqliteStore(Store):
             connection.execute(f"PRAGMA cache_size = -{CACHE}")
             connection.execute("PRAGMA shrink_memory")
 
-    def _require_space(self, size: int) -> None:
+    def _require_space(self, size: int = 0) -> None:
         """Raises StoreFull if the disk has not so many free bytes, besides the reserved ones."""
-        free = self._free_space() if self._free_space else inf
-        if free < size + self._min_free_space:
-            raise StoreFull(f"the disk of the store has {free} free bytes, and this needs {size} and the reserved ones")
-
-    def _shortage(self) -> str:
-        """A message if the disk has too little free space, or an empty text."""
         if self._free_space is None:
-            return ""
+            return
         try:
             free = self._free_space()
         except FileNotFoundError as error:
             raise StoreGone("the store's file is missing") from error
         except OSError as error:
             raise StoreUnavailable(f"the free space of the store's disk cannot be read: {error.strerror}") from error
-        if free >= self._min_free_space:
-            return ""
-        return f"the disk of the store has {free} free bytes, and {self._min_free_space} of them are reserved"
+        if free < (least := size + self._min_free_space):
+            raise StoreFull(f"the disk of the store has {free} free bytes, and {least} are needed or reserved")
 
     def _spooled(self, collection: str) -> IO[bytes]:
         return self._read(_spool_items, collection, self._folder)
@@ -349,8 +339,7 @@ class SqliteStore(Store):
         known = self.epoch
         if self._read(_checked_epoch) != known:
             raise StoreUnavailable("the file has another store than the one that was opened")
-        if shortage := self._shortage():
-            raise StoreUnavailable(shortage)
+        self._require_space()
 
     def close(self) -> None:
         if not (opened := self._opened):

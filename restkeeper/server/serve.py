@@ -165,20 +165,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
     help="So many requests get a 503 at random: 5%.",
 )
 def serve_file(
-    file: Path,
-    port: int | None,
-    host: str | None,
-    no_save: bool,
-    read_only: bool,
-    strict: bool,
-    static: tuple[Path, ...],
-    routes: Path | None,
-    suffix: str,
-    id_name: str,
-    watch: bool,
-    quiet: bool,
-    delay: tuple[float, float],
-    fail: tuple[float, float],
+    file: Path, port: int | None, host: str | None, no_save: bool, routes: Path | None, watch: bool, **options: Any
 ) -> None:
     """Serve a JSON FILE: its arrays are collections, its objects single items. See docs/prototyping.md."""
     file = file.absolute()
@@ -187,7 +174,7 @@ def serve_file(
     if "PORT" not in os.environ:
         os.environ.setdefault("HOST", "127.0.0.1")  # of a PORT that is set, the default can be another one
         os.environ["PORT"] = "3000"
-    if quiet:
+    if options["quiet"]:
         os.environ["RESTKEEPER_WELCOME"] = "0"
     os.environ |= {"WEB_CONCURRENCY": "1", "RESTKEEPER_FILE": file.name}
     os.environ.setdefault("LOG_LEVEL", "warning")
@@ -196,10 +183,9 @@ def serve_file(
         os.environ.setdefault(name, str(10 * 1024 * 1024))
     if not no_save and os.environ.get("HARNESS", "0") in ("", "0"):
         _lock(file)
-    options = {"saves": not no_save, "read_only": read_only, "strict": strict, "delay": delay, "fail": fail[0]}
-    options |= {"suffix": suffix, "quiet": quiet, "static": tuple(each.absolute() for each in static)}
-    options |= {"id_name": id_name, "routes": routes and routes.absolute()}
-    _serve(partial(_application_of_file, file, options), partial(_read_file, file, id_name))
+    options |= {"saves": not no_save, "fail": options["fail"][0], "routes": routes and routes.absolute()}
+    options["static"] = tuple(each.absolute() for each in options["static"])
+    _serve(partial(_application_of_file, file, options), partial(_read_file, file, options["id_name"]))
 
 
 def _lock(file: Path) -> None:

@@ -9,7 +9,7 @@ is queued.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -249,22 +249,6 @@ _OF_STATE = {None: "", "delivered": " AND state = :state", "pending": _UNDELIVER
 _LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
 
 
-class Stretch(NamedTuple):
-    """A part of the feed that was searched, at one moment: the events after the position that was asked for.
-
-    `oldest` and `newest` are the bounds of the feed, and `epoch` is that of the store. The search ended with the
-    position `end`, of the event with the origin `end_origin`. `start_origin` is that of the event to start after.
-    """
-
-    oldest: int
-    newest: int
-    epoch: str
-    start_origin: str | None
-    end: int
-    end_origin: str | None
-    rows: Sequence[Row]  # see `stored_event`
-
-
 def newest_id(database: Database, number: Callable[[Any], None] | None = None) -> str:
     """See `base.Store.last_event`. `number` gives committed events that have no position theirs."""
     ((is_unnumbered, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
@@ -276,10 +260,16 @@ def newest_id(database: Database, number: Callable[[Any], None] | None = None) -
     return id_of(newest, origin or epoch)
 
 
-def events_of(stretch: Stretch, after: str) -> Events:
-    """See `base.Store.events`."""
+def events_of(
+    bounds: Sequence[Any], after: str, rows: Sequence[Row], end: int | None = None, end_origin: str | None = None
+) -> Events:
+    """See `base.Store.events`. The `rows` are those of a `stored_event`, of a search that ended with the last of them.
+
+    Or it ended with the position `end`, of the event with that origin. `bounds` are the oldest and newest position of
+    the feed at that moment, the epoch of the store, and the origin of the event to start after.
+    """
     position, origin = parse_id(after)
-    oldest, newest, epoch, start_origin, end, end_origin, rows = stretch
+    oldest, newest, epoch, start_origin = bounds
     if not epoch:
         raise EpochMissing
     swept = position == oldest - 1 and (origin == epoch or not position)  # or it is 0
@@ -287,6 +277,8 @@ def events_of(stretch: Stretch, after: str) -> Events:
         raise EventsExpired(
             "the events after this cursor are deleted, or it is of another service", resume=id_of(oldest - 1, epoch)
         )
+    if end is None:
+        end, end_origin, *_ = rows[-1]
     return Events([stored_event(*row) for row in rows], id_of(end, end_origin or epoch), end < newest)
 
 
@@ -381,10 +373,10 @@ class Deliveries(ABC):
         self._free(webhook, now)
         wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
         ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
-        leased = []
-        for id, number, is_manual, attempts, *row in self._database.rows(_LEASED, {"ids": ids}) if ids else ():
-            leased.append(Delivery(id, number, webhook, bool(is_manual), attempts, stored_event(*row)))
-        return leased
+        return [
+            Delivery(id, number, webhook, bool(is_manual), attempts, stored_event(*row))
+            for id, number, is_manual, attempts, *row in (self._database.rows(_LEASED, {"ids": ids}) if ids else ())
+        ]
 
     def _free(self, webhook: str, now: float) -> None:
         for statement in _FREE:

@@ -135,19 +135,13 @@ def register(database: Database, collection: Collection) -> None:
     for schema in reversed(read_schemas(database, collection.name)):  # what the newest does not fit is the cause
         if not (conflict := collection.conflict(schema, False)):
             continue
-        has_items, in_items, in_events = use_of(database, collection.name, schema)
+        wanted = {"collection": collection.name, "fingerprint": schema.fingerprint, "revision": schema.revision}
+        ((has_items, in_items, in_events),) = database.rows(_USE, wanted)
         if in_items or in_events or (has_items and (conflict := collection.conflict(schema, True))):
             raise StoreUnavailable(conflict)
         if schema.revision == collection.revision and not has_items:
             database.change(_UNREGISTER, {"collection": collection.name, "fingerprint": schema.fingerprint})
     database.change(_REGISTER, {"collection": collection.name, **collection.schema._asdict()})
-
-
-def use_of(database: Database, collection: str, schema: StoredSchema) -> tuple[bool, bool, bool]:
-    """Whether there are items of its revision or a former one, and whether items, and events, can be of a schema."""
-    wanted = {"collection": collection, "fingerprint": schema.fingerprint, "revision": schema.revision}
-    ((has_items, in_items, in_events),) = database.rows(_USE, wanted)
-    return bool(has_items), bool(in_items), bool(in_events)
 
 
 def read_item(database: Database, collection: str, id: str, *, lock: bool = False, waits: bool = True) -> Record:

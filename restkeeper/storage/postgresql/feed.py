@@ -8,7 +8,7 @@ committed before, numbers the events without a position in the order of `seq`. R
 gap, and nothing is inserted before what they have read. A transaction that stays open delays its own events only.
 """
 
-from restkeeper.storage.deliveries import Stretch, events_of, parameters_of
+from restkeeper.storage.deliveries import events_of, parameters_of
 from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
 from restkeeper.storage.postgresql.session import Session
 
@@ -131,8 +131,8 @@ def find_events(session: Session, after: str, filter: EventFilter, limit: int) -
     if rows[0][0]:
         sequence_all(session)
         rows = session.rows(_SELECT, wanted)
-    stretch = Stretch._make((*rows[0][1:7], [row[7:-1] for row in rows if row[7] is not None]))
-    if stretch.rows and (len(stretch.rows) == limit or rows[-1][-1] > PAGE_BYTES):
-        end, end_origin, *_ = stretch.rows[-1]
-        stretch = stretch._replace(end=end, end_origin=end_origin)
-    return events_of(stretch, after)
+    _, *bounds = rows[0][:5]
+    found = [row[7:-1] for row in rows if row[7] is not None]
+    if found and (len(found) == limit or rows[-1][-1] > PAGE_BYTES):
+        return events_of(bounds, after, found)
+    return events_of(bounds, after, found, *rows[0][5:7])

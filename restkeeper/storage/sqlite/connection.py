@@ -70,17 +70,12 @@ DIALECT = Dialect(
     epoch=EPOCH,
     migration="(SELECT user_version FROM pragma_user_version)",
     newest="(SELECT coalesce(max(position), 0) FROM events)",
-    for_update="",
-    for_change="",
-    for_update_of_free="",
-    for_key_share="",
+    **dict.fromkeys(("for_update", "for_change", "for_update_of_free", "for_key_share"), ""),  # there is one writer
+    **dict.fromkeys(("own_columns", "own_values", "own_changes"), ""),
     by_event="INDEXED BY deliveries_event",
     is_leased="leased = 1",  # as in the condition of its index
     is_chosen="deliveries.id IN (SELECT value FROM json_each(:ids))",
     is_active="webhook IN (SELECT value FROM json_each(:active))",
-    own_columns="",
-    own_values="",
-    own_changes="",
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_of
-from restkeeper.storage.deliveries import Stretch, events_of, parameters_of
+from restkeeper.storage.deliveries import events_of, parameters_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
@@ -79,6 +79,8 @@ SELECT
     {EPOCH},
     (SELECT origin FROM events WHERE position = ?)
 FROM store, pragma_schema_version"""  # noqa: S608 - a constant expression
+
+_SELECT_ORIGIN = "SELECT (SELECT origin FROM events WHERE position = ?)"
 
 _SELECT_EVENTS = """\
 SELECT
@@ -212,7 +214,8 @@ def find_events(connection: SqliteConnection, after: str, filter: EventFilter, l
     """See `deliveries.events_of`."""
     with snapshot(connection):
         position, _ = parse_id(after)
-        oldest, newest, epoch, start_origin = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
+        bounds = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
+        oldest, newest, *_ = bounds
         start = position if after else oldest - 1
         end = min(start + MOST_EXAMINED, newest)
         rows, size = [], 0
@@ -221,8 +224,6 @@ def find_events(connection: SqliteConnection, after: str, filter: EventFilter, l
             rows.append(row)
             size += len(row[4]) + len(row[7] or b"")
             if len(rows) == limit or size > PAGE_BYTES:
-                end = row[0]
-                break
-        end_origin = connection.execute("SELECT origin FROM events WHERE position = ?", (end,)).fetchone()
-        stretch = Stretch(oldest, newest, epoch, start_origin, end, end_origin and end_origin[0], rows)
-        return events_of(stretch, after)
+                return events_of(bounds, after, rows)
+        (end_origin,) = connection.execute(_SELECT_ORIGIN, (end,)).fetchone()
+        return events_of(bounds, after, rows, end, end_origin)

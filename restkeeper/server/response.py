@@ -92,9 +92,8 @@ class Response:
         dated = "" if self._is_dated else f"Date: {date()}\r\n"
         coding = "Transfer-Encoding: chunked\r\n" if self._is_chunked else ""
         self._client.begun, self._client.expects = True, False
-        return (f"{self._head}\r\nServer: gunicorn\r\n{dated}Connection: {connection}\r\n{coding}\r\n").encode(
-            "latin-1"
-        )
+        head = f"{self._head}\r\nServer: gunicorn\r\n{dated}Connection: {connection}\r\n{coding}\r\n"
+        return head.encode("latin-1")
 
 
 def problem(status: int, detail: str) -> bytes:

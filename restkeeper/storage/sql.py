@@ -211,12 +211,8 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     if not (query.narrows or query.sort or reads_all):  # in order of id
         return query.offset > SKIPPED
     operators = {Op.NE if each.negated or each[1:3] == (Op.IS, False) else each.op for each in query.filters}
-    if (
-        query.search
-        or query.offset > SKIPPED
-        or {Op.LIKE, Op.ENDS} & operators
-        or any(each.group for each in query.filters)
-    ):
+    has_alternatives = any(each.group for each in query.filters)
+    if query.search or query.offset > SKIPPED or has_alternatives or {Op.LIKE, Op.ENDS} & operators:
         return True
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     if best.is_unique:

@@ -61,14 +61,7 @@ ORDER BY id
 # The advisory locks of a collection in this store: each change has the shared one. Nobody who has locked anything waits
 # for one of them, but tries to get it (see `Transaction.lock`).
 _KEY = "'items'::regclass::oid::int, hashtext(%s)"
-_LOCK_COLLECTION = {
-    False: f"SELECT pg_advisory_xact_lock_shared({_KEY})",
-    True: f"SELECT pg_advisory_xact_lock({_KEY})",
-}
-_TRY_COLLECTION = {
-    False: f"SELECT 1 WHERE pg_try_advisory_xact_lock_shared({_KEY})",
-    True: f"SELECT 1 WHERE pg_try_advisory_xact_lock({_KEY})",
-}
+_COLLECTION = {False: f"advisory_xact_lock_shared({_KEY})", True: f"advisory_xact_lock({_KEY})"}
 
 _STORE_RESPONSE = """\
 INSERT INTO responses
@@ -147,10 +140,11 @@ class PostgresTransaction(Transaction):
         if self._order is not None:
             noted = self._order.collections
             noted[collection] = is_exclusive or noted.get(collection, False)
+        lock = _COLLECTION[is_exclusive]
         if self._waits or self._order is None:
-            self._database.queue(_LOCK_COLLECTION[is_exclusive], (collection,))
+            self._database.queue(f"SELECT pg_{lock}", (collection,))
         else:
-            self._database.queue(_TRY_COLLECTION[is_exclusive], (collection,), refusal=StoreContended(OTHERS))
+            self._database.queue(f"SELECT 1 WHERE pg_try_{lock}", (collection,), refusal=StoreContended(OTHERS))
         self._collections_locked[collection], self._waits = is_exclusive, False
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:

@@ -134,12 +134,8 @@ class Connections:
 
 def require_cooperation() -> None:
     """Raises RuntimeError if gevent has patched this process, but only after psycopg had chosen how to wait."""
-    gevent = sys.modules.get("gevent.monkey")
-    if (
-        gevent
-        and gevent.is_module_patched("select")
-        and psycopg.waiting.wait is getattr(psycopg.waiting, "wait_c", None)
-    ):
+    gevent, blocking = sys.modules.get("gevent.monkey"), getattr(psycopg.waiting, "wait_c", None)
+    if gevent and gevent.is_module_patched("select") and psycopg.waiting.wait is blocking:
         raise RuntimeError("psycopg was imported before gevent had patched this process: queries would block it")
 
 

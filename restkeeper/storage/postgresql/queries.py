@@ -86,9 +86,7 @@ class PostgresColumn(Column):
     """See `sql.Column`."""
 
     parameter = "%({})s"
-    unindexed = (
-        "CASE WHEN {} THEN true ELSE false END"  # of which the planner expects that half of the items satisfy it
-    )
+    unindexed = "CASE WHEN {} THEN true ELSE false END"  # the planner expects that half of the items satisfy it
     one_of = "= ANY({}::text[])"
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}

@@ -174,9 +174,8 @@ class SqliteTransaction(Transaction):
         """See `Deliveries`: events have their positions from the beginning."""
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
-        insert, values, row = DIALECT[INSERT].partition(
-            "VALUES "
-        )  # once: each use of it opens all indexes of all items
+        # One statement for all: each use of one opens all indexes of all items.
+        insert, values, row = DIALECT[INSERT].partition("VALUES ")
         names = re.findall(r":(\w+)", row)
         rows = [[values[name] for name in names] for values in (values_of(collection, each) for each in records)]
         marks = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))

@@ -65,9 +65,7 @@ SELECT
         WHERE deliveries.webhook = :webhook AND deliveries.item = item_key AND state = 'pending'
     ) THEN :now END
 FROM (
-    SELECT
-        position,
-        collection || '/' || item AS item_key
+    SELECT position, collection || '/' || item AS item_key
     FROM events
     WHERE position > :after AND position <= :until AND {wanted}
 ) AS matching
@@ -78,10 +76,7 @@ _ADVANCE = "UPDATE subscriptions SET position = :until WHERE webhook = :webhook"
 # A sweep that deletes the event is waited for.
 _QUEUE_MANUALLY = """\
 INSERT INTO deliveries (webhook, event, due)
-SELECT
-    :webhook,
-    position,
-    0
+SELECT :webhook, position, 0
 FROM events
 WHERE position = :position AND origin = :origin {for_key_share}
 RETURNING id"""
@@ -93,10 +88,7 @@ WITH free AS (
     ORDER BY due, id
     LIMIT :limit {for_update_of_free}
 )
-UPDATE deliveries SET
-    due = :until,
-    lease = lease + 1,
-    leased = true
+UPDATE deliveries SET due = :until, lease = lease + 1, leased = true
 WHERE id IN (SELECT id FROM free)
 RETURNING id"""
 _LEASE_ALL, _LEASE_MANUAL = (_LEASE.replace("{{which}}", which) for which in ("due IS NOT NULL", "item IS NULL"))
@@ -116,9 +108,7 @@ ORDER BY deliveries.id"""
 _STUCK = ("{is_leased} AND due > :now + :longest_lease", "due > :now + :longest_delay")
 _FREE = tuple(
     f"""\
-UPDATE deliveries SET
-    due = :now,
-    leased = false
+UPDATE deliveries SET due = :now, leased = false
 WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND {stuck} {{for_update_of_free}})"""  # noqa: S608
     for stuck in _STUCK
 )

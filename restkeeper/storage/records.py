@@ -51,12 +51,7 @@ FROM items
 WHERE collection = :collectionNUMBER AND id = :keyNUMBER"""
 
 _RESPONSE = """\
-SELECT
-    NUMBER,
-    stored_at,
-    NULL, NULL, NULL, NULL,
-    body,
-    NULL, NULL
+SELECT NUMBER, stored_at, NULL, NULL, NULL, NULL, body, NULL, NULL
 FROM responses
 WHERE id = :keyNUMBER"""
 
@@ -73,10 +68,7 @@ WHERE collection = :keyNUMBER"""
 _OF_KIND: dict[type, str] = {tuple: _ITEM, bytes: _RESPONSE, str: _CHANGES}
 
 _SCHEMAS = """\
-SELECT
-    fingerprint,
-    revision,
-    fields
+SELECT fingerprint, revision, fields
 FROM schemas
 WHERE collection = :collection
 ORDER BY number"""

@@ -22,18 +22,14 @@ LOCK_FEED = "SELECT 1 FROM feed FOR UPDATE"
 _NUMBER = """\
 WITH
 unnumbered AS (
-    SELECT
-        seq,
-        row_number() OVER (ORDER BY seq) AS number
+    SELECT seq, row_number() OVER (ORDER BY seq) AS number
     FROM (SELECT seq FROM events WHERE position IS NULL {} ORDER BY seq LIMIT %(limit)s) AS oldest
 ),
 advanced AS (
     UPDATE feed SET newest = newest + (SELECT count(*) FROM unnumbered)
     WHERE EXISTS (SELECT 1 FROM unnumbered)
 )
-UPDATE events SET
-    position = newest + number,
-    origin = epoch
+UPDATE events SET position = newest + number, origin = epoch
 FROM unnumbered, feed, store
 WHERE events.seq = unnumbered.seq"""
 NUMBER = _NUMBER.format("")
@@ -72,9 +68,7 @@ matching AS (
     ) AS first
 ),
 page AS (
-    SELECT
-        {event_for_readers},
-        bytes
+    SELECT {event_for_readers}, bytes
     FROM matching AS events
     WHERE bytes - octet_length(data) - coalesce(octet_length(removed), 0) <= :bytes
 )

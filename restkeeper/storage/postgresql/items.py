@@ -67,9 +67,7 @@ _STORE_RESPONSE = """\
 INSERT INTO responses
     (id, stored_at, body)
 VALUES (%s, %s, %s)
-ON CONFLICT (id) DO UPDATE SET
-    stored_at = excluded.stored_at,
-    body = excluded.body
+ON CONFLICT (id) DO UPDATE SET stored_at = excluded.stored_at, body = excluded.body
 WHERE responses.stored_at < %s"""
 
 _SWEEP = """\
@@ -91,9 +89,7 @@ SELECT %s, shard, %s FROM generate_series(0, {SHARDS - 1}) AS shard
 ON CONFLICT DO NOTHING"""  # noqa: S608 - a constant
 
 _STORE_COUNTERS = f"""\
-UPDATE counters SET
-    items = items + %s,
-    changes = changes + %s
+UPDATE counters SET items = items + %s, changes = changes + %s
 WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS} AND revision = %s"""  # noqa: S608 - a constant
 
 _RECORD = """\

@@ -50,9 +50,7 @@ _COLUMNS = """\
 SELECT attname FROM pg_attribute WHERE attrelid IN (to_regclass('items'), to_regclass('store')) AND attnum > 0"""
 
 _INDEXES = """\
-SELECT
-    relname::text,
-    indisvalid
+SELECT relname::text, indisvalid
 FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 WHERE indrelid = 'items'::regclass AND starts_with(relname::text, %s)"""
 

@@ -59,9 +59,7 @@ _LIMIT_WAITS = "SELECT set_config('lock_timeout', %s, true)"
 _CHECK = "SELECT current_setting('transaction_read_only'), EXISTS (SELECT 1 FROM items)"  # needs the right to read
 
 _ITEMS = """\
-SELECT
-    collection,
-    sum(items)::bigint
+SELECT collection, sum(items)::bigint
 FROM counters
 GROUP BY collection
 HAVING sum(items) > 0

@@ -36,10 +36,7 @@ from restkeeper.storage.sqlite.store import SqliteStore
 _SCHEME = "sqlite:///"
 
 _CONTENT = """\
-SELECT
-    collection,
-    count(*),
-    max(updated_at)
+SELECT collection, count(*), max(updated_at)
 FROM items
 GROUP BY collection
 ORDER BY collection"""

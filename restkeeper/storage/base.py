@@ -106,9 +106,7 @@ FROM items
 WHERE collection = :source AND id > :after
 ORDER BY id
 LIMIT :limit"""
-_CONVERT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace(
-    "= :collection AND", "= :source AND"
-)
+_CONVERT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").replace(":collection AND", ":source AND")
 
 _SET_REVISION = """\
 UPDATE counters SET revision = :revision, changes = changes + 1, converted_at = :now

@@ -91,7 +91,7 @@ class SqliteConnection(sqlite3.Connection):
         return self.execute(statement, _with_lists(parameters))
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self.select(statement, parameters).fetchall()
+        return self.execute(DIALECT[statement], _with_lists(parameters)).fetchall()
 
     def select(self, statement: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
         """As `rows`, which are read one by one."""

@@ -28,7 +28,7 @@ from restkeeper.storage.sqlite.connection import (
     execute_waiting,
     make_epoch,
 )
-from restkeeper.storage.sqlite.failures import store_error, translated
+from restkeeper.storage.sqlite.failures import store_error
 from restkeeper.storage.sqlite.file import LockFile, StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 
@@ -227,15 +227,17 @@ class Writer:
         when_busy = self._lock.show_waiting if self._lock else lambda: None
         try:
             while True:
-                with translated(_FAILED, self._log_limit.path):
-                    execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, when_busy)
-                    epoch, migration, oldest = self.connection.execute(_STATE).fetchone()
-                    if migration > len(MIGRATIONS):
-                        require_known(migration, oldest, len(MIGRATIONS))
-                    if epoch:
-                        return str(epoch)
-                    make_epoch(self.connection)
-                    self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
+                execute_waiting(self.connection, "BEGIN IMMEDIATE", deadline, self._clock, when_busy)
+                epoch, migration, oldest = self.connection.execute(_STATE).fetchone()
+                if migration > len(MIGRATIONS):
+                    require_known(migration, oldest, len(MIGRATIONS))
+                if epoch:
+                    return str(epoch)
+                make_epoch(self.connection)
+                self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise store_error(_FAILED, error, self._log_limit.path) from error
         except BaseException:
             self._roll_back()
             raise

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -383,8 +384,9 @@ def test_a_former_program_is_shut_out(
         ("DROP TABLE items, store; CREATE TABLE store (address text)", "the tables of another program"),
     ],
 )
-def test_another_layout_is_refused(url: str, statements: str, message: str) -> None:
+def test_another_layout_is_refused(url: str, statements: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By each command, in one line that says what to do; nothing is changed. For SQLite see test_opening.py."""
+    monkeypatch.setattr(limits, "CLOSED_SECONDS", SECONDS)  # the server is busy
     open_store(url, [THINGS]).close()
     with psycopg.connect(url, autocommit=True) as database:
         database.execute(statements.encode())
@@ -393,7 +395,7 @@ def test_another_layout_is_refused(url: str, statements: str, message: str) -> N
         location = locate(url)
         for use in (
             lambda: open_store(url, [THINGS]),
-            lambda: location.alone(SetClock()).__enter__(),
+            lambda: location.alone(time).__enter__(),
             lambda: location.restore(None, discard=False),
         ):
             with pytest.raises(StoreUnavailable, match=f"^the database has .*{message}"):

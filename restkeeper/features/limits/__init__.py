@@ -5,7 +5,6 @@ end of a window is not stored, and a counter never includes requests of the next
 hosts are counted by address, against guessing.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,7 +84,7 @@ class Quota:
     large. `now` is the time of day in seconds since the epoch.
     """
 
-    def __init__(self, name: str, text: str, counters: Counters, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, name: str, text: str, counters: Counters, *, now: Callable[[], float]) -> None:
         item = parse(text)
         self.name = name
         self.amount = item.amount
@@ -122,9 +121,7 @@ class Quota:
         return Use(self, max(used, spread), wait, reset)
 
 
-def limit_requests(
-    app: Application, quotas: Mapping[str, Quota], *, is_limited: Callable[[str | None], bool] = lambda endpoint: True
-) -> None:
+def limit_requests(app: Application, quotas: Mapping[str, Quota], *, is_limited: Callable[[str | None], bool]) -> None:
     """Limit each caller's requests, and send its limits with every response (draft-ietf-httpapi-ratelimit-headers-11).
 
     `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all other methods); a missing class has
@@ -177,7 +174,7 @@ class Failures(FailureLimit):
     looks them up only when the address is over its quota.
     """
 
-    def __init__(self, quota: Quota, counters: Counters, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, quota: Quota, counters: Counters, *, now: Callable[[], float]) -> None:
         self._quota = quota
         self._counters = counters
         self._now = now

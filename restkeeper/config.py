@@ -172,13 +172,13 @@ class Config:
     host: str = _setting(
         "127.0.0.1", str, "address to listen on. Default: `0.0.0.0` when `PORT` is set and `AUTH` is not `open`"
     )
-    port: int = _setting(8000, _whole(0, 65535), "port to listen on; 3000 of a JSON file")
-    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes; `gunicorn` has a traceback for no number")
+    port: int = _setting(8000, _whole(0, 65535), "port to listen on; a JSON file is served at 3000")
+    web_concurrency: int = _setting(2, _whole(1, 256), "worker processes")
     auth: str = _setting(
         "open",
         _one_of("open", "required", "open-to-all"),
-        "`required`: every call needs a key or token with the right scope; `open`: every caller on this machine may do "
-        "everything, and others are refused; `open-to-all`: every caller may. `required` under gunicorn.conf.py",
+        "`required` (default with gunicorn.conf.py): a call needs a key or token with the right scope; `open`: callers "
+        "on this machine may do everything, others are refused; `open-to-all`: all callers may do everything",
     )
     admin_key: str = _setting(
         "",
@@ -194,21 +194,21 @@ class Config:
     trusted_hosts: tuple[str, ...] = _setting(
         (),
         _hosts,
-        "host names of this service, without ports, separated by commas; `*.example.org` is every name below it. While "
-        "unset, every `Host` is accepted, and responses repeat none",
+        "host names of this service, without ports, separated by commas; `*.example.org` is every name below "
+        "`example.org`. While unset, every `Host` is accepted",
     )
     trusted_proxies: int = _setting(
         0,
         _whole(0, 16),
-        "proxies of yours in a row: so many entries of `X-Forwarded-For` and `X-Forwarded-Proto` are read, from the "
-        "right, and none where there are fewer",
+        "how many of your proxies stand in a row. With `2`, the second entry from the right in `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` counts",
     )
     cors_origins: tuple[str, ...] = _setting(
         (),
         _origins,
         "origins whose pages may call this service from a browser, separated by commas: "
-        "`https://app.example.org,http://localhost:5173`; or `*` alone. While unset none; with `AUTH=open` those of "
-        "this machine",
+        "`https://app.example.org,http://localhost:5173`; or `*` alone. While unset no origin; with `AUTH=open` the "
+        "origins of this machine",
     )
     require_if_match: bool = _setting(False, _flag, "`1`: PUT, PATCH and DELETE without `If-Match` get 428")
     idempotency: str = _setting(
@@ -231,7 +231,7 @@ class Config:
     webhook_worker: str = _setting(
         "apart",
         _one_of("apart", "inside"),
-        "`apart`: `restkeeper deliver` sends the webhooks; `inside`: the service itself. `inside` by `make run`",
+        "`apart`: `restkeeper deliver` sends the webhooks; `inside` (default of `make run`): the service sends them",
     )
     docs: bool = _setting(True, _flag, "`0`: no pages at `/docs` and `/browse` (the OpenAPI document stays)")
     rate_limit: str = _setting(
@@ -241,7 +241,7 @@ class Config:
         "While unset `600 per minute`, or `off` with `AUTH=open`",
     )
     rate_limit_write: str = _setting(
-        "", _quota, "the same for methods other than `GET`, `HEAD` and `OPTIONS`; while unset as `RATE_LIMIT`"
+        "", _quota, "requests that write (not `GET`, `HEAD`, `OPTIONS`); while unset as `RATE_LIMIT`"
     )
     redis_url: str = _setting(
         "",
@@ -253,7 +253,7 @@ class Config:
         "", _key, "bearer token for `/metrics`, 24 characters or more; closed while unset", secret=True
     )
     jwt_issuer: str = _setting("", str, "issuer (`iss`) whose tokens are accepted; set it together with the next two")
-    jwt_audience: str = _setting("", str, "audience (`aud`) that a token must be for: the name of this service there")
+    jwt_audience: str = _setting("", str, "audience (`aud`) of tokens: the name that the issuer has for this service")
     jwt_jwks: str = _setting(
         "",
         str,
@@ -263,17 +263,17 @@ class Config:
     jwt_owner: str = _setting(
         "sub",
         _claim,
-        "the claim of a token that names the [owners](security.md#owners) whose items it reaches, a text or a list, "
+        "the claim that has the [owners](security.md#owners) of the caller, a text or a list, "
         "such as `teams`; by default the subject",
     )
     harness: str = _setting(
         "",
         _harness,
         "`1`: the [test harness](testing.md) beside the service, on this machine only and with "
-        "`DATABASE_URL=memory://`; `spaces`: the harness alone; `remote`: that, also for other machines",
+        "`DATABASE_URL=memory://`; `spaces`: the harness alone; `remote`: the harness alone, also for other machines",
     )
     harness_ports: str = _setting(
-        "", _ports, "the ports of the harness' spaces: `9000-9199`; while unset any free ones, each once"
+        "", _ports, "the ports of the harness' spaces: `9000-9199`; while unset any free ports"
     )
     log_format: str = _setting(
         "text",

@@ -60,8 +60,8 @@ def section(results: Results, about: str) -> str:
 {table(results, ON_SQLITE, OTHERS)}
 ![Requests a second on SQLite, by operation, of Restkeeper and of the others](pictures/requests.svg)
 
-The slowest hundredth of the reads of one item takes {late[OURS]:.0f} ms, of bare Flask's {late[bench.BARE]:.0f} ms.
-The processor time of a request to {last} items on SQLite, as a ratio to {first}: {flat}.
+Of 100 reads of one item, 99 take less than {late[OURS]:.0f} ms (bare Flask: {late[bench.BARE]:.0f} ms).
+Processor time of a request on SQLite with {last} items, divided by that with {first}: {flat}.
 
 ![Processor time of a request on SQLite, by number of items](pictures/items.svg)
 

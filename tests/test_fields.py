@@ -179,7 +179,7 @@ def table(heading: str) -> dict[str, tuple[str, bool]]:
     kinds, rows = (
         re.findall(pattern, PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0], re.M)
         for title, pattern in (
-            ("What lists can do with it", r"^\| ([a-z, –]+) \|.*\| ([^|]+) \|$"),
+            ("Filters and sort by kind of field", r"^\| ([a-z, –]+) \|.*\| ([^|]+) \|$"),
             (heading, r"^\| (`.*?) \|.*\| (\S+) \|$"),
         )
     )

@@ -80,7 +80,7 @@ RUN_ELSEWHERE = {
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
     **dict.fromkeys(("0", "DATABASE_URL=sqlite:////var/lib/restkeeper/restkeeper.db"), "tests/test_deployment.py"),
     **dict.fromkeys(("HOST=127.0.0.1", "honcho"), "tests/test_procfile.py"),
-    **dict.fromkeys((".", "gunicorn"), "tests/test_wheel.py, tests/test_procfile.py"),
+    **dict.fromkeys((".", "echo", "gunicorn"), "tests/test_wheel.py, tests/test_procfile.py"),
     "FLASK_SECRET=whsec_…": "the tests of examples/shop",
     "podman": "tests/test_deployment.py",
     **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
@@ -272,8 +272,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "shop" / ".venv").symlink_to(folder / ".venv")
     for made in (".venv", ".run", ".ready"):  # files of the Makefiles
         (folder / ".venv" / made).touch()
-    (folder / "db.json").write_text(blocks("prototyping.md", "log", "db.json")[0].text)  # a reader has one
-    (folder / "shop" / "db.json").write_text((folder / "db.json").read_text())
     return folder
 
 
@@ -329,6 +327,8 @@ def test_what_a_reader_runs_first_works_on_a_clean_clone(page: str, clone: Path,
     for name in ("etc/sysusers.d", "etc/systemd/system"):
         (tmp_path / name).mkdir(parents=True)
     found = [Block("text", "", f"{line}\n") for line in re.findall(r"`(pip install [^`]+)`", text)] + blocks_of(text)
+    file = "" if page.startswith("readme") else blocks("prototyping.md", "log", "db.json")[0].text  # README writes one
+    (clone / place / "db.json").write_text(file)
     with ExitStack() as server:
         for block, following in pairwise([*found, Block("", "", "")]):
             if (block.language, block.note) == ("sh", "file"):

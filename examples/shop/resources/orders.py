@@ -1,4 +1,4 @@
-"""The orders collection: callers see only their own."""
+"""The orders collection: callers see only their own orders."""
 
 from restkeeper import Ownership, Resource
 from schemas.order import OrderSchema

@@ -35,7 +35,7 @@ def pay(order, payment, items):
 
 @ORDERS.action("cancel")
 def cancel(order, items):
-    """Cancel an order: the pieces of a paid one are in stock again."""
+    """Cancel an order: the pieces of a paid order are in stock again."""
     if order["status"] == "paid":
         for line in order["lines"]:
             take(line, items, sign=-1)
@@ -44,13 +44,13 @@ def cancel(order, items):
 
 @ORDERS.before("create", "update")
 def require_own(order, before):
-    """Let customers order for themselves: the owner of their key is the id of a user."""
+    """Let customers order only for themselves. The owner of a key is the id of a user."""
     if not caller().may("admin") and order["customer"] != caller().owner_id:
         raise Forbidden("customers order for themselves")
 
 
 @ORDERS.before("update", "delete")
 def require_open(order, before):
-    """Let the lines of a paid order stay, and the order, too."""
+    """Let nobody change the lines of an order that is not open, or delete the order."""
     if before["status"] != "open" and (order is None or order["lines"] != before["lines"]):
         raise OrderIsClosed(f"the order is {before['status']}")
